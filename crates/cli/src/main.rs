@@ -1,0 +1,2 @@
+//! The standpipe command.
+fn main() {}

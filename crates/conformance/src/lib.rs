@@ -1,0 +1,2 @@
+//! The suite that every Standpipe transport passes.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Standpipe's operating-system layer: shared segments, rings, sleeping, cross-memory attach.

@@ -1,0 +1,2 @@
+//! Standpipe's named development checks.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Standpipe: put to and get from any address of any peer, one-sided and zero-copy, without registering memory.
