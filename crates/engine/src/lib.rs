@@ -1,2 +1,32 @@
 //! Standpipe's sans-IO engine: spans, operations, wire formats and the transport trait.
+//!
+//! The engine decides; it never acts by itself. It has no clock, socket, pointer or thread: time comes in as
+//! [`Nanos`], memory is named by [`Place`], and everything that touches the world goes through a [`Transport`]. The
+//! same code therefore runs over shared memory, over a network and inside a simulator, where a seed decides every
+//! delay and failure.
+//!
+//! Read in this order: [`span`] (how memory is named), [`transport`] (what a transport offers), [`node`] (every
+//! operation's state), [`wire`] (what messages look like).
 #![forbid(unsafe_code)]
+
+pub mod choose;
+pub mod counters;
+pub mod error;
+pub mod node;
+pub mod span;
+pub mod transport;
+pub mod wire;
+
+pub use choose::{Mechanism, Why};
+pub use counters::{Counters, Operation, Tally};
+pub use error::OpError;
+pub use node::{AmSend, Delivery, Node, OpId, Outcome};
+pub use span::{MemId, Piece, Place};
+pub use transport::{Atomic, Direction, Event, Lane, SendError, Submit, Transport};
+pub use wire::Header;
+
+/// A process's number within its job, from 0 to the job's size less one.
+pub type Rank = u32;
+
+/// Nanoseconds on any clock that does not go backwards; the engine only compares them.
+pub type Nanos = u64;

@@ -1,0 +1,113 @@
+//! What happened, counted: operations and bytes by mechanism, and the reasons for the paths taken.
+
+use crate::{Mechanism, Why};
+
+/// The kinds of operation that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Puts, plain and scattered.
+    Put,
+    /// Gets, plain and scattered.
+    Get,
+    /// Atomics on heap words.
+    Atomic,
+    /// Active-Message requests sent.
+    Request,
+    /// Active-Message replies sent.
+    Reply,
+    /// Handlers run here.
+    Handled,
+    /// Barriers passed.
+    Barrier,
+}
+
+impl Operation {
+    /// Every kind, in the order of [`Operation::index`].
+    pub const ALL: [Operation; 7] = [
+        Operation::Put,
+        Operation::Get,
+        Operation::Atomic,
+        Operation::Request,
+        Operation::Reply,
+        Operation::Handled,
+        Operation::Barrier,
+    ];
+
+    /// Its name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::Put => "put",
+            Operation::Get => "get",
+            Operation::Atomic => "atomic",
+            Operation::Request => "request",
+            Operation::Reply => "reply",
+            Operation::Handled => "handled",
+            Operation::Barrier => "barrier",
+        }
+    }
+
+    /// Its place in [`Operation::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// How often, and how many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations.
+    pub count: u64,
+    /// Bytes of payload that they moved.
+    pub bytes: u64,
+}
+
+/// Counts of everything that one node did, or one part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    by: [[Tally; Mechanism::ALL.len()]; Operation::ALL.len()],
+    why: [u64; Why::ALL.len()],
+    /// Messages that could not be understood, and were dropped.
+    pub malformed: u64,
+}
+
+impl Counters {
+    /// Counts one operation of `bytes` bytes.
+    pub fn add(&mut self, operation: Operation, mechanism: Mechanism, bytes: u64) {
+        self.add_many(operation, mechanism, Tally { count: 1, bytes });
+    }
+
+    /// Counts several operations at once.
+    pub fn add_many(&mut self, operation: Operation, mechanism: Mechanism, tally: Tally) {
+        let cell = &mut self.by[operation.index()][mechanism.index()];
+        cell.count += tally.count;
+        cell.bytes += tally.bytes;
+    }
+
+    /// Counts `times` choices made for the reason `why`.
+    pub fn add_why(&mut self, why: Why, times: u64) {
+        self.why[why.index()] += times;
+    }
+
+    /// Operations of a kind that went by a mechanism.
+    pub fn get(&self, operation: Operation, mechanism: Mechanism) -> Tally {
+        self.by[operation.index()][mechanism.index()]
+    }
+
+    /// How often a path was taken for this reason.
+    pub fn why(&self, why: Why) -> u64 {
+        self.why[why.index()]
+    }
+
+    /// Adds another part's counts to these.
+    pub fn merge(&mut self, other: &Counters) {
+        for operation in Operation::ALL {
+            for mechanism in Mechanism::ALL {
+                self.add_many(operation, mechanism, other.get(operation, mechanism));
+            }
+        }
+        for why in Why::ALL {
+            self.add_why(why, other.why(why));
+        }
+        self.malformed += other.malformed;
+    }
+}

@@ -1,0 +1,58 @@
+//! How an operation fails.
+
+use crate::{MemId, Rank};
+
+/// Why an operation did not complete. Every variant names the peer, and the memory where memory was at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpError {
+    /// The peer's process is gone, or left the job: nothing sent to it will be answered.
+    #[error("peer {peer} is lost")]
+    PeerLost {
+        /// The peer.
+        peer: Rank,
+    },
+    /// The peer has no memory at that address, or not with the rights that the operation needs.
+    #[error("peer {peer} has no accessible memory at {mem:?} {addr:#x}, {len} bytes")]
+    Fault {
+        /// The peer.
+        peer: Rank,
+        /// Which of its memories.
+        mem: MemId,
+        /// The offset in that memory where the inaccessible part begins, as closely as the path taken can tell.
+        addr: u64,
+        /// Bytes of the part of the transfer that begins there.
+        len: u64,
+    },
+    /// This process has no memory at the local address of the operation, or not with the rights that it needs.
+    #[error("no accessible local memory at {mem:?} {addr:#x}, {len} bytes")]
+    LocalFault {
+        /// Which of this process's memories.
+        mem: MemId,
+        /// The offset in that memory.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The deadline passed. The operation's buffers will not be touched any more.
+    #[error("the deadline passed with peer {peer} still to answer")]
+    Timeout {
+        /// The peer that was waited for.
+        peer: Rank,
+    },
+    /// The peer answered with something that no correct peer sends.
+    #[error("peer {peer} broke the protocol: {what}")]
+    Protocol {
+        /// The peer.
+        peer: Rank,
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// The transport has no way to do this with that peer.
+    #[error("no way to do this with peer {peer}: {why}")]
+    Unsupported {
+        /// The peer.
+        peer: Rank,
+        /// Why not.
+        why: crate::Why,
+    },
+}

@@ -1,0 +1,133 @@
+//! Active Messages: requests and replies that name a handler at the receiver.
+
+use super::{Node, OpId, Polled};
+use crate::wire::Kind;
+use crate::{
+    Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
+    Transport,
+};
+
+/// What an Active Message carries besides its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmBody<'a> {
+    /// Nothing.
+    Short,
+    /// A payload inside the message, at most [`Transport::payload_max`] bytes.
+    Medium(&'a [u8]),
+    /// A payload that already lies in the receiver's memory: where, and how many bytes.
+    Long(Place, u32),
+}
+
+/// An Active Message to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct AmSend<'a> {
+    /// The receiver.
+    pub peer: Rank,
+    /// Request, or the reply to the request being handled.
+    pub lane: Lane,
+    /// The handler's index in the table that the job agreed on.
+    pub handler: u16,
+    /// Arguments, passed as they are.
+    pub args: [u64; 4],
+    /// The payload.
+    pub body: AmBody<'a>,
+}
+
+/// An Active Message that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The sender.
+    pub peer: Rank,
+    /// Whether it is a request, which may be replied to, or a reply.
+    pub lane: Lane,
+    /// The handler's index, within the table.
+    pub handler: u16,
+    /// Arguments.
+    pub args: [u64; 4],
+    /// For long messages: where the payload lies in this process's memory, and how many bytes it has, as the sender
+    /// says. Nothing guarantees that the place is the receiver's to read.
+    pub landed: Option<(Place, u32)>,
+}
+
+impl AmSend<'_> {
+    fn header(&self) -> Header {
+        let mut header = Header { handler: self.handler, args: self.args, ..Header::new(Kind::AmShort) };
+        match self.body {
+            AmBody::Short => {}
+            AmBody::Medium(payload) => {
+                header.kind = Kind::AmMedium;
+                header.len = payload.len() as u32;
+            }
+            AmBody::Long(place, len) => {
+                header.kind = Kind::AmLong;
+                header.len = len;
+                header.token = place.mem.to_wire();
+                header.place = place.offset;
+            }
+        }
+        header
+    }
+
+    fn payload(&self) -> &[u8] {
+        match self.body {
+            AmBody::Medium(payload) => payload,
+            AmBody::Short | AmBody::Long(..) => &[],
+        }
+    }
+}
+
+impl<T: Transport> Node<T> {
+    /// Sends an Active Message. `Busy`: the lane is full, poll and try again; a reply to the request being handled is
+    /// never `Busy`.
+    #[inline]
+    pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
+        if !self.lost.is_empty() && self.lost.contains(&message.peer) {
+            return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
+        }
+        let payload = message.payload();
+        self.transport.send(message.peer, message.lane, &message.header().encode(), payload)?;
+        self.count_am(message.lane, payload.len() as u64);
+        Ok(())
+    }
+
+    /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after the bytes
+    /// lie in place. The operation is complete when the message has been sent or queued.
+    pub fn transfer_then_am(
+        &mut self,
+        pieces: &[Piece],
+        message: &AmSend<'_>,
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
+        let announce = (message.lane, message.header());
+        self.count_am(message.lane, 0);
+        self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
+    }
+
+    fn count_am(&mut self, lane: Lane, bytes: u64) {
+        let operation = match lane {
+            Lane::Request => Operation::Request,
+            Lane::Reply => Operation::Reply,
+        };
+        self.counters.add(operation, Mechanism::Message, bytes);
+    }
+
+    #[inline]
+    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Polled {
+        let landed = match (header.kind, MemId::from_wire(header.token)) {
+            (Kind::AmLong, Some(mem)) => Some((Place::new(mem, header.place), header.len)),
+            (Kind::AmLong, None) => {
+                self.counters.malformed += 1;
+                return Polled::Progressed;
+            }
+            _ => None,
+        };
+        if header.handler >= self.handlers {
+            self.counters.malformed += 1;
+            return Polled::Progressed;
+        }
+        let bytes = if header.kind == Kind::AmShort { 0 } else { u64::from(header.len) };
+        self.counters.add(Operation::Handled, Mechanism::Message, bytes);
+        Polled::Deliver(Delivery { peer, lane, handler: header.handler, args: header.args, landed })
+    }
+}

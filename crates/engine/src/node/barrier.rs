@@ -1,0 +1,120 @@
+//! The barrier of the whole job: a counter, and a message from whoever arrives last.
+//!
+//! Every rank adds one to a word of rank 0's control memory. The rank that completes a round tells all others. A rank
+//! is woken once, by the message that it waits for: with more processes than cores this costs what a bare futex
+//! barrier costs, where rounds of messages would wake everyone several times.
+
+use super::Node;
+use super::ops::{OpId, OpKey, OpKind, Outcome};
+use crate::wire::Kind;
+use crate::{
+    Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport,
+};
+
+/// The rank that keeps the counter.
+pub(super) const KEEPER: Rank = 0;
+
+/// Where the counter lies at the keeper.
+const COUNTER: Place = Place::new(MemId::Control, 0);
+
+/// How far this rank has come.
+#[derive(Default)]
+pub(super) struct Barrier {
+    /// Barriers that this rank has arrived at.
+    arrived: u64,
+    /// The last barrier known to be open.
+    opened: u64,
+    /// Why this rank could not be counted in: no later barrier can work either.
+    broken: Option<OpError>,
+}
+
+impl<T: Transport> Node<T> {
+    /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
+    /// outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot come any more.
+    ///
+    /// Call it again only after the outcome of the call before.
+    pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
+        let arrives = self.barrier.arrived == self.barrier.opened && self.lost.is_empty();
+        if arrives {
+            self.barrier.arrived += 1;
+        }
+        let key = self.insert(OpKind::BarrierWait, deadline);
+        if let Some(&peer) = self.lost.first() {
+            self.finish(key, Err(OpError::PeerLost { peer }));
+        } else if let Some(error) = self.barrier.broken {
+            self.finish(key, Err(error));
+        } else if arrives {
+            self.arrive();
+        }
+        OpId::of(key)
+    }
+
+    /// Adds this rank to the counter.
+    fn arrive(&mut self) {
+        let key = self.insert(OpKind::BarrierArrival, None);
+        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(1)) {
+            Submit::Pending => {}
+            Submit::Done(before) => self.on_arrival(key, Ok(before)),
+            Submit::Unreachable(why) => {
+                self.on_arrival(key, Err(OpError::Unsupported { peer: KEEPER, why }));
+            }
+            Submit::Failed(error) => self.on_arrival(key, Err(error)),
+        }
+    }
+
+    /// Takes the counter's value from before this rank arrived.
+    pub(super) fn on_arrival(&mut self, key: OpKey, counted: Outcome) {
+        self.ops.remove(key);
+        let (size, epoch) = (u64::from(self.size), self.barrier.arrived);
+        match counted {
+            Ok(before) if before / size + 1 != epoch => {
+                let what = "the barrier's counter is not where this rank left it";
+                self.break_barrier(OpError::Protocol { peer: KEEPER, what });
+            }
+            Ok(before) if before % size == size - 1 => self.open_barrier(epoch),
+            Ok(_) => {}
+            Err(error) => self.break_barrier(error),
+        }
+    }
+
+    fn open_barrier(&mut self, epoch: u64) {
+        let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
+        let me = self.rank;
+        for peer in (0..self.size).filter(|peer| *peer != me) {
+            self.send_soon(peer, Lane::Request, header);
+        }
+        self.settle_barrier(epoch);
+    }
+
+    pub(super) fn on_barrier_open(&mut self, header: &Header) {
+        let epoch = header.args[0];
+        // Nobody can open a barrier that this rank has not arrived at.
+        if epoch == 0 || epoch > self.barrier.arrived {
+            self.counters.malformed += 1;
+            return;
+        }
+        self.settle_barrier(epoch);
+    }
+
+    fn settle_barrier(&mut self, epoch: u64) {
+        if epoch > self.barrier.opened {
+            self.barrier.opened = epoch;
+            self.counters.add(Operation::Barrier, Mechanism::Message, 0);
+        }
+        self.end_waits(Ok(0));
+    }
+
+    fn break_barrier(&mut self, error: OpError) {
+        self.barrier.broken = Some(error);
+        self.end_waits(Err(error));
+    }
+
+    fn end_waits(&mut self, outcome: Outcome) {
+        let waits = |kind: &OpKind| matches!(kind, OpKind::BarrierWait);
+        while let Some(key) =
+            self.ops.iter().find(|(_, op)| op.outcome.is_none() && waits(&op.kind)).map(|(key, _)| key)
+        {
+            self.finish(key, outcome);
+        }
+    }
+}

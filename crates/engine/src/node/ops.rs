@@ -1,0 +1,158 @@
+//! The table of operations under way.
+
+use slotmap::{Key, KeyData, new_key_type};
+
+use super::Node;
+use super::rma::Transfer;
+use crate::{Nanos, OpError, Rank, Transport};
+
+new_key_type! {
+    /// An operation's place in the table, with a generation that makes old places recognisable.
+    pub(super) struct OpKey;
+}
+
+/// Names an operation of one node. Never reused while anything may still refer to it: it carries a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId(u64);
+
+impl OpId {
+    pub(super) fn of(key: OpKey) -> OpId {
+        OpId(key.data().as_ffi())
+    }
+
+    pub(super) fn key(self) -> OpKey {
+        KeyData::from_ffi(self.0).into()
+    }
+
+    /// The operation as a wire token.
+    pub(super) const fn token(self) -> u64 {
+        self.0
+    }
+
+    /// The operation that a wire token claims to name.
+    pub(super) const fn from_token(token: u64) -> OpId {
+        OpId(token)
+    }
+}
+
+/// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
+pub type Outcome = Result<u64, OpError>;
+
+/// One operation.
+pub(super) struct Op {
+    pub(super) kind: OpKind,
+    pub(super) deadline: Option<Nanos>,
+    pub(super) outcome: Option<Outcome>,
+    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
+    pub(super) detached: bool,
+}
+
+/// What an operation is doing.
+pub(super) enum OpKind {
+    /// A one-sided operation that the transport will report.
+    OneSided { peer: Rank },
+    /// A transfer by messages.
+    Transfer(Box<Transfer>),
+    /// Counting this process in at the barrier.
+    BarrierArrival,
+    /// Waiting for the barrier to open.
+    BarrierWait,
+}
+
+impl OpKind {
+    /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
+    pub(super) fn peer(&self) -> Rank {
+        match self {
+            OpKind::OneSided { peer } => *peer,
+            OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::BarrierArrival | OpKind::BarrierWait => super::barrier::KEEPER,
+        }
+    }
+
+    /// Whether the operation cannot complete without `peer`.
+    pub(super) fn needs(&self, peer: Rank) -> bool {
+        match self {
+            OpKind::BarrierWait => true,
+            _ => self.peer() == peer,
+        }
+    }
+}
+
+impl<T: Transport> Node<T> {
+    /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means nothing
+    /// gives `None`.
+    pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
+        let outcome = self.ops.get(id.key())?.outcome?;
+        self.ops.remove(id.key());
+        Some(outcome)
+    }
+
+    /// Whether the operation's outcome is there to be taken.
+    pub fn is_done(&self, id: OpId) -> bool {
+        self.ops.get(id.key()).is_some_and(|op| op.outcome.is_some())
+    }
+
+    /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
+    pub fn is_locally_done(&self, id: OpId) -> bool {
+        self.ops.get(id.key()).is_none_or(|op| match &op.kind {
+            _ if op.outcome.is_some() => true,
+            OpKind::Transfer(transfer) => transfer.is_locally_done(),
+            _ => false,
+        })
+    }
+
+    /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says so.
+    pub fn detach(&mut self, id: OpId) {
+        let Some(op) = self.ops.get_mut(id.key()) else { return };
+        op.detached = true;
+        if let Some(outcome) = op.outcome {
+            self.ops.remove(id.key());
+            self.note_detached(outcome);
+        }
+    }
+
+    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
+    pub fn cancel(&mut self, id: OpId) {
+        let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
+        let peer = op.kind.peer();
+        self.finish(id.key(), Err(OpError::Timeout { peer }));
+    }
+
+    /// Operations under way, the barrier not counted.
+    pub fn in_flight(&self) -> usize {
+        self.pending
+    }
+
+    /// The first failure among detached operations since the last call.
+    pub fn take_detached_error(&mut self) -> Option<OpError> {
+        self.detached_error.take()
+    }
+
+    pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
+        self.pending += usize::from(kind.is_transfer());
+        self.ops.insert(Op { kind, deadline, outcome: None, detached: false })
+    }
+
+    /// Records an operation's outcome; later news of it is ignored.
+    pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
+        op.outcome = Some(outcome);
+        self.pending -= usize::from(op.kind.is_transfer());
+        if op.detached {
+            self.ops.remove(key);
+            self.note_detached(outcome);
+        }
+    }
+
+    fn note_detached(&mut self, outcome: Outcome) {
+        if let (Err(error), None) = (outcome, self.detached_error) {
+            self.detached_error = Some(error);
+        }
+    }
+}
+
+impl OpKind {
+    fn is_transfer(&self) -> bool {
+        !matches!(self, OpKind::BarrierArrival | OpKind::BarrierWait)
+    }
+}

@@ -1,0 +1,283 @@
+//! Puts, gets and atomics: one-sided where the transport can, by messages where it cannot.
+//!
+//! By message, a transfer is cut into chunks that fit a message and stay inside one bucket of the target. A window of
+//! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
+//! window, and are believed only for chunks that are really under way with that very peer.
+
+use super::Node;
+use super::ops::{OpId, OpKey, OpKind};
+use crate::span::BucketSize;
+use crate::wire::{self, Kind};
+use crate::{
+    Atomic, Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank,
+    SendError, Submit, Transport,
+};
+
+/// Chunks of one transfer under way at a time.
+const WINDOW: usize = 8;
+
+/// Chunks stay inside buckets of this size, so that a fault names the bucket: 8 KiB.
+const CHUNK_BUCKET: BucketSize = match BucketSize::new(13) {
+    Some(size) => size,
+    None => unreachable!(),
+};
+
+/// A transfer by messages.
+pub(super) struct Transfer {
+    pub(super) peer: Rank,
+    direction: Direction,
+    /// What is still to be sent, last piece first.
+    rest: Vec<Piece>,
+    /// What has been sent and not answered.
+    window: [Option<Piece>; WINDOW],
+    error: Option<OpError>,
+    /// The Active Message that announces the transfer once it is complete.
+    announce: Option<(Lane, Header)>,
+}
+
+impl Transfer {
+    pub(super) fn is_locally_done(&self) -> bool {
+        self.direction == Direction::Put && self.rest.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        (self.rest.is_empty() || self.error.is_some()) && self.window.iter().all(Option::is_none)
+    }
+}
+
+impl<T: Transport> Node<T> {
+    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
+    /// has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
+    pub fn transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        self.start_transfer(peer, direction, pieces, deadline, None)
+    }
+
+    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
+    pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
+        let key = self.insert(OpKind::OneSided { peer }, deadline);
+        if self.lost.contains(&peer) {
+            self.finish(key, Err(OpError::PeerLost { peer }));
+            return OpId::of(key);
+        }
+        match self.transport.atomic(OpId::of(key), peer, word, atomic) {
+            Submit::Done(old) => {
+                self.counters.add(Operation::Atomic, Mechanism::Mapped, 8);
+                self.finish(key, Ok(old));
+            }
+            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Mapped, 8),
+            Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
+            Submit::Failed(error) => self.finish(key, Err(error)),
+        }
+        OpId::of(key)
+    }
+
+    pub(super) fn start_transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+        announce: Option<(Lane, Header)>,
+    ) -> OpId {
+        let key = self.insert(OpKind::OneSided { peer }, deadline);
+        let id = OpId::of(key);
+        if self.lost.contains(&peer) {
+            self.finish(key, Err(OpError::PeerLost { peer }));
+            return id;
+        }
+        match self.transport.copy(id, peer, direction, pieces) {
+            Submit::Done(_) => {
+                self.announce(peer, announce);
+                self.finish(key, Ok(0));
+            }
+            Submit::Pending => {}
+            Submit::Failed(error) => self.finish(key, Err(error)),
+            Submit::Unreachable(why) => {
+                self.counters.add_why(why, 1);
+                self.by_message(key, peer, direction, pieces, announce);
+            }
+        }
+        id
+    }
+
+    fn by_message(
+        &mut self,
+        key: OpKey,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        announce: Option<(Lane, Header)>,
+    ) {
+        let operation = match direction {
+            Direction::Put => Operation::Put,
+            Direction::Get => Operation::Get,
+        };
+        self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
+        let rest = pieces.iter().rev().filter(|p| p.len > 0).copied().collect();
+        let transfer = Transfer { peer, direction, rest, window: [None; WINDOW], error: None, announce };
+        self.ops[key].kind = OpKind::Transfer(Box::new(transfer));
+        self.pump(key);
+    }
+
+    /// Sends as many chunks as there is room for, and ends the transfer when nothing is left of it. Returns whether
+    /// anything moved.
+    pub(super) fn pump(&mut self, key: OpKey) -> bool {
+        let mut moved = false;
+        loop {
+            let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return moved };
+            let OpKind::Transfer(transfer) = &mut op.kind else { return moved };
+            if transfer.is_over() {
+                self.end_transfer(key);
+                return true;
+            }
+            let free = transfer.window.iter().position(Option::is_none);
+            let next = transfer.rest.last().filter(|_| transfer.error.is_none());
+            let (Some(slot), Some(piece)) = (free, next) else { return moved };
+            let (chunk, left) = piece.cut(self.transport.payload_max() as u64, CHUNK_BUCKET);
+            let (peer, direction) = (transfer.peer, transfer.direction);
+            let sent = self.send_chunk(key, peer, direction, slot, chunk);
+            let OpKind::Transfer(transfer) = &mut self.ops[key].kind else {
+                unreachable!("sending a chunk changes no operation's kind")
+            };
+            match sent {
+                Ok(()) => {
+                    transfer.window[slot] = Some(chunk);
+                    transfer.rest.pop();
+                    transfer.rest.extend(left);
+                    moved = true;
+                }
+                Err(SendError::Failed(error)) => transfer.error = Some(error),
+                Err(SendError::Busy) => {
+                    if !self.stalled.contains(&key) {
+                        self.stalled.push_back(key);
+                    }
+                    return moved;
+                }
+            }
+        }
+    }
+
+    fn send_chunk(
+        &mut self,
+        key: OpKey,
+        peer: Rank,
+        direction: Direction,
+        slot: usize,
+        chunk: Piece,
+    ) -> Result<(), SendError> {
+        let header = Header {
+            kind: if direction == Direction::Put { Kind::PutChunk } else { Kind::GetChunk },
+            handler: 0,
+            len: chunk.len as u32,
+            token: OpId::of(key).token(),
+            args: [chunk.remote.mem.to_wire(), slot as u64, 0, 0],
+            place: chunk.remote.offset,
+        };
+        let len = match direction {
+            Direction::Put => chunk.len as usize,
+            Direction::Get => 0,
+        };
+        if len > 0 {
+            self.transport.read(chunk.local, &mut self.scratch[..len]).map_err(SendError::Failed)?;
+        }
+        self.transport.send(peer, Lane::Request, &header.encode(), &self.scratch[..len])
+    }
+
+    /// Takes the answer to a chunk.
+    pub(super) fn on_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let key = OpId::from_token(header.token).key();
+        let Some(chunk) = self.chunk_under_way(key, peer, header) else {
+            // Late answers to operations that timed out come here too: they are no offence.
+            return;
+        };
+        let mut result = wire::chunk_result(header.args[1], peer, chunk.remote, chunk.len);
+        if header.kind == Kind::GetData && result.is_ok() {
+            result = if payload.len() as u64 == chunk.len {
+                self.transport.write(chunk.local, payload)
+            } else {
+                Err(OpError::Protocol { peer, what: "an answer of the wrong length" })
+            };
+        }
+        if let (Err(error), OpKind::Transfer(transfer)) = (result, &mut self.ops[key].kind) {
+            transfer.error.get_or_insert(error);
+        }
+        self.pump(key);
+    }
+
+    /// Takes the chunk that an answer is about out of its transfer's window.
+    fn chunk_under_way(&mut self, key: OpKey, peer: Rank, header: &Header) -> Option<Piece> {
+        let op = self.ops.get_mut(key).filter(|op| op.outcome.is_none())?;
+        let OpKind::Transfer(transfer) = &mut op.kind else { return None };
+        let expected = if transfer.direction == Direction::Put { Kind::PutDone } else { Kind::GetData };
+        if transfer.peer != peer || header.kind != expected {
+            return None;
+        }
+        transfer.window.get_mut(usize::try_from(header.args[0]).ok()?)?.take()
+    }
+
+    fn end_transfer(&mut self, key: OpKey) {
+        let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
+        let (peer, error, announce) = (transfer.peer, transfer.error, transfer.announce.take());
+        match error {
+            None => {
+                self.announce(peer, announce);
+                self.finish(key, Ok(0));
+            }
+            Some(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
+        if let Some((lane, header)) = announce {
+            self.send_soon(peer, lane, header);
+        }
+    }
+
+    /// Stores a chunk that a peer sent.
+    pub(super) fn serve_put(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let result = match header.chunk_place() {
+            Ok(place) if place.mem != MemId::Control => self.transport.write(place, payload),
+            _ => Err(OpError::Protocol { peer, what: "a put into no memory" }),
+        };
+        let answer = Header {
+            token: header.token,
+            args: [header.args[1], wire::chunk_status(&result), 0, 0],
+            ..Header::new(Kind::PutDone)
+        };
+        self.answer(peer, &answer, 0);
+    }
+
+    /// Sends a chunk that a peer asked for.
+    pub(super) fn serve_get(&mut self, peer: Rank, header: &Header) {
+        let len = header.len as usize;
+        let result = match header.chunk_place() {
+            Ok(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
+                self.transport.read(place, &mut self.scratch[..len])
+            }
+            _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
+        };
+        let len = if result.is_ok() { len } else { 0 };
+        let answer = Header {
+            token: header.token,
+            len: len as u32,
+            args: [header.args[1], wire::chunk_status(&result), 0, 0],
+            ..Header::new(Kind::GetData)
+        };
+        self.answer(peer, &answer, len);
+    }
+
+    /// Answers a request with `len` bytes of the scratch space.
+    fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
+        // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees none,
+        // and it alone then waits in vain.
+        if self.transport.send(peer, Lane::Reply, &header.encode(), &self.scratch[..len]).is_err() {
+            self.counters.malformed += 1;
+        }
+    }
+}

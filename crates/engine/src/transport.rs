@@ -1,0 +1,129 @@
+//! What a transport offers the engine: few verbs, and no flags.
+//!
+//! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided copies and
+//! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
+
+use crate::{Header, OpError, OpId, Piece, Place, Rank, Why};
+
+/// Which of the two message lanes between a pair of ranks.
+///
+/// Two lanes make flow control free of deadlock: replies are always consumed, because consuming one never sends
+/// anything, and a request is handed out only when its reply has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Messages that may cause one reply.
+    Request,
+    /// Messages that cause none.
+    Reply,
+}
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From this process to the peer.
+    Put,
+    /// From the peer to this process.
+    Get,
+}
+
+/// An atomic operation on one aligned 64-bit word; the old value is the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds, wrapping.
+    FetchAdd(u64),
+    /// Stores `new` if the word holds `expected`.
+    CompareSwap {
+        /// What the word must hold.
+        expected: u64,
+        /// What it then gets.
+        new: u64,
+    },
+}
+
+/// What became of a one-sided operation at submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submit {
+    /// Complete already; the value is an atomic's old word, and 0 for copies.
+    Done(u64),
+    /// Under way; an [`Event::Completed`] with the operation's id will follow.
+    Pending,
+    /// Not to be had one-sided from this peer, for this reason; nothing was done.
+    Unreachable(Why),
+    /// Failed; what was copied before the failure is unspecified.
+    Failed(OpError),
+}
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The lane is full; not an error: try again later.
+    Busy,
+    /// The peer cannot be reached, now or later.
+    Failed(OpError),
+}
+
+/// What a transport reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message arrived; its payload is in the buffer given to [`Transport::poll`].
+    Message {
+        /// The sender.
+        peer: Rank,
+        /// The lane that it came by.
+        lane: Lane,
+        /// Its header, not yet checked: peers are hostile.
+        header: [u64; Header::WORDS],
+    },
+    /// A pending one-sided operation ended.
+    Completed {
+        /// The operation.
+        op: OpId,
+        /// Its result, as in [`Submit::Done`].
+        result: Result<u64, OpError>,
+    },
+    /// The peer sent what cannot be a message, and can be understood no more.
+    Garbled {
+        /// The peer.
+        peer: Rank,
+    },
+}
+
+/// A way to reach peers. The engine calls these from one thread at a time.
+pub trait Transport {
+    /// Sends one message in order within its (peer, lane). `payload` is at most [`Transport::payload_max`] bytes and
+    /// may be reused at return.
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError>;
+
+    /// Makes progress and returns the next event, if there is one. `payload` is overwritten by a message's payload.
+    ///
+    /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of
+    /// any size, so that a reply sent before the next call is never `Busy`.
+    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event>;
+
+    /// Bytes that one message's payload may have.
+    fn payload_max(&self) -> usize;
+
+    /// Copies from this process's own memory; an inaccessible address is an error, never a signal.
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError>;
+
+    /// Copies to this process's own memory; an inaccessible address is an error, never a signal.
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError>;
+
+    /// Starts a one-sided copy of all pieces, to or from one peer. Optional.
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let _ = (op, peer, direction, pieces);
+        Submit::Unreachable(Why::NotOffered)
+    }
+
+    /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        let _ = (op, peer, word, atomic);
+        Submit::Unreachable(Why::NotOffered)
+    }
+}

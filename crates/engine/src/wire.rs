@@ -1,0 +1,191 @@
+//! What messages look like: seven 64-bit words of header, and a payload.
+//!
+//! ```text
+//! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
+//! word 1   token: the initiator's operation, echoed by the answer
+//! word 2-5 arguments
+//! word 6   place: an offset in the memory that argument 0 names, or an Active Message's landing address
+//! ```
+//! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
+//! returns a header of a known kind or an error.
+
+use crate::{MemId, OpError, Place, Rank};
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// An Active Message without payload.
+    AmShort,
+    /// An Active Message with its payload inside.
+    AmMedium,
+    /// An Active Message whose payload already lies at `place`, `len` bytes.
+    AmLong,
+    /// Store the payload at `place`; answered by [`Kind::PutDone`].
+    PutChunk,
+    /// Send `len` bytes from `place`; answered by [`Kind::GetData`].
+    GetChunk,
+    /// The answer to a [`Kind::PutChunk`].
+    PutDone,
+    /// The answer to a [`Kind::GetChunk`], with the bytes as payload.
+    GetData,
+    /// Everyone has arrived at the barrier numbered by argument 0.
+    BarrierOpen,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::AmShort,
+    Kind::AmMedium,
+    Kind::AmLong,
+    Kind::PutChunk,
+    Kind::GetChunk,
+    Kind::PutDone,
+    Kind::GetData,
+    Kind::BarrierOpen,
+];
+
+/// A message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the message is for.
+    pub kind: Kind,
+    /// The handler's index, for Active Messages.
+    pub handler: u16,
+    /// Bytes: of the payload, or of the memory at `place`.
+    pub len: u32,
+    /// The initiator's operation, echoed by answers.
+    pub token: u64,
+    /// Arguments; their meaning depends on the kind.
+    pub args: [u64; 4],
+    /// An offset in the peer's memory.
+    pub place: u64,
+}
+
+/// Why a header was not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// No message kind has this number.
+    #[error("no message kind {0}")]
+    Kind(u8),
+    /// The header's length is not the payload's.
+    #[error("the header says {header} bytes of payload, and {payload} came")]
+    Length {
+        /// What the header says.
+        header: u32,
+        /// What came.
+        payload: usize,
+    },
+    /// No memory has this number.
+    #[error("no memory {0}")]
+    Memory(u64),
+}
+
+impl Header {
+    /// Words of a header.
+    pub const WORDS: usize = 7;
+
+    /// A header of `kind` with nothing else in it.
+    pub const fn new(kind: Kind) -> Header {
+        Header { kind, handler: 0, len: 0, token: 0, args: [0; 4], place: 0 }
+    }
+
+    /// The header as words.
+    #[inline]
+    pub const fn encode(&self) -> [u64; Header::WORDS] {
+        let first = self.kind as u64 | (self.handler as u64) << 16 | (self.len as u64) << 32;
+        let [a, b, c, d] = self.args;
+        [first, self.token, a, b, c, d, self.place]
+    }
+
+    /// The header that `words` stand for, checked against the payload that came with it.
+    #[inline]
+    pub fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
+        let [first, token, a, b, c, d, place] = *words;
+        let number = first as u8;
+        let kind = *KINDS.get(usize::from(number)).ok_or(WireError::Kind(number))?;
+        let header = Header {
+            kind,
+            handler: (first >> 16) as u16,
+            len: (first >> 32) as u32,
+            token,
+            args: [a, b, c, d],
+            place,
+        };
+        let expected = if header.has_payload() { header.len as usize } else { 0 };
+        if expected != payload {
+            return Err(WireError::Length { header: header.len, payload });
+        }
+        Ok(header)
+    }
+
+    /// The remote place of a chunk message: memory `args[0]`, offset `place`.
+    pub fn chunk_place(&self) -> Result<Place, WireError> {
+        let mem = MemId::from_wire(self.args[0]).ok_or(WireError::Memory(self.args[0]))?;
+        Ok(Place::new(mem, self.place))
+    }
+
+    const fn has_payload(&self) -> bool {
+        match self.kind {
+            Kind::AmMedium | Kind::PutChunk => true,
+            Kind::GetData => self.args[1] == 0,
+            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone | Kind::BarrierOpen => false,
+        }
+    }
+}
+
+/// How a chunk went at the target, as the answer's argument 1: 0 is well, 1 a fault.
+pub(crate) const CHUNK_OK: u64 = 0;
+const CHUNK_FAULT: u64 = 1;
+
+/// The status word for a chunk's result at the target.
+pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {
+    match result {
+        Ok(()) => CHUNK_OK,
+        Err(_) => CHUNK_FAULT,
+    }
+}
+
+/// What an answer's status word means for the chunk at `place`.
+pub(crate) fn chunk_result(status: u64, peer: Rank, place: Place, len: u64) -> Result<(), OpError> {
+    match status {
+        CHUNK_OK => Ok(()),
+        CHUNK_FAULT => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
+        _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn kinds_stand_at_their_numbers() {
+        assert!(KINDS.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+    }
+
+    #[test]
+    fn a_wrong_length_is_told_with_both_numbers() {
+        let words = Header { len: 9, ..Header::new(Kind::AmMedium) }.encode();
+        assert_eq!(Header::decode(&words, 8), Err(WireError::Length { header: 9, payload: 8 }));
+        assert_eq!(Header::decode(&words, 9).map(|h| h.len), Ok(9));
+    }
+
+    proptest! {
+        #[test]
+        fn headers_survive_the_wire(
+            kind in 0usize..KINDS.len(), handler: u16, len in 0u32..1 << 20, token: u64, args: [u64; 4], place: u64,
+        ) {
+            let header = Header { kind: KINDS[kind], handler, len, token, args, place };
+            let payload = if header.has_payload() { len as usize } else { 0 };
+            prop_assert_eq!(Header::decode(&header.encode(), payload), Ok(header));
+        }
+
+        #[test]
+        fn any_words_give_a_header_or_an_error(words: [u64; 7], payload in 0usize..1 << 16) {
+            if let Ok(header) = Header::decode(&words, payload) {
+                prop_assert!((header.kind as usize) < KINDS.len());
+                let _ = header.chunk_place();
+            }
+        }
+    }
+}
