@@ -1,2 +1,3 @@
 //! Standpipe's named development checks.
+#![forbid(unsafe_code)]
 fn main() {}

@@ -1,0 +1,43 @@
+//! The house rules of this repository, as tests over its own sources.
+//!
+//! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
+//! against small broken sources.
+
+mod finding;
+mod source;
+mod walls;
+mod workspace;
+
+use finding::{Finding, assert_none};
+use source::Tree;
+
+fn trees() -> Vec<Tree> {
+    workspace::trees(&workspace::packages())
+}
+
+/// Every finding of `check` over the workspace, once, even where targets share files.
+fn all(check: impl Fn(&Tree) -> Vec<Finding>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = trees().iter().flat_map(check).collect();
+    findings.sort_by(|a, b| (&a.file, a.line, &a.what).cmp(&(&b.file, b.line, &b.what)));
+    findings.dedup();
+    findings
+}
+
+#[test]
+fn every_source_file_parses_and_is_reached() {
+    let packages = workspace::packages();
+    let trees = workspace::trees(&packages);
+    assert!(trees.len() >= packages.len(), "each package has a target");
+    assert_none(&all(|tree| tree.broken.clone()));
+    assert_none(&workspace::orphans(&packages, &trees));
+}
+
+#[test]
+fn crates_depend_only_in_the_directions_of_the_design() {
+    assert_none(&walls::check(&workspace::packages()));
+}
+
+#[test]
+fn every_crate_takes_the_workspace_lints() {
+    assert_none(&walls::lints(&workspace::packages()));
+}
