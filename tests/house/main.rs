@@ -3,7 +3,9 @@
 //! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
 //! against small broken sources.
 
+mod cycles;
 mod finding;
+mod names;
 mod source;
 mod walls;
 mod workspace;
@@ -40,4 +42,9 @@ fn crates_depend_only_in_the_directions_of_the_design() {
 #[test]
 fn every_crate_takes_the_workspace_lints() {
     assert_none(&walls::lints(&workspace::packages()));
+}
+
+#[test]
+fn no_modules_need_each_other() {
+    assert_none(&all(cycles::check));
 }
