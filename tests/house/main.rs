@@ -5,6 +5,7 @@
 
 mod cycles;
 mod finding;
+mod lengths;
 mod names;
 mod source;
 mod walls;
@@ -47,4 +48,22 @@ fn every_crate_takes_the_workspace_lints() {
 #[test]
 fn no_modules_need_each_other() {
     assert_none(&all(cycles::check));
+}
+
+#[test]
+fn no_function_is_too_long() {
+    assert_none(&all(|tree| lengths::long_functions(&lengths::functions(tree))));
+}
+
+#[test]
+fn nine_functions_in_ten_are_short() {
+    let functions: Vec<_> = trees().iter().flat_map(lengths::functions).collect();
+    let (all, short) = lengths::usual(&functions);
+    println!("{short} of {all} production functions have at most {} lines", lengths::FN_LINES_USUAL);
+    assert_none(&lengths::unusual(&functions));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    assert_none(&all(lengths::long_files));
 }
