@@ -4,6 +4,7 @@
 //! against small broken sources.
 
 mod cycles;
+mod fences;
 mod finding;
 mod lengths;
 mod names;
@@ -66,4 +67,15 @@ fn nine_functions_in_ten_are_short() {
 #[test]
 fn no_file_is_too_long() {
     assert_none(&all(lengths::long_files));
+}
+
+#[test]
+fn unsafe_code_stands_behind_the_fences_and_is_argued() {
+    assert_none(&all(fences::check));
+}
+
+#[test]
+fn crates_that_promise_it_forbid_unsafe_code() {
+    let packages = workspace::packages();
+    assert_none(&fences::forbidding(&packages, &workspace::trees(&packages)));
 }
