@@ -8,6 +8,7 @@ mod fences;
 mod finding;
 mod lengths;
 mod names;
+mod ratio;
 mod source;
 mod walls;
 mod workspace;
@@ -78,4 +79,12 @@ fn unsafe_code_stands_behind_the_fences_and_is_argued() {
 fn crates_that_promise_it_forbid_unsafe_code() {
     let packages = workspace::packages();
     assert_none(&fences::forbidding(&packages, &workspace::trees(&packages)));
+}
+
+#[test]
+fn tests_against_code() {
+    let lines = ratio::count(&trees());
+    let ratio = lines.tests as f64 / lines.production.max(1) as f64;
+    println!("{} lines of tests, {} of production code: {ratio:.2}", lines.tests, lines.production);
+    assert!(lines.tests > 0, "this very file is a test");
 }
