@@ -14,11 +14,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// By the module that uses, then the one used: where, and by which path.
 type Uses = BTreeMap<usize, BTreeMap<usize, (usize, String)>>;
 
-/// One finding for each knot of modules that need each other.
+/// One finding for each two modules that use each other, and one for each knot of modules that only a longer way round
+/// holds together.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let uses = uses(tree);
     let mut told = BTreeSet::new();
     let mut findings = Vec::new();
+    for (&module, used) in &uses {
+        for &other in used.keys().filter(|other| **other > module && directly(&uses, **other, module)) {
+            told.extend(knot(&uses, module));
+            findings.push(finding(tree, &uses, &[module, other, module]));
+        }
+    }
     for &module in uses.keys() {
         if !told.contains(&module)
             && let Some(cycle) = shortest_cycle(&uses, module)
@@ -28,6 +35,10 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn directly(uses: &Uses, from: usize, to: usize) -> bool {
+    uses.get(&from).is_some_and(|used| used.contains_key(&to))
 }
 
 fn uses(tree: &Tree) -> Uses {
@@ -171,6 +182,17 @@ mod tests {
             ("src/c.rs", "pub struct C(Box<crate::a::A>);"),
         ];
         assert_eq!(found(&files).len(), 1);
+    }
+
+    #[test]
+    fn each_pair_in_a_knot_is_told() {
+        let files = [
+            ("src/lib.rs", "mod a; mod b; mod c;"),
+            ("src/a.rs", "pub struct A(crate::b::B, crate::c::C);"),
+            ("src/b.rs", "pub struct B(crate::a::A);"),
+            ("src/c.rs", "pub struct C(crate::a::A);"),
+        ];
+        assert_eq!(found(&files).len(), 2);
     }
 
     #[test]
