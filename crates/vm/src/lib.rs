@@ -1,1 +1,25 @@
 //! Standpipe's operating-system layer: shared segments, rings, sleeping, cross-memory attach.
+//!
+//! This crate is the first of the project's two fences: the places where `unsafe` may stand. What it hands out is
+//! safe to use however a peer behaves, except for the few functions that take raw addresses from the caller and say
+//! so by being `unsafe`.
+//!
+//! **Peers are hostile input.** Every process that maps a segment may write any bytes anywhere in it at any time. So
+//! no `&` or `&mut` to plain data ever points into shared memory: it is reached through bounds-checked copies
+//! ([`SharedMemory`]) or through atomics ([`Words`]), and whatever comes out of it is checked before it is believed.
+//!
+//! | module | what it does | unsafe |
+//! |---|---|---|
+//! | [`shared`] | a mapping, reached by copies and atomics | yes |
+//! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the futex word is the low half of a 64-bit word: little-endian machines only");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("offsets and addresses are 64 bits wide");
+
+pub mod segment;
+pub mod shared;
+
+pub use segment::{Segment, SegmentError};
+pub use shared::{Outside, SharedMemory, Words};

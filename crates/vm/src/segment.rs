@@ -1,0 +1,253 @@
+//! Memory that one process makes and its peers map: a memfd, sealed against shrinking.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::shared::SharedMemory;
+
+/// What `fstatfs` calls the file system behind an ordinary memfd. One of huge pages has another number and raises
+/// SIGBUS when the pool of huge pages is empty, so it is refused from a peer.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// The size of a page: what [`Segment::punch`] gives back is whole pages.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// A sealed memfd of fixed size and its mapping in this process.
+///
+/// It is sparse: a page exists once somebody touched it, and no longer when it was punched out. Nothing in the file
+/// system names it, so it goes with the last process that has it open or mapped, however that one ends.
+#[derive(Debug)]
+pub struct Segment {
+    fd: OwnedFd,
+    memory: Arc<SharedMemory>,
+}
+
+/// Why a segment could not be made, opened or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SegmentError {
+    /// A system call failed.
+    #[error("{call} failed: {errno}")]
+    Os {
+        /// The system call.
+        call: &'static str,
+        /// What it said.
+        errno: Errno,
+    },
+    /// What a peer sent is no memfd of ordinary pages.
+    #[error("not a memory file of ordinary pages")]
+    NotMemfd,
+    /// What a peer sent could be shrunk under us, so touching it could kill us.
+    #[error("the memory file is not sealed against shrinking")]
+    Unsealed,
+    /// The size is zero, or more than can be mapped.
+    #[error("a segment cannot have {len} bytes")]
+    BadLength {
+        /// The size in bytes.
+        len: u64,
+    },
+    /// A range to punch out is not made of whole pages inside the segment.
+    #[error("{len} bytes at {offset} are not whole pages of the segment")]
+    NotPages {
+        /// Its start in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+fn os(call: &'static str) -> impl Fn(Errno) -> SegmentError {
+    move |errno| SegmentError::Os { call, errno }
+}
+
+impl Segment {
+    /// Makes a segment of `len` bytes, all zero, none of them backed by memory yet. `name` is for people who look
+    /// into `/proc`.
+    ///
+    /// # Errors
+    /// [`SegmentError::BadLength`] if `len` is zero or no file can be so long; [`SegmentError::Os`] if the kernel
+    /// refuses.
+    pub fn create(name: &str, len: u64) -> Result<Segment, SegmentError> {
+        if len == 0 || i64::try_from(len).is_err() {
+            return Err(SegmentError::BadLength { len });
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(os("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, len).map_err(os("ftruncate"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
+        Segment::map(fd, len)
+    }
+
+    /// Maps the segment behind a descriptor that a peer sent. Whatever the descriptor is, the result is a segment
+    /// that can be touched without danger, or an error.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotMemfd`], [`SegmentError::Unsealed`], [`SegmentError::BadLength`] for a descriptor that is
+    /// not what [`Segment::create`] makes; [`SegmentError::Os`] if it cannot be mapped.
+    pub fn open(fd: OwnedFd) -> Result<Segment, SegmentError> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentError::NotMemfd)?;
+        let system = rustix::fs::fstatfs(&fd).map_err(os("fstatfs"))?;
+        if system.f_type as i64 != TMPFS_MAGIC {
+            return Err(SegmentError::NotMemfd);
+        }
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(SegmentError::Unsealed);
+        }
+        // Sealed before measured: from here on the file can only be this long or longer.
+        let status = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
+        match u64::try_from(status.st_size) {
+            Ok(len) if len > 0 => Segment::map(fd, len),
+            _ => Err(SegmentError::BadLength { len: 0 }),
+        }
+    }
+
+    /// The descriptor to send to a peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The mapping. It stays alive with the last clone, also after the segment is dropped.
+    pub fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// The segment's size in bytes, resident or not.
+    pub fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    /// Whether it has no bytes; it always has some.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
+    /// Gives the memory of a range of whole pages back to the system; it then reads as zeros, in every process.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotPages`] if the range is not made of whole pages of the segment, [`SegmentError::Os`] if
+    /// the kernel refuses.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<(), SegmentError> {
+        let inside =
+            offset.checked_add(len).is_some_and(|end| end <= self.len().next_multiple_of(PAGE_BYTES));
+        if len == 0 || !inside || !offset.is_multiple_of(PAGE_BYTES) || !len.is_multiple_of(PAGE_BYTES) {
+            return Err(SegmentError::NotPages { offset, len });
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, flags, offset, len).map_err(os("fallocate"))
+    }
+
+    /// How many bytes of memory the segment occupies now, on behalf of all who map it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] if the descriptor cannot be asked.
+    pub fn resident_bytes(&self) -> Result<u64, SegmentError> {
+        let status = rustix::fs::fstat(&self.fd).map_err(os("fstat"))?;
+        Ok(u64::try_from(status.st_blocks).unwrap_or(0) * 512)
+    }
+
+    fn map(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
+        let bytes = usize::try_from(len).map_err(|_| SegmentError::BadLength { len })?;
+        let memory = SharedMemory::map(fd.as_fd(), bytes).map_err(os("mmap"))?;
+        Ok(Segment { fd, memory: Arc::new(memory) })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn raw_memfd(flags: MemfdFlags, len: u64) -> OwnedFd {
+        let fd = rustix::fs::memfd_create("hostile", flags).expect("a memfd");
+        rustix::fs::ftruncate(&fd, len).expect("sized");
+        fd
+    }
+
+    #[test]
+    fn two_mappings_of_one_segment_share_bytes() {
+        let mine = Segment::create("shared", MIB).unwrap();
+        let theirs = Segment::open(mine.fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(theirs.len(), MIB);
+        assert_ne!(mine.memory().base_addr(), theirs.memory().base_addr());
+        mine.memory().store(MIB - 8, 42_u64).unwrap();
+        assert_eq!(theirs.memory().load::<u64>(MIB - 8), Ok(42));
+    }
+
+    #[test]
+    fn pages_exist_once_touched_and_not_after_a_punch() {
+        let segment = Segment::create("sparse", 1024 * MIB).unwrap();
+        assert_eq!(segment.resident_bytes(), Ok(0));
+        for page in 0..8 {
+            segment.memory().store(page * PAGE_BYTES, 1_u64).unwrap();
+        }
+        assert_eq!(segment.resident_bytes(), Ok(8 * PAGE_BYTES));
+        segment.punch(PAGE_BYTES, 2 * PAGE_BYTES).unwrap();
+        assert_eq!(segment.resident_bytes(), Ok(6 * PAGE_BYTES));
+        assert_eq!(segment.memory().load::<u64>(PAGE_BYTES), Ok(0));
+        assert_eq!(segment.memory().load::<u64>(3 * PAGE_BYTES), Ok(1));
+    }
+
+    #[test]
+    fn only_whole_pages_inside_are_punched() {
+        let segment = Segment::create("punch", MIB).unwrap();
+        for (offset, len) in
+            [(0, 0), (1, PAGE_BYTES), (0, 1), (MIB, PAGE_BYTES), (u64::MAX - 4095, PAGE_BYTES)]
+        {
+            assert_eq!(segment.punch(offset, len), Err(SegmentError::NotPages { offset, len }));
+        }
+    }
+
+    #[test]
+    fn lengths_that_make_no_file_are_refused() {
+        for len in [0, u64::MAX] {
+            assert_eq!(Segment::create("bad", len).unwrap_err(), SegmentError::BadLength { len });
+        }
+        assert!(matches!(Segment::create("huge", 1 << 62), Err(SegmentError::Os { call: "mmap", .. })));
+    }
+
+    #[test]
+    fn it_cannot_be_resized_by_anyone() {
+        let segment = Segment::create("sealed", MIB).unwrap();
+        assert_eq!(rustix::fs::ftruncate(segment.fd(), 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(segment.fd(), 2 * MIB), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn hostile_descriptors_are_errors() {
+        let sealable = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let unsealed = raw_memfd(sealable, MIB);
+        assert_eq!(Segment::open(unsealed).unwrap_err(), SegmentError::Unsealed);
+        let unsealable = raw_memfd(MemfdFlags::CLOEXEC, MIB);
+        assert_eq!(Segment::open(unsealable).unwrap_err(), SegmentError::Unsealed);
+        let empty = raw_memfd(sealable, 0);
+        rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK).unwrap();
+        assert_eq!(Segment::open(empty).unwrap_err(), SegmentError::BadLength { len: 0 });
+        let read_only = raw_memfd(sealable, MIB);
+        rustix::fs::fcntl_add_seals(&read_only, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
+        assert!(matches!(Segment::open(read_only), Err(SegmentError::Os { call: "mmap", .. })));
+
+        let file: OwnedFd = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
+        assert_eq!(Segment::open(file).unwrap_err(), SegmentError::NotMemfd);
+        let socket: OwnedFd = std::os::unix::net::UnixStream::pair().unwrap().0.into();
+        assert_eq!(Segment::open(socket).unwrap_err(), SegmentError::NotMemfd);
+        let null: OwnedFd = std::fs::File::open("/dev/zero").unwrap().into();
+        assert_eq!(Segment::open(null).unwrap_err(), SegmentError::NotMemfd);
+    }
+
+    #[test]
+    fn huge_page_files_are_refused() {
+        let flags =
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(fd) = rustix::fs::memfd_create("huge", flags) else {
+            println!("skipped: no huge page files here");
+            return;
+        };
+        rustix::fs::ftruncate(&fd, 2 * MIB).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+        assert_eq!(Segment::open(fd).unwrap_err(), SegmentError::NotMemfd);
+    }
+}

@@ -1,0 +1,359 @@
+//! Memory that other processes write while we use it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use bytemuck::Pod;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A shared mapping of a whole file, unmapped when dropped.
+///
+/// Any thread may use it at any time, and so may any other process that maps the same file: values are copied in and
+/// out, one at a time or in bulk, and no reference to plain bytes is ever handed out. Accesses of 1, 2, 4 or 8 bytes
+/// at a multiple of their size are single relaxed atomic accesses; larger or unaligned ones may be seen in parts.
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+/// An access that does not lie within the mapping, or is not aligned where alignment is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at offset {offset} are not inside (or not aligned in) a mapping of {size} bytes")]
+pub struct Outside {
+    /// Where the access starts, in bytes from the mapping's start.
+    pub offset: u64,
+    /// How many bytes it spans.
+    pub len: u64,
+    /// The mapping's size in bytes.
+    pub size: u64,
+}
+
+impl SharedMemory {
+    /// Maps the first `len` bytes of `fd`, readable, writable and shared, without reserving memory for them.
+    ///
+    /// The caller vouches that the file cannot become shorter than `len`: otherwise a later access is a SIGBUS.
+    pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<SharedMemory> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours changes.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
+        let base =
+            NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
+        Ok(SharedMemory { base, len })
+    }
+
+    /// The mapping's size in bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether the mapping has no bytes; it never has none, since an empty file is not mapped.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of the first byte in this process.
+    #[inline]
+    pub fn base_addr(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Writes `value` at `offset`.
+    ///
+    /// # Errors
+    /// [`Outside`] if any byte of it would lie outside the mapping; then nothing is written.
+    #[inline]
+    pub fn store<T: Pod>(&self, offset: u64, value: T) -> Result<(), Outside> {
+        let at = self.at(offset, size_of::<T>() as u64)?;
+        let bytes = bytemuck::bytes_of(&value);
+        // SAFETY: `at` starts `size_of::<T>()` bytes that are mapped writable for as long as `self` lives (checked
+        // above). The atomic types are used only at multiples of their size. `bytes` is a local value, so the copy's
+        // source and target are apart. Other processes may access these bytes at the same time: the hardware makes
+        // that an interleaving, and no reference to them exists that could assume otherwise.
+        unsafe {
+            match size_of::<T>() {
+                8 if at.addr() % 8 == 0 => {
+                    AtomicU64::from_ptr(at.cast())
+                        .store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed);
+                }
+                4 if at.addr() % 4 == 0 => {
+                    AtomicU32::from_ptr(at.cast())
+                        .store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed);
+                }
+                2 if at.addr() % 2 == 0 => {
+                    AtomicU16::from_ptr(at.cast())
+                        .store(bytemuck::pod_read_unaligned(bytes), Ordering::Relaxed);
+                }
+                1 => AtomicU8::from_ptr(at).store(bytes[0], Ordering::Relaxed),
+                n => ptr::copy_nonoverlapping(bytes.as_ptr(), at, n),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the value at `offset`.
+    ///
+    /// # Errors
+    /// [`Outside`] if any byte of it lies outside the mapping.
+    #[inline]
+    pub fn load<T: Pod>(&self, offset: u64) -> Result<T, Outside> {
+        let at = self.at(offset, size_of::<T>() as u64)?;
+        let mut value = T::zeroed();
+        let bytes = bytemuck::bytes_of_mut(&mut value);
+        // SAFETY: as in `store`: the bytes are mapped readable while `self` lives, the atomics are aligned, the
+        // target is a local value, and any bytes at all are a valid `T`, whatever a peer writes meanwhile.
+        unsafe {
+            match size_of::<T>() {
+                8 if at.addr() % 8 == 0 => {
+                    let word = AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed);
+                    bytes.copy_from_slice(&word.to_ne_bytes());
+                }
+                4 if at.addr() % 4 == 0 => {
+                    let word = AtomicU32::from_ptr(at.cast()).load(Ordering::Relaxed);
+                    bytes.copy_from_slice(&word.to_ne_bytes());
+                }
+                2 if at.addr() % 2 == 0 => {
+                    let word = AtomicU16::from_ptr(at.cast()).load(Ordering::Relaxed);
+                    bytes.copy_from_slice(&word.to_ne_bytes());
+                }
+                1 => bytes[0] = AtomicU8::from_ptr(at).load(Ordering::Relaxed),
+                n => ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), n),
+            }
+        }
+        Ok(value)
+    }
+
+    /// Copies `bytes` to `offset`, at the speed of memcpy.
+    ///
+    /// # Errors
+    /// [`Outside`] if they do not fit there; then nothing is written.
+    #[inline]
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Outside> {
+        let at = self.at(offset, bytes.len() as u64)?;
+        // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the source is
+        // a borrowed slice, which cannot lie in this mapping because no slice of it is ever handed out. Races with
+        // other processes only decide which bytes end there.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+        Ok(())
+    }
+
+    /// Fills `bytes` from `offset`, at the speed of memcpy.
+    ///
+    /// # Errors
+    /// [`Outside`] if the mapping has not so many bytes there; then nothing is read.
+    #[inline]
+    pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Outside> {
+        let at = self.at(offset, bytes.len() as u64)?;
+        // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
+        // a slice borrowed for writing, apart from this mapping for the reason given in `copy_in`. Whatever bytes a
+        // racing peer leaves are valid `u8`s.
+        unsafe { ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `source_offset` of `source` to `offset` of this mapping, like memmove: the two may be
+    /// one mapping, or two of the same file, and if they overlap within one mapping the bytes arrive unmixed.
+    ///
+    /// # Errors
+    /// [`Outside`] naming the first of the two ranges, target before source, that is not inside its mapping; then
+    /// nothing is written.
+    #[inline]
+    pub fn copy_within_from(
+        &self,
+        offset: u64,
+        source: &SharedMemory,
+        source_offset: u64,
+        len: u64,
+    ) -> Result<(), Outside> {
+        let to = self.at(offset, len)?;
+        let from = source.at(source_offset, len)?;
+        // SAFETY: both ranges are mapped for `len` bytes (checked above) while the two borrows live; `ptr::copy`
+        // allows them to overlap. `len` fits a usize because it fits a mapping.
+        unsafe { ptr::copy(from, to, len as usize) };
+        Ok(())
+    }
+
+    /// The 64-bit word at `offset`, for atomic access.
+    ///
+    /// # Errors
+    /// [`Outside`] if it is not wholly inside, or `offset` is no multiple of 8.
+    #[inline]
+    pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, Outside> {
+        let at = self.aligned(offset, 8, 8)?;
+        // SAFETY: eight mapped bytes at a multiple of eight (checked above) that stay mapped while `self` is
+        // borrowed; an atomic may be changed by others at any time.
+        Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+    }
+
+    /// The 32-bit word at `offset`, for atomic access.
+    ///
+    /// # Errors
+    /// [`Outside`] if it is not wholly inside, or `offset` is no multiple of 4.
+    #[inline]
+    pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, Outside> {
+        let at = self.aligned(offset, 4, 4)?;
+        // SAFETY: four mapped bytes at a multiple of four, for the rest as in `atomic_u64`.
+        Ok(unsafe { AtomicU32::from_ptr(at.cast()) })
+    }
+
+    /// `words` 64-bit words from `offset` on, as a handle that keeps the mapping alive.
+    ///
+    /// # Errors
+    /// [`Outside`] if they are not wholly inside, or `offset` is no multiple of 8.
+    pub fn words(self: &Arc<Self>, offset: u64, words: usize) -> Result<Words, Outside> {
+        let len = (words as u64).checked_mul(8).ok_or(self.outside(offset, u64::MAX))?;
+        let at = self.aligned(offset, len, 8)?;
+        let first = NonNull::new(at.cast()).expect("inside a mapping, which does not start at zero");
+        Ok(Words { first, words, _owner: Arc::clone(self) })
+    }
+
+    /// The address of `len` bytes at `offset`, once they are known to be inside.
+    #[inline(always)]
+    fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Outside> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len as u64 => Ok(self.base.as_ptr().wrapping_add(offset as usize)),
+            _ => Err(self.outside(offset, len)),
+        }
+    }
+
+    #[inline(always)]
+    fn aligned(&self, offset: u64, len: u64, alignment: u64) -> Result<*mut u8, Outside> {
+        if !offset.is_multiple_of(alignment) {
+            return Err(self.outside(offset, len));
+        }
+        self.at(offset, len)
+    }
+
+    #[cold]
+    fn outside(&self, offset: u64, len: u64) -> Outside {
+        Outside { offset, len, size: self.len as u64 }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; every reference into it borrows `self`
+        // or holds the `Arc` it lives in, so none is left. Failure (impossible for such a range) would only leak.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory").field("base", &self.base).field("len", &self.len).finish()
+    }
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and `munmap` may run on any thread.
+unsafe impl Send for SharedMemory {}
+// SAFETY: every method works through copies or atomics that allow concurrent use, from other processes already.
+unsafe impl Sync for SharedMemory {}
+
+/// A run of 64-bit words of a mapping, which lives as long as this handle: a slice of atomics that can be owned.
+#[derive(Clone, Debug)]
+pub struct Words {
+    first: NonNull<AtomicU64>,
+    words: usize,
+    _owner: Arc<SharedMemory>,
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `SharedMemory::words` checked that so many words lie inside the mapping and are aligned; the handle
+        // owns a share of the mapping, so they stay mapped while it is borrowed. Atomics may change under us.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
+    }
+}
+
+// SAFETY: a pointer to atomics plus a share of their owner, both usable from any thread.
+unsafe impl Send for Words {}
+// SAFETY: as above; a shared `Words` gives nothing but shared atomics.
+unsafe impl Sync for Words {}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::segment::Segment;
+
+    const LEN: u64 = 8192;
+
+    fn memory() -> Arc<SharedMemory> {
+        Arc::clone(Segment::create("shared-test", LEN).expect("a memfd").memory())
+    }
+
+    #[test]
+    fn values_of_every_size_come_back_aligned_or_not() {
+        let memory = memory();
+        for offset in [0, 1, 2, 3, 4, 7, 8, 4095] {
+            memory.store(offset, 0x1122_3344_5566_7788_u64).unwrap();
+            assert_eq!(memory.load::<u64>(offset), Ok(0x1122_3344_5566_7788));
+            assert_eq!(memory.load::<u8>(offset), Ok(0x88));
+            memory.store(offset, 0xaabb_u16).unwrap();
+            memory.store(offset + 2, 0xccdd_eeff_u32).unwrap();
+            assert_eq!(memory.load::<[u16; 3]>(offset), Ok([0xaabb, 0xeeff, 0xccdd]));
+        }
+    }
+
+    #[test]
+    fn the_last_byte_is_inside_and_the_next_is_not() {
+        let memory = memory();
+        assert_eq!(memory.store(LEN - 8, 1_u64), Ok(()));
+        assert_eq!(memory.store(LEN - 7, 1_u64), Err(Outside { offset: LEN - 7, len: 8, size: LEN }));
+        assert_eq!(memory.load::<u8>(LEN), Err(Outside { offset: LEN, len: 1, size: LEN }));
+        assert!(memory.copy_in(LEN - 3, b"abc").is_ok());
+        assert!(memory.copy_in(LEN - 2, b"abc").is_err());
+        assert!(memory.copy_out(LEN, &mut []).is_ok());
+        assert!(memory.copy_out(LEN + 1, &mut []).is_err());
+    }
+
+    #[test]
+    fn offsets_that_overflow_are_outside() {
+        let memory = memory();
+        assert!(memory.store(u64::MAX, 1_u64).is_err());
+        assert!(memory.load::<u64>(u64::MAX - 7).is_err());
+        assert!(memory.copy_within_from(0, &memory, 0, u64::MAX).is_err());
+        assert!(memory.words(8, usize::MAX).is_err());
+        assert!(memory.words(0, usize::MAX / 8 + 1).is_err());
+    }
+
+    #[test]
+    fn atomics_want_alignment() {
+        let memory = memory();
+        assert!(memory.atomic_u64(LEN - 8).is_ok());
+        assert!(memory.atomic_u64(4).is_err());
+        assert!(memory.atomic_u32(4).is_ok());
+        assert!(memory.atomic_u32(2).is_err());
+        assert!(memory.words(4, 1).is_err());
+        assert!(memory.words(0, LEN as usize / 8).is_ok());
+        assert!(memory.words(8, LEN as usize / 8).is_err());
+    }
+
+    #[test]
+    fn overlapping_copies_do_not_mix() {
+        let memory = memory();
+        memory.copy_in(0, b"abcdef").unwrap();
+        memory.copy_within_from(2, &memory, 0, 6).unwrap();
+        let mut bytes = [0; 8];
+        memory.copy_out(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"ababcdef");
+    }
+
+    #[test]
+    fn words_outlive_the_other_handles() {
+        let memory = memory();
+        let words = memory.words(64, 4).unwrap();
+        memory.store(64, 7_u64).unwrap();
+        drop(memory);
+        assert_eq!(words.len(), 4);
+        assert_eq!(words[0].load(Ordering::Relaxed), 7);
+    }
+}
