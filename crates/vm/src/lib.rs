@@ -12,14 +12,25 @@
 //! |---|---|---|
 //! | [`shared`] | a mapping, reached by copies and atomics | yes |
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
+//! | [`bell`] | waking a process that sleeps | no |
+//! | `futex` | the system call under the bell | yes |
+//! | [`membarrier`] | the fence that lets senders go without one | yes |
+//!
+//! `bell` knows its memory only as a slice of atomics, so the same code runs on a segment, under Miri and
+//! under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the futex word is the low half of a 64-bit word: little-endian machines only");
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("offsets and addresses are 64 bits wide");
 
+pub mod bell;
+mod futex;
+pub mod membarrier;
 pub mod segment;
 pub mod shared;
+mod sync;
 
+pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};
