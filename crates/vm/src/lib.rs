@@ -12,11 +12,12 @@
 //! |---|---|---|
 //! | [`shared`] | a mapping, reached by copies and atomics | yes |
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
+//! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | `futex` | the system call under the bell | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //!
-//! `bell` knows its memory only as a slice of atomics, so the same code runs on a segment, under Miri and
+//! `ring` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
 //! under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
@@ -27,10 +28,12 @@ compile_error!("offsets and addresses are 64 bits wide");
 pub mod bell;
 mod futex;
 pub mod membarrier;
+pub mod ring;
 pub mod segment;
 pub mod shared;
 mod sync;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
+pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};

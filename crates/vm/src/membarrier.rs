@@ -6,8 +6,8 @@
 //!
 //! The process whose fences are spared must have called [`register`] with success; the process that calls
 //! [`heavy_fence`] must have, too, or it would fall back to a fence of its own, which does not reach the senders. So
-//! a sender uses an asymmetric fence only when both ends say that they are registered, and
-//! a full one otherwise.
+//! a sender uses [`FenceMode::Asymmetric`](crate::FenceMode) only when both ends say that they are registered, and
+//! [`FenceMode::Symmetric`](crate::FenceMode) otherwise.
 
 use std::sync::OnceLock;
 
