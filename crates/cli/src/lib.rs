@@ -1,0 +1,4 @@
+//! What the `standpipe` command is made of. The library of the same name is what programs build on; this crate
+//! only reads arguments, starts processes, and shows what came of it.
+
+pub mod kv;
