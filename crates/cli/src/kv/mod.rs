@@ -1,8 +1,13 @@
 //! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay a
 //! trace of requests and pull each other's blocks.
 
+pub mod charts;
 pub mod generate;
+pub mod lines;
+pub mod outcome;
 pub mod pattern;
+pub mod plots;
+pub mod report;
 pub mod statistics;
 pub mod store;
 pub mod trace;

@@ -1,0 +1,215 @@
+//! Which charts the report shows, and how a record becomes their points.
+
+use super::{
+    lines::{Pull, Tick},
+    outcome::{Record, sorted},
+    plots::{Chart, Series, short},
+};
+
+/// A chart with the words around it.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// The heading.
+    pub title: &'static str,
+    /// One sentence on how to read it.
+    pub note: &'static str,
+    /// The drawing.
+    pub chart: Chart,
+}
+
+/// The report's charts of a record.
+#[must_use]
+pub fn figures(record: &Record) -> Vec<Figure> {
+    vec![latency_by_state(record), latency_by_owner(record), throughput(record), hit_rate(record)]
+}
+
+fn latency_by_state(record: &Record) -> Figure {
+    let of = |name: &str, computing| {
+        distribution(name.to_owned(), record.pulls().filter(|pull| pull.computing == computing))
+    };
+    Figure {
+        title: "Pulls while the owner computes",
+        note: "A get is one-sided: the owner's processor has no part in it. What difference remains is the share \
+               of the cores that the puller itself gets.",
+        chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false)]),
+    }
+}
+
+fn latency_by_owner(record: &Record) -> Figure {
+    let of = |owner: usize| {
+        distribution(format!("from worker {owner}"), record.pulls().filter(move |pull| pull.owner == owner))
+    };
+    Figure {
+        title: "Pull latency by source",
+        note: "Share of the pulls from each worker that took at most so long.",
+        chart: latency_chart((0..record.ticks.len()).map(of).collect()),
+    }
+}
+
+fn latency_chart(mut series: Vec<Series>) -> Chart {
+    series.retain(|series| !series.points.is_empty());
+    Chart {
+        x_label: "time of one pull (µs, logarithmic)",
+        y_label: "share of pulls",
+        x_log: true,
+        y_text: percent,
+        y_max: Some(1.0),
+        series,
+    }
+}
+
+/// The cumulative distribution of the pulls' durations.
+fn distribution<'a>(name: String, pulls: impl Iterator<Item = &'a Pull>) -> Series {
+    let took_ns = sorted(pulls.map(|pull| pull.took_ns.max(1)));
+    let last = took_ns.len().saturating_sub(1);
+    // A line needs no more points than the drawing has columns.
+    let steps = last.min(POINTS);
+    let at = |step: usize| {
+        let rank = (step * last).checked_div(steps).unwrap_or(0);
+        (took_ns[rank] as f64 / 1e3, (rank + 1) as f64 / took_ns.len() as f64)
+    };
+    let points = if took_ns.is_empty() { Vec::new() } else { (0..=steps).map(at).collect() };
+    Series { name, points }
+}
+
+fn throughput(record: &Record) -> Figure {
+    let per_second = |bytes: u64, bin_s: f64| bytes as f64 / bin_s / f64::from(1 << 20);
+    let pulled =
+        |ticks: &[&Tick], bin_s| per_second(ticks.iter().map(|tick| pulled_bytes(tick)).sum(), bin_s);
+    let requests =
+        |ticks: &[&Tick], bin_s: f64| ticks.iter().map(|tick| tick.requests).sum::<u64>() as f64 / bin_s;
+    Figure {
+        title: "Throughput over time",
+        note: "All workers together, and requests served in the same second.",
+        chart: Chart {
+            x_label: "time (s)",
+            y_label: "per second",
+            x_log: false,
+            y_text: short,
+            y_max: None,
+            series: vec![
+                over_time(record, "MiB pulled", pulled),
+                over_time(record, "requests served", requests),
+            ],
+        },
+    }
+}
+
+fn hit_rate(record: &Record) -> Figure {
+    let share = |of: fn(&Tick) -> u64| {
+        move |ticks: &[&Tick], _: f64| {
+            let blocks: u64 = ticks.iter().map(|tick| blocks(tick)).sum();
+            if blocks == 0 {
+                0.0
+            } else {
+                ticks.iter().map(|tick| of(tick)).sum::<u64>() as f64 / blocks as f64
+            }
+        }
+    };
+    let series = vec![
+        over_time(record, "any worker held it", share(|tick| tick.local_hits + tick.pulls.len() as u64)),
+        over_time(record, "pulled from a peer", share(|tick| tick.pulls.len() as u64)),
+        over_time(record, "found in own store", share(|tick| tick.local_hits)),
+    ];
+    Figure {
+        title: "Hit rate over time",
+        note: "Share of the blocks used that some worker held already.",
+        chart: Chart {
+            x_label: "time (s)",
+            y_label: "share of blocks",
+            x_log: false,
+            y_text: percent,
+            y_max: Some(1.0),
+            series,
+        },
+    }
+}
+
+/// One point for each of about [`BINS`] equal stretches of time, of what `value` makes of the ticks in it.
+fn over_time(record: &Record, name: &str, value: impl Fn(&[&Tick], f64) -> f64) -> Series {
+    let end_ms = record.all_ticks().map(|tick| tick.at_ms).max().unwrap_or(0);
+    let bin_ms = (end_ms / BINS).next_multiple_of(BIN_MS).max(BIN_MS);
+    let mut bins: Vec<Vec<&Tick>> = vec![Vec::new(); (end_ms / bin_ms) as usize + 1];
+    for tick in record.all_ticks() {
+        bins[(tick.at_ms / bin_ms) as usize].push(tick);
+    }
+    // The last stretch is cut off by the end of the run: its rate would be too low.
+    if bins.len() > 1 {
+        bins.pop();
+    }
+    let bin_s = bin_ms as f64 / 1e3;
+    let at = |(index, ticks): (usize, &Vec<&Tick>)| ((index as f64 + 0.5) * bin_s, value(ticks, bin_s));
+    Series { name: name.to_owned(), points: bins.iter().enumerate().map(at).collect() }
+}
+
+const POINTS: usize = 400;
+const BINS: u64 = 40;
+const BIN_MS: u64 = 500;
+
+fn pulled_bytes(tick: &Tick) -> u64 {
+    tick.pulls.iter().map(|pull| pull.bytes).sum()
+}
+
+fn blocks(tick: &Tick) -> u64 {
+    tick.local_hits + tick.made + tick.pulls.len() as u64
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pull(owner: usize, took_ns: u64) -> Pull {
+        Pull { owner, took_ns, bytes: 1 << 20, computing: took_ns > 2500 }
+    }
+
+    fn record() -> Record {
+        let mut record = Record::new(2);
+        record.ticks[0] = (0..60)
+            .map(|step| Tick {
+                at_ms: step * 250,
+                requests: 4,
+                local_hits: 1,
+                made: 2,
+                pulls: vec![pull(1, 1000 + step * 100)],
+                ..Tick::default()
+            })
+            .collect();
+        record
+    }
+
+    #[test]
+    fn a_distribution_climbs_from_the_first_value_to_all() {
+        let record = record();
+        let by_owner = latency_by_owner(&record).chart.series;
+        assert_eq!(by_owner.len(), 1, "nothing was pulled from worker 0");
+        let points = &by_owner[0].points;
+        assert_eq!((points[0], points[points.len() - 1]), ((1.0, 1.0 / 60.0), (6.9, 1.0)));
+        assert!(points.is_sorted());
+        let by_state = latency_by_state(&record).chart.series;
+        assert!(by_state[0].points[0].0 > by_state[1].points[0].0, "slow pulls were marked as computing");
+    }
+
+    #[test]
+    fn rates_are_per_second_and_shares_of_all_blocks() {
+        let record = record();
+        for (pulled, requests) in
+            throughput(&record).chart.series[0].points.iter().zip(&throughput(&record).chart.series[1].points)
+        {
+            assert_eq!((pulled.1, requests.1), (4.0, 16.0));
+        }
+        for point in &hit_rate(&record).chart.series[0].points {
+            assert_eq!(point.1, 0.5);
+        }
+    }
+
+    #[test]
+    fn an_empty_record_draws_empty_charts() {
+        for figure in figures(&Record::new(4)) {
+            assert!(figure.chart.svg().expect("nothing to draw").contains("<svg"));
+        }
+    }
+}

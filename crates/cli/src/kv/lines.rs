@@ -1,0 +1,101 @@
+//! What a worker tells the command that started it: one JSON object a line on its standard output.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One line of a worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// What was done since the line before. A worker that dies has told all but its last fraction of a second.
+    Tick(Tick),
+    /// The worker's requests are all served; what its node counted.
+    Done(Done),
+}
+
+/// Work done since the last tick.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tick {
+    /// When, in milliseconds since all workers were ready.
+    pub at_ms: u64,
+    /// Requests served.
+    pub requests: u64,
+    /// Blocks found in the worker's own store.
+    pub local_hits: u64,
+    /// Blocks made, because no worker held them.
+    pub made: u64,
+    /// Blocks recycled to make room.
+    pub evictions: u64,
+    /// Blocks that could not be stored because every victim was being read.
+    pub not_stored: u64,
+    /// Blocks that were recycled, or whose owner died, between being looked up and being pinned.
+    pub stale: u64,
+    /// Bytes pulled and checked.
+    pub verified_bytes: u64,
+    /// Bytes among them that were wrong.
+    pub mismatched_bytes: u64,
+    /// Bytes of blocks held now.
+    pub stored_bytes: u64,
+    /// Blocks pulled from other workers.
+    pub pulls: Vec<Pull>,
+}
+
+/// One block pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pull {
+    /// The worker that held the block.
+    #[serde(rename = "o")]
+    pub owner: usize,
+    /// Duration of the scatter get in nanoseconds.
+    #[serde(rename = "t")]
+    pub took_ns: u64,
+    /// Bytes of the block.
+    #[serde(rename = "b")]
+    pub bytes: u64,
+    /// Whether the owner was computing when the pull began.
+    #[serde(rename = "c")]
+    pub computing: bool,
+}
+
+/// A worker's last line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// Bytes moved, by mechanism, for all that the worker asked of its peers.
+    pub mechanisms: BTreeMap<String, u64>,
+    /// Why operations took the path they took: reason to number of operations.
+    pub reasons: BTreeMap<String, u64>,
+    /// Peers that died while the worker ran.
+    pub lost_peers: Vec<usize>,
+}
+
+impl Line {
+    /// The line as text, without its end.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("numbers and strings always serialise")
+    }
+
+    /// Reads a line; `None` if it is something else that the worker printed.
+    #[must_use]
+    pub fn decode(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_survive_and_other_text_is_told_apart() {
+        let pull = Pull { owner: 3, took_ns: 91_000, bytes: 1 << 20, computing: true };
+        let tick = Line::Tick(Tick { at_ms: 5, requests: 2, pulls: vec![pull], ..Tick::default() });
+        let done = Line::Done(Done { mechanisms: [("cma".to_owned(), 9)].into(), ..Done::default() });
+        for line in [tick, done] {
+            assert!(!line.encode().contains('\n'));
+            assert_eq!(Line::decode(&line.encode()), Some(line));
+        }
+        assert_eq!(Line::decode("thread 'main' panicked"), None);
+    }
+}

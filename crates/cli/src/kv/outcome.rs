@@ -1,0 +1,296 @@
+//! What a whole run came to: the workers' lines put together, and the numbers that are printed.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::lines::{Done, Pull, Tick};
+
+/// Everything the workers told, in the order it came.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// Each worker's ticks.
+    pub ticks: Vec<Vec<Tick>>,
+    /// Each worker's last line; `None` for one that died.
+    pub done: Vec<Option<Done>>,
+    /// From the moment all workers were ready to the last of them being done, in seconds.
+    pub seconds: f64,
+}
+
+impl Record {
+    /// A record of `workers` that have said nothing yet.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { ticks: vec![Vec::new(); workers], done: vec![None; workers], seconds: 0.0 }
+    }
+
+    /// All ticks of all workers.
+    pub fn all_ticks(&self) -> impl Iterator<Item = &Tick> {
+        self.ticks.iter().flatten()
+    }
+
+    /// All pulls of all workers.
+    pub fn pulls(&self) -> impl Iterator<Item = &Pull> {
+        self.all_ticks().flat_map(|tick| &tick.pulls)
+    }
+
+    fn sum(&self, of: impl Fn(&Tick) -> u64) -> u64 {
+        self.all_ticks().map(of).sum()
+    }
+}
+
+/// The run in numbers; `--json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Workers that ran.
+    pub workers: usize,
+    /// Workers that died before they were done.
+    pub workers_lost: usize,
+    /// Requests served.
+    pub requests: u64,
+    /// Blocks that these requests named: hits, pulls and made together.
+    pub blocks: u64,
+    /// Blocks found in the store of the worker that wanted them.
+    pub local_hits: u64,
+    /// Blocks pulled from another worker.
+    pub pulls: u64,
+    /// Blocks made.
+    pub made: u64,
+    /// Blocks recycled to make room for others.
+    pub evictions: u64,
+    /// Blocks used but not stored, because every victim was being read.
+    pub not_stored: u64,
+    /// Blocks gone between look-up and pin; they were looked for elsewhere or made.
+    pub stale: u64,
+    /// Bytes pulled, every one compared with what the block must hold.
+    pub verified_bytes: u64,
+    /// Bytes among them that were wrong. Anything but 0 is a defect.
+    pub mismatched_bytes: u64,
+    /// Median time of pulling one block, in microseconds.
+    pub pull_p50_us: f64,
+    /// 99th percentile of the time of pulling one block, in microseconds.
+    pub pull_p99_us: f64,
+    /// Share of the pulls that began while the owner was computing.
+    pub pulls_while_computing: f64,
+    /// Bytes pulled over the time spent in pulls, in GB/s (10^9 bytes): what one worker sees.
+    pub gbps: f64,
+    /// Share of the blocks that some worker held.
+    pub hit_rate: f64,
+    /// Bytes moved between workers, by mechanism.
+    pub mechanisms: BTreeMap<String, u64>,
+    /// Operations between workers, by the reason for the path they took.
+    pub reasons: BTreeMap<String, u64>,
+    /// Duration of the replay in seconds.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    /// Adds up a record.
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        let took_ns = sorted(record.pulls().map(|pull| pull.took_ns));
+        let pulls = took_ns.len() as u64;
+        let computing = record.pulls().filter(|pull| pull.computing).count() as f64;
+        let bytes: u64 = record.pulls().map(|pull| pull.bytes).sum();
+        let (local_hits, made) = (record.sum(|tick| tick.local_hits), record.sum(|tick| tick.made));
+        let blocks = local_hits + pulls + made;
+        let done = || record.done.iter().flatten();
+        Self {
+            workers: record.done.len(),
+            workers_lost: record.done.len() - done().count(),
+            requests: record.sum(|tick| tick.requests),
+            blocks,
+            local_hits,
+            pulls,
+            made,
+            evictions: record.sum(|tick| tick.evictions),
+            not_stored: record.sum(|tick| tick.not_stored),
+            stale: record.sum(|tick| tick.stale),
+            verified_bytes: record.sum(|tick| tick.verified_bytes),
+            mismatched_bytes: record.sum(|tick| tick.mismatched_bytes),
+            pull_p50_us: percentile(&took_ns, 0.5) / 1e3,
+            pull_p99_us: percentile(&took_ns, 0.99) / 1e3,
+            pulls_while_computing: ratio(computing, pulls as f64),
+            gbps: ratio(bytes as f64, took_ns.iter().sum::<u64>() as f64),
+            hit_rate: ratio((local_hits + pulls) as f64, blocks as f64),
+            mechanisms: add_up(done().map(|done| &done.mechanisms)),
+            reasons: add_up(done().map(|done| &done.reasons)),
+            seconds: record.seconds,
+        }
+    }
+
+    /// The rows of the result table, as a person reads them: what, and how much.
+    #[must_use]
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            ("requests served".to_owned(), grouped(self.requests)),
+            ("blocks used".to_owned(), grouped(self.blocks)),
+            ("  found in own store".to_owned(), grouped(self.local_hits)),
+            ("  pulled from a peer".to_owned(), grouped(self.pulls)),
+            ("  made".to_owned(), grouped(self.made)),
+            ("hit rate".to_owned(), format!("{:.1} %", self.hit_rate * 100.0)),
+            ("pull of one block, median".to_owned(), format!("{:.0} µs", self.pull_p50_us)),
+            ("pull of one block, 99th percentile".to_owned(), format!("{:.0} µs", self.pull_p99_us)),
+            (
+                "pulls while the owner computed".to_owned(),
+                format!("{:.0} %", self.pulls_while_computing * 100.0),
+            ),
+            ("bandwidth within pulls".to_owned(), format!("{:.2} GB/s", self.gbps)),
+            ("bytes verified".to_owned(), bytes(self.verified_bytes)),
+            ("bytes wrong".to_owned(), grouped(self.mismatched_bytes)),
+            ("blocks recycled".to_owned(), grouped(self.evictions)),
+            ("blocks gone before the pin".to_owned(), grouped(self.stale)),
+            ("duration".to_owned(), format!("{:.1} s", self.seconds)),
+        ];
+        if self.workers_lost > 0 {
+            rows.push(("workers lost".to_owned(), format!("{} of {}", self.workers_lost, self.workers)));
+        }
+        rows.extend(self.mechanisms.iter().map(|(name, moved)| (format!("moved by {name}"), bytes(*moved))));
+        rows
+    }
+
+    /// The result table for a terminal.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(["KV study", "result"]);
+        for (what, value) in self.rows() {
+            table.add_row([what, value]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+/// The value that the share `share` (0 to 1) of the sorted values does not pass; 0 when there are none.
+#[must_use]
+pub fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.max(1) - 1).map_or(0.0, |&value| value as f64)
+}
+
+/// The values in ascending order.
+#[must_use]
+pub fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values
+}
+
+/// A number of bytes with a binary unit, three digits or so: `1.50 GiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{count} B"),
+        (_, 100.0..) => format!("{value:.0} {}", UNITS[unit]),
+        (_, 10.0..) => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.2} {}", UNITS[unit]),
+    }
+}
+
+/// A number with a space between groups of three digits: `19 686`.
+#[must_use]
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn add_up<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (name, value) in maps.flatten() {
+        *sum.entry(name.clone()).or_default() += value;
+    }
+    sum
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let pull = |took_ns, computing| Pull { owner: 0, took_ns, bytes: 1000, computing };
+        let mut record = Record::new(3);
+        record.ticks[0] = vec![
+            Tick { requests: 2, local_hits: 3, made: 4, verified_bytes: 2000, ..Tick::default() },
+            Tick { requests: 1, made: 1, pulls: vec![pull(100, true), pull(300, false)], ..Tick::default() },
+        ];
+        record.ticks[1] = vec![Tick { requests: 5, pulls: vec![pull(200, true)], ..Tick::default() }];
+        let mechanisms = |bytes| BTreeMap::from([("cma".to_owned(), bytes)]);
+        record.done[0] = Some(Done { mechanisms: mechanisms(2000), ..Done::default() });
+        record.done[1] = Some(Done { mechanisms: mechanisms(1000), ..Done::default() });
+        record
+    }
+
+    #[test]
+    fn an_outcome_adds_up_all_workers_and_counts_the_lost() {
+        let outcome = Outcome::of(&record());
+        assert_eq!((outcome.requests, outcome.blocks, outcome.pulls, outcome.made), (8, 11, 3, 5));
+        assert_eq!((outcome.workers, outcome.workers_lost), (3, 1));
+        assert_eq!((outcome.pull_p50_us, outcome.pull_p99_us, outcome.gbps), (0.2, 0.3, 5.0));
+        assert!((outcome.hit_rate - 6.0 / 11.0).abs() < 1e-9);
+        assert!((outcome.pulls_while_computing - 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!(outcome.mechanisms["cma"], 3000);
+        assert!(outcome.table().to_string().contains("workers lost"));
+    }
+
+    #[test]
+    fn json_has_the_promised_names() {
+        let json = serde_json::to_value(Outcome::of(&record())).expect("plain data");
+        for name in [
+            "requests",
+            "pulls",
+            "verified_bytes",
+            "mismatched_bytes",
+            "pull_p50_us",
+            "pull_p99_us",
+            "gbps",
+            "hit_rate",
+            "mechanisms",
+        ] {
+            assert!(json.get(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_empty_run_has_no_nan() {
+        let outcome = Outcome::of(&Record::new(2));
+        assert_eq!((outcome.pull_p50_us, outcome.gbps, outcome.hit_rate), (0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!((grouped(0).as_str(), grouped(999).as_str()), ("0", "999"));
+        assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.50 KiB"));
+        assert_eq!((bytes(20 << 20).as_str(), bytes(300 << 30).as_str()), ("20.0 MiB", "300 GiB"));
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values = [10, 20, 30, 40];
+        assert_eq!((percentile(&values, 0.5), percentile(&values, 0.99)), (20.0, 40.0));
+        assert_eq!((percentile(&values, 0.0), percentile(&[], 0.5)), (10.0, 0.0));
+    }
+}

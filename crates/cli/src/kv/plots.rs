@@ -1,0 +1,235 @@
+//! The report's line charts, as SVG text. Axes and letters are drawn in `currentColor`, so that the page decides
+//! between dark on light and light on dark.
+
+use std::ops::Range;
+
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter},
+    },
+    prelude::*,
+};
+
+/// A chart of one or more lines.
+#[derive(Debug, Clone)]
+pub struct Chart {
+    /// What is measured along the bottom, with its unit.
+    pub x_label: &'static str,
+    /// What is measured up the side, with its unit.
+    pub y_label: &'static str,
+    /// Whether the bottom is logarithmic; its values must then be above zero.
+    pub x_log: bool,
+    /// Writes the numbers at the side.
+    pub y_text: fn(f64) -> String,
+    /// The top of the side when it is known beforehand, as for a share; else the highest value decides.
+    pub y_max: Option<f64>,
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+/// One line of a chart.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// What the line shows; the page's legend names it.
+    pub name: String,
+    /// Its points from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The colour of a chart's line by its place, as CSS; they can be told apart on dark and on light ground.
+#[must_use]
+pub fn colour(index: usize) -> String {
+    let RGBColor(red, green, blue) = rgb(index);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+impl Chart {
+    /// Draws the chart.
+    ///
+    /// # Errors
+    /// What the drawing library says; it has no reason to with finite points.
+    pub fn svg(&self) -> Result<String, String> {
+        let mut text = String::new();
+        {
+            let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            let y = 0.0..self.y_max.unwrap_or_else(|| 1.08 * self.highest());
+            let x = self.x_range();
+            if self.x_log {
+                self.draw(&root, Decades(x), y)?
+            } else {
+                self.draw(&root, x, y)?
+            }
+            root.present().map_err(|error| error.to_string())?;
+        }
+        Ok(text.replace("#000000", "currentColor"))
+    }
+
+    fn draw<X>(&self, root: &DrawingArea<SVGBackend, Shift>, x: X, y: Range<f64>) -> Result<(), String>
+    where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .margin_right(24)
+            .x_label_area_size(46)
+            .y_label_area_size(66)
+            .build_cartesian_2d(x, y)
+            .map_err(|error| error.to_string())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
+            .axis_style(BLACK.mix(0.35))
+            .label_style(("sans-serif", 15, &BLACK.mix(0.75)))
+            .axis_desc_style(("sans-serif", 15, &BLACK.mix(0.75)))
+            .x_labels(7)
+            .y_labels(6)
+            .x_desc(self.x_label)
+            .y_desc(self.y_label)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| (self.y_text)(*value))
+            .draw()
+            .map_err(|error| error.to_string())?;
+        for (index, series) in self.series.iter().enumerate() {
+            let style = rgb(index).stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(series.points.iter().copied(), style))
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn points(&self) -> impl Iterator<Item = &(f64, f64)> {
+        self.series.iter().flat_map(|series| &series.points)
+    }
+
+    fn highest(&self) -> f64 {
+        self.points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    /// From the leftmost point to the rightmost, never empty.
+    fn x_range(&self) -> Range<f64> {
+        let low = self.points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+        let high = self.points().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
+        match (self.x_log, low.is_finite()) {
+            (_, false) => 1.0..10.0,
+            (true, _) => low * 0.9..high * 1.1,
+            (false, _) => low..high.max(low + 1.0),
+        }
+    }
+}
+
+/// A number without needless digits: `1500` is `1.5 k`.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let plain = |value: f64| {
+        let text = format!("{value:.2}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    if value.abs() >= 1e6 {
+        format!("{} M", plain(value / 1e6))
+    } else if value.abs() >= 1e3 {
+        format!("{} k", plain(value / 1e3))
+    } else {
+        plain(value)
+    }
+}
+
+/// A logarithmic axis with marks at 1, 2 and 5 of each decade; the library's own marks every digit or none.
+#[derive(Clone)]
+struct Decades(Range<f64>);
+
+impl From<Range<f64>> for Decades {
+    fn from(range: Range<f64>) -> Self {
+        Self(range)
+    }
+}
+
+impl Ranged for Decades {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value / self.0.start).ln() / (self.0.end / self.0.start).ln();
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        let first = self.0.start.log10().floor() as i32;
+        let last = self.0.end.log10().ceil() as i32;
+        let marks = |digits: &[f64]| -> Vec<f64> {
+            (first..=last)
+                .flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)))
+                .filter(|mark| self.0.contains(mark))
+                .collect()
+        };
+        let fine = marks(&[1.0, 2.0, 5.0]);
+        if fine.len() <= hint.max_num_points() { fine } else { marks(&[1.0]) }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.0.clone()
+    }
+}
+
+const SIZE: (u32, u32) = (580, 310);
+
+fn rgb(index: usize) -> RGBColor {
+    const COLOURS: [RGBColor; 8] = [
+        RGBColor(0x3b, 0x82, 0xf6),
+        RGBColor(0xf0, 0x8c, 0x00),
+        RGBColor(0x10, 0xb9, 0x81),
+        RGBColor(0xec, 0x48, 0x99),
+        RGBColor(0x8b, 0x5c, 0xf6),
+        RGBColor(0x06, 0xb6, 0xd4),
+        RGBColor(0xef, 0x44, 0x44),
+        RGBColor(0x84, 0xa3, 0x16),
+    ];
+    COLOURS[index % COLOURS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: Vec<(f64, f64)>) -> Chart {
+        Chart {
+            x_label: "pull (µs)",
+            y_label: "share",
+            x_log: true,
+            y_text: short,
+            y_max: Some(1.0),
+            series: vec![Series { name: "a".to_owned(), points }],
+        }
+    }
+
+    #[test]
+    fn a_chart_has_its_labels_marks_and_line() {
+        let svg = chart(vec![(40.0, 0.0), (400.0, 0.5), (4000.0, 1.0)]).svg().expect("finite points");
+        for part in ["<svg", "pull (µs)", "100", "1 k", &colour(0).to_uppercase()] {
+            assert!(svg.contains(part), "{part} is missing from {svg}");
+        }
+        assert!(!svg.contains("#000000"), "black letters cannot be read on a dark page");
+    }
+
+    #[test]
+    fn a_chart_without_points_is_still_a_chart() {
+        assert!(chart(Vec::new()).svg().expect("nothing to draw").contains("</svg>"));
+        let one = Chart { x_log: false, ..chart(vec![(3.0, 0.0)]) };
+        assert!(one.svg().expect("one point").contains("</svg>"));
+    }
+
+    #[test]
+    fn marks_are_one_two_and_five_of_each_decade() {
+        assert_eq!(Decades(30.0..1200.0).key_points(10), [50.0, 100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(Decades(1.0..1e6).key_points(8).len(), 6);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([0.25, 2.0, 1500.0, 2e6].map(short), ["0.25", "2", "1.5 k", "2 M"]);
+    }
+}

@@ -1,0 +1,312 @@
+//! The report: one HTML file that needs nothing else, to be kept, mailed and opened years later.
+
+use std::fmt::Write;
+
+use super::{
+    charts::{self, Figure},
+    lines::Tick,
+    outcome::{Outcome, Record, bytes, grouped},
+    plots,
+    statistics::Statistics,
+};
+
+/// All that the report tells of.
+#[derive(Debug, Clone)]
+pub struct Report<'a> {
+    /// What the run came to.
+    pub outcome: &'a Outcome,
+    /// What the workers told.
+    pub record: &'a Record,
+    /// The trace in numbers.
+    pub trace: &'a Statistics,
+    /// Where the trace came from.
+    pub trace_name: String,
+    /// How the run was set up: what, and how much.
+    pub setup: Vec<(String, String)>,
+    /// The machine it ran on: what, and how much.
+    pub machine: Vec<(String, String)>,
+    /// The command line that repeats the run.
+    pub command: String,
+}
+
+impl Report<'_> {
+    /// The whole page.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let figures: String = charts::figures(self.record).iter().map(figure).collect();
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>Standpipe: KV-cache study</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n\
+             <h1>Pulling KV-cache blocks out of busy workers’ memory</h1>\n{lead}\
+             <div class=\"tiles\">\n{tiles}</div>\n\
+             <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}</div>\n\
+             <h2>Where the bytes went</h2>\n<div class=\"grid\">\n{mechanisms}{reasons}</div>\n\
+             <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
+             <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
+             <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
+             <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
+             a pull is timed from before its scatter get to after it, without the look-up and the check.</footer>\n\
+             </main>\n</body>\n</html>\n",
+            css = include_str!("report.css"),
+            lead = self.lead(),
+            tiles = self.tiles(),
+            mechanisms = bars("Bytes between workers, by mechanism", &self.outcome.mechanisms, bytes),
+            reasons = bars("Operations, by the reason for their path", &self.outcome.reasons, grouped),
+            result = table("Result", &self.outcome.rows()),
+            workers = self.workers(),
+            trace = table("Trace", &self.trace_rows()),
+            setup = table("Set-up", &self.setup),
+            machine = table("Machine", &self.machine),
+            command = escape(&self.command),
+            version = env!("CARGO_PKG_VERSION"),
+        )
+    }
+
+    fn lead(&self) -> String {
+        let outcome = self.outcome;
+        format!(
+            "<p class=\"lead\">{workers} processes on one host replayed {requests} requests to a language model. Each \
+             holds cache blocks in ordinary allocator memory, in a store that keeps recycling them. A block that \
+             another process holds is pinned by a remote atomic and pulled by one scatter get straight out of that \
+             process’s private memory, while that process computes: nothing was registered, and nobody was asked. \
+             {verified} were pulled this way and checked byte by byte.</p>\n",
+            workers = outcome.workers,
+            requests = grouped(outcome.requests),
+            verified = bytes(outcome.verified_bytes),
+        )
+    }
+
+    fn tiles(&self) -> String {
+        let outcome = self.outcome;
+        let tile = |class: &str, value: String, what: &str| {
+            format!("<div class=\"tile {class}\"><b>{value}</b><span>{what}</span></div>\n")
+        };
+        let wrong = if outcome.mismatched_bytes == 0 { "good" } else { "bad" };
+        [
+            tile("", format!("{:.0} µs", outcome.pull_p50_us), "to pull a block, median"),
+            tile("", format!("{:.0} µs", outcome.pull_p99_us), "to pull a block, 99th percentile"),
+            tile("", format!("{:.2} GB/s", outcome.gbps), "within pulls, per worker"),
+            tile("", format!("{:.1} %", outcome.hit_rate * 100.0), "of blocks were held by a worker"),
+            tile("", bytes(outcome.verified_bytes), "pulled and verified"),
+            tile(wrong, grouped(outcome.mismatched_bytes), "wrong bytes"),
+        ]
+        .concat()
+    }
+
+    fn workers(&self) -> String {
+        let mut rows = String::new();
+        for (rank, ticks) in self.record.ticks.iter().enumerate() {
+            let sum = |of: fn(&Tick) -> u64| ticks.iter().map(of).sum::<u64>();
+            let pulls = sum(|tick| tick.pulls.len() as u64);
+            let (local_hits, made) = (sum(|tick| tick.local_hits), sum(|tick| tick.made));
+            let blocks = (local_hits + pulls + made).max(1);
+            let served = self.record.pulls().filter(|pull| pull.owner == rank).count() as u64;
+            let stored = ticks.iter().map(|tick| tick.stored_bytes).max().unwrap_or(0);
+            let name = if self.record.done[rank].is_some() { "" } else { " (died)" };
+            writeln!(
+                rows,
+                "<tr><td>{rank}{name}</td><td>{}</td><td>{:.1} %</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                grouped(sum(|tick| tick.requests)),
+                100.0 * (local_hits + pulls) as f64 / blocks as f64,
+                grouped(pulls),
+                grouped(served),
+                bytes(stored),
+            )
+            .expect("a string grows");
+        }
+        format!(
+            "<div class=\"card\"><h3>Workers</h3><table><tr><th>worker</th><th>requests</th><th>hit rate</th>\
+             <th>pulled</th><th>pulled from it</th><th>held at most</th></tr>\n{rows}</table></div>\n"
+        )
+    }
+
+    fn trace_rows(&self) -> Vec<(String, String)> {
+        let trace = self.trace;
+        let row = |what: &str, value: String| (what.to_owned(), value);
+        vec![
+            row("source", self.trace_name.clone()),
+            row("requests", grouped(trace.requests as u64)),
+            row("span in its own time", format!("{:.0} s, {} bursts", trace.span_s, trace.bursts)),
+            row("prompt, median and 90 %", per_request(trace.input_tokens.p50, trace.input_tokens.p90)),
+            row("answer, median and 90 %", per_request(trace.output_tokens.p50, trace.output_tokens.p90)),
+            row("blocks named", grouped(trace.blocks as u64)),
+            row("different blocks", grouped(trace.distinct_blocks as u64)),
+            row("named before (endless cache)", format!("{:.1} %", trace.reuse_share * 100.0)),
+            row("named before (cache of 1,000)", format!("{:.1} %", trace.reuse_share_1000 * 100.0)),
+            row("kinds, by first block", shares(&trace.first_block_shares)),
+        ]
+    }
+}
+
+fn per_request(median: f64, high: f64) -> String {
+    format!("{} and {} tokens", grouped(median as u64), grouped(high as u64))
+}
+
+fn shares(shares: &[f64]) -> String {
+    const SHOWN: usize = 3;
+    let mut text: Vec<String> =
+        shares.iter().take(SHOWN).map(|share| format!("{:.0} %", share * 100.0)).collect();
+    if shares.len() > SHOWN {
+        text.push(format!("{} more", shares.len() - SHOWN));
+    }
+    text.join(", ")
+}
+
+fn figure(figure: &Figure) -> String {
+    let legend: String = figure
+        .chart
+        .series
+        .iter()
+        .enumerate()
+        .map(|(index, series)| {
+            format!(
+                "<span><i style=\"background:{}\"></i>{}</span>",
+                plots::colour(index),
+                escape(&series.name)
+            )
+        })
+        .collect();
+    let drawing = figure.chart.svg().unwrap_or_else(|error| format!("<p>not drawn: {}</p>", escape(&error)));
+    format!(
+        "<div class=\"card\"><h3>{}</h3><p class=\"note\">{}</p><div class=\"legend\">{legend}</div>\n{drawing}</div>\n",
+        figure.title, figure.note
+    )
+}
+
+fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(u64) -> String) -> String {
+    let largest = values.values().copied().max().unwrap_or(0).max(1);
+    let rows: String = values
+        .iter()
+        .enumerate()
+        .map(|(index, (name, value))| {
+            format!(
+                "<div class=\"bar\"><div><span>{}</span><span>{}</span></div>\
+                 <i style=\"width:{:.2}%;background:{}\"></i></div>\n",
+                escape(name),
+                text(*value),
+                100.0 * *value as f64 / largest as f64,
+                plots::colour(index),
+            )
+        })
+        .collect();
+    let rows = if rows.is_empty() { "<p class=\"note\">none</p>".to_owned() } else { rows };
+    format!("<div class=\"card\"><h3>{title}</h3>{rows}</div>\n")
+}
+
+fn table(title: &str, rows: &[(String, String)]) -> String {
+    let mut text = format!("<div class=\"card\"><h3>{title}</h3><table>\n");
+    for (what, value) in rows {
+        let class = if what.starts_with(' ') { " class=\"indent\"" } else { "" };
+        writeln!(text, "<tr><td{class}>{}</td><td>{}</td></tr>", escape(what.trim()), escape(value))
+            .expect("a string grows");
+    }
+    text + "</table></div>\n"
+}
+
+/// Text as HTML: file names and command lines come from the user.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{
+        generate::Generator,
+        lines::{Done, Pull},
+        trace::Request,
+    };
+
+    /// A made-up run that looks like a real one.
+    fn record() -> Record {
+        let mut record = Record::new(4);
+        record.seconds = 31.4;
+        for rank in 0..4usize {
+            record.ticks[rank] = (0..150u64).map(|step| tick(rank, step)).collect();
+            let mechanisms =
+                [("cross-memory attach".to_owned(), 1_200_000_000), ("mapped heap".to_owned(), 9_400_000)];
+            let reasons = [("private memory".to_owned(), 1140), ("in the heap".to_owned(), 38_000)];
+            record.done[rank] =
+                Some(Done { mechanisms: mechanisms.into(), reasons: reasons.into(), lost_peers: Vec::new() });
+        }
+        record.done[2] = None;
+        record
+    }
+
+    fn tick(rank: usize, step: u64) -> Tick {
+        let pull = |index: u64| {
+            let noise = crate::kv::pattern::mix(step * 31 + index * 7 + rank as u64) % 1000;
+            let computing = noise % 10 < 7;
+            let took_ns = 130_000
+                + noise * 90
+                + if noise > 970 { noise * 2000 } else { 0 }
+                + u64::from(computing) * 9000;
+            Pull { owner: (rank + 1 + index as usize % 3) % 4, took_ns, bytes: 1 << 20, computing }
+        };
+        Tick {
+            at_ms: step * 200 + rank as u64,
+            requests: 1 + step % 3,
+            local_hits: 6 + step % 4,
+            made: 60 - step / 6,
+            evictions: 50,
+            verified_bytes: 12 << 20,
+            stored_bytes: 256 << 20,
+            pulls: (0..8 + step % 5).map(pull).collect(),
+            ..Tick::default()
+        }
+    }
+
+    fn page() -> String {
+        let record = record();
+        let requests: Vec<Request> = Generator::new(1).take(200).collect();
+        let row = |what: &str, value: &str| (what.to_owned(), value.to_owned());
+        Report {
+            outcome: &Outcome::of(&record),
+            record: &record,
+            trace: &Statistics::of(&requests),
+            trace_name: "generated <seed 1>".to_owned(),
+            setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
+            machine: vec![row("cores", "2"), row("kernel", "6.1.0")],
+            command: "standpipe study kv --trace 'a&b.jsonl'".to_owned(),
+        }
+        .html()
+    }
+
+    #[test]
+    fn a_report_stands_alone_and_shows_everything() {
+        let page = page();
+        for outside in ["http://", "https://", "src=", "@import", "<script"] {
+            let page = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(outside), "{outside} would need something besides the file");
+        }
+        assert_eq!(page.matches("<svg").count(), 4);
+        for part in ["cross-memory attach", "2 (died)", "wrong bytes", "256 MiB", "Hit rate over time"] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_wrote_cannot_become_markup() {
+        let page = page();
+        assert!(page.contains("a&amp;b.jsonl") && page.contains("generated &lt;seed 1&gt;"));
+        assert!(!page.contains("<seed 1>"));
+    }
+
+    #[test]
+    fn wrong_bytes_are_not_shown_as_good() {
+        let mut record = record();
+        record.ticks[0][0].mismatched_bytes = 3;
+        let outcome = Outcome::of(&record);
+        let report = Report {
+            outcome: &outcome,
+            record: &record,
+            trace: &Statistics::of(&[]),
+            trace_name: String::new(),
+            setup: Vec::new(),
+            machine: Vec::new(),
+            command: String::new(),
+        };
+        assert!(report.html().contains("tile bad\"><b>3</b>"));
+    }
+}
