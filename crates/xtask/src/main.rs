@@ -1,3 +1,44 @@
-//! Standpipe's named development checks.
+//! Standpipe's named development checks: `cargo xtask NAME`.
+//!
+//! Each check passes, fails, or says aloud why it was skipped; only a failure makes the command fail.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod checks;
+mod ci;
+mod command;
+mod nightly;
+mod outcome;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Standpipe's named development checks.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Check {
+    /// Formatting, clippy and documentation, all without warnings.
+    Lint,
+    /// Model-check the lock-free structures: every interleaving loom can reach.
+    Loom,
+    /// Run what Miri can reach under Miri, which finds undefined behaviour (nightly).
+    Miri,
+    /// Run the tests under ThreadSanitizer, which finds data races (nightly).
+    Tsan,
+    /// Run the tests under AddressSanitizer, which finds wrong accesses (nightly).
+    Asan,
+    /// All of the above in short forms, and a table of how they went.
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let (name, outcome) = match Check::parse() {
+        Check::Lint => ("lint", checks::lint()),
+        Check::Loom => ("loom", checks::loom()),
+        Check::Miri => ("miri", nightly::miri()),
+        Check::Tsan => ("tsan", nightly::tsan()),
+        Check::Asan => ("asan", nightly::asan()),
+        Check::Ci => return ci::run(),
+    };
+    outcome.announce(name);
+    outcome.exit_code()
+}

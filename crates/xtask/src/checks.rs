@@ -1,0 +1,25 @@
+//! Checks that need nothing but the stable toolchain.
+
+use crate::command::{Failure, root, run};
+use crate::outcome::Outcome;
+
+/// Formatting, clippy and documentation of the whole workspace, warnings being errors.
+pub(crate) fn lint() -> Outcome {
+    let all = || -> Result<(), Failure> {
+        run("cargo fmt --all --check").status()?;
+        run("cargo clippy --workspace --all-targets -- -D warnings").status()?;
+        run("cargo doc --workspace --no-deps --document-private-items")
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .status()
+    };
+    all().into()
+}
+
+/// The tests named `loom_…` of the `vm` crate, compiled against loom.
+pub(crate) fn loom() -> Outcome {
+    run("cargo test --package standpipe-vm --lib --release loom_")
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", root().join("target/loom"))
+        .status()
+        .into()
+}

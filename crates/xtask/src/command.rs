@@ -1,0 +1,120 @@
+//! Running other programs: shown before they start, bounded in time.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A command line to run, from the workspace's root unless told otherwise.
+pub(crate) struct Run {
+    shown: Vec<String>,
+    words: Vec<String>,
+    dir: PathBuf,
+    env: Vec<(String, String)>,
+    limit_s: u64,
+}
+
+/// What went wrong with a command, naming it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure(pub(crate) String);
+
+/// Longer than any check should take.
+const LIMIT_S: u64 = 1800;
+
+/// What timeout(1) exits with when the time was up.
+const TIMED_OUT: i32 = 124;
+
+/// The workspace's root.
+pub(crate) fn root() -> &'static Path {
+    let this = Path::new(env!("CARGO_MANIFEST_DIR"));
+    this.ancestors().nth(2).expect("xtask lies two folders below the root")
+}
+
+/// `program` with `line` split at spaces as its arguments.
+pub(crate) fn run(line: &str) -> Run {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    Run { shown: vec![], words, dir: root().to_path_buf(), env: vec![], limit_s: LIMIT_S }
+}
+
+impl Run {
+    /// Adds one argument, spaces and all.
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Run {
+        self.words.push(arg.as_ref().to_string_lossy().into_owned());
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        let value = value.as_ref().to_string_lossy().into_owned();
+        self.shown.push(format!("{name}={value:?}"));
+        self.env.push((name.to_owned(), value));
+        self
+    }
+
+    /// Runs it in `dir`.
+    pub(crate) fn dir(mut self, dir: &Path) -> Run {
+        self.dir = dir.to_path_buf();
+        self
+    }
+
+    /// Ends it, and what it started, after this many seconds.
+    pub(crate) fn limit_s(mut self, seconds: u64) -> Run {
+        self.limit_s = seconds;
+        self
+    }
+
+    /// Runs it with its output shown.
+    pub(crate) fn status(self) -> Result<(), Failure> {
+        println!("$ {}", self.line());
+        let status = self.command().stdin(Stdio::null()).status();
+        self.judge(status.map(|status| status.code()))
+    }
+
+    /// Runs it unseen and gives its standard output.
+    pub(crate) fn output(self) -> Result<String, Failure> {
+        let output = self.command().stdin(Stdio::null()).stderr(Stdio::null()).output();
+        self.judge(output.as_ref().map(|output| output.status.code()).map_err(|error| error.kind().into()))?;
+        let bytes = output.map(|output| output.stdout).unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn line(&self) -> String {
+        [self.shown.as_slice(), self.words.as_slice()].concat().join(" ")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("--kill-after=10").arg(self.limit_s.to_string());
+        command.args(&self.words).current_dir(&self.dir).envs(self.env.iter().cloned());
+        command
+    }
+
+    fn judge(&self, code: std::io::Result<Option<i32>>) -> Result<(), Failure> {
+        let line = self.words.join(" ");
+        match code {
+            Ok(Some(0)) => Ok(()),
+            Ok(Some(TIMED_OUT)) => Err(Failure(format!("`{line}` passed {} s", self.limit_s))),
+            Ok(Some(code)) => Err(Failure(format!("`{line}` exited with {code}"))),
+            Ok(None) => Err(Failure(format!("`{line}` was ended by a signal"))),
+            Err(error) => Err(Failure(format!("`{line}` did not start: {error}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_success_failure_and_too_long_apart() {
+        assert_eq!(run("true").status(), Ok(()));
+        assert_eq!(run("false").status(), Err(Failure("`false` exited with 1".into())));
+        assert_eq!(run("sleep 9").limit_s(1).status(), Err(Failure("`sleep 9` passed 1 s".into())));
+        assert!(run("no-such-program-here").status().is_err());
+    }
+
+    #[test]
+    fn gives_output_directory_and_environment() {
+        let out = run("sh -c").arg("echo $WORD; pwd").env("WORD", "a b").dir(Path::new("/")).output();
+        assert_eq!(out, Ok("a b\n/\n".into()));
+    }
+}

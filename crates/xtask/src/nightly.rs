@@ -1,0 +1,71 @@
+//! Checks that need a nightly compiler: Miri and the sanitizers.
+
+use crate::command::{Failure, Run, root, run};
+use crate::outcome::{Missing, Outcome};
+
+/// Few random cases: Miri is some hundred times slower than the machine.
+const MIRI_PROPTEST_CASES: &str = "4";
+
+/// Installs nightly and these of its components, where they are not there yet.
+pub(crate) fn install(components: &[&str]) -> Result<(), Missing> {
+    let toolchains = run("rustup toolchain list").output();
+    let toolchains = toolchains.map_err(|_| Missing("there is no rustup to install nightly with".into()))?;
+    let missing =
+        |what: &str, failure: Failure| Missing(format!("{what} cannot be installed: {}", failure.0));
+    if !toolchains.lines().any(|line| line.starts_with("nightly-")) {
+        let install = run("rustup toolchain install nightly --profile minimal --no-self-update");
+        install.limit_s(600).status().map_err(|failure| missing("nightly", failure))?;
+    }
+    let installed = run("rustup component list --installed --toolchain nightly").output().unwrap_or_default();
+    for component in components {
+        if !installed.lines().any(|line| line.starts_with(component)) {
+            let add = run("rustup component add --toolchain nightly").arg(component).limit_s(600).status();
+            add.map_err(|failure| missing(component, failure))?;
+        }
+    }
+    Ok(())
+}
+
+/// What Miri can reach: the engine, and of `vm` what works on ordinary memory.
+pub(crate) fn miri() -> Outcome {
+    if let Err(missing) = install(&["miri", "rust-src"]) {
+        return missing.into();
+    }
+    let test = |package: &str| {
+        run("cargo +nightly miri test --lib --package")
+            .arg(package)
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+            .env("PROPTEST_CASES", MIRI_PROPTEST_CASES)
+            .env("CARGO_TARGET_DIR", root().join("target/miri"))
+    };
+    test("standpipe-engine").status().and_then(|()| test("standpipe-vm").status()).into()
+}
+
+/// Data races in `vm` and in the library. The standard library is rebuilt, so that its own accesses are seen.
+pub(crate) fn tsan() -> Outcome {
+    sanitize("thread", &["rust-src"], "-Zbuild-std")
+}
+
+/// Wrong accesses in `vm` and in the library.
+pub(crate) fn asan() -> Outcome {
+    sanitize("address", &[], "")
+}
+
+fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
+    if let Err(missing) = install(components) {
+        return missing.into();
+    }
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    // Sanitizers reserve fixed ranges of addresses, which full randomization sometimes takes first.
+    let fixed = if run("setarch -R true").output().is_ok() { "setarch -R" } else { "" };
+    let test = |packages: &str| -> Run {
+        run(&format!("{fixed} cargo +nightly test {build} --target {target} {packages}"))
+            .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
+    };
+    test("--package standpipe-vm --lib --tests")
+        .status()
+        .and_then(|()| test("--package standpipe --lib --tests").status())
+        .into()
+}
