@@ -1,12 +1,14 @@
 //! Everything, in short forms, in order.
 
 use crate::outcome::Outcome;
-use crate::{checks, nightly};
+use crate::{checks, fuzz, nightly};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// A check and its name.
 type Named = (&'static str, fn() -> Outcome);
+
+const FUZZ_SECONDS: u64 = 10;
 
 const CHECKS: &[Named] = &[
     ("lint", checks::lint),
@@ -14,6 +16,7 @@ const CHECKS: &[Named] = &[
     ("miri", nightly::miri),
     ("tsan", nightly::tsan),
     ("asan", nightly::asan),
+    ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 
 /// Runs every check, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`.

@@ -6,6 +6,7 @@
 mod checks;
 mod ci;
 mod command;
+mod fuzz;
 mod nightly;
 mod outcome;
 
@@ -26,6 +27,15 @@ enum Check {
     Tsan,
     /// Run the tests under AddressSanitizer, which finds wrong accesses (nightly).
     Asan,
+    /// Feed hostile bytes to everything that parses what a peer wrote (nightly, C++ compiler).
+    Fuzz {
+        /// How long each target runs.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Only this target.
+        #[arg(long)]
+        target: Option<String>,
+    },
     /// All of the above in short forms, and a table of how they went.
     Ci,
 }
@@ -37,6 +47,7 @@ fn main() -> ExitCode {
         Check::Miri => ("miri", nightly::miri()),
         Check::Tsan => ("tsan", nightly::tsan()),
         Check::Asan => ("asan", nightly::asan()),
+        Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Ci => return ci::run(),
     };
     outcome.announce(name);

@@ -1,0 +1,69 @@
+//! Coverage-guided fuzzing of the targets in `fuzz/`, which is a workspace of its own: libFuzzer is C++, and who only
+//! builds or tests Standpipe needs no C++ compiler.
+
+use crate::command::{self, Failure, root};
+use crate::nightly;
+use crate::outcome::Outcome;
+use std::fs;
+
+/// What lets libFuzzer see which branches an input took.
+const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address";
+
+/// No peer sends more in one piece.
+const INPUT_BYTES_MAX: usize = 65_536;
+
+/// Runs each target, or only the one named, for so many seconds. What made one crash stays in `fuzz/artifacts`.
+pub(crate) fn run(seconds: u64, only: Option<&str>) -> Outcome {
+    if command::run("c++ --version").output().is_err() {
+        return Outcome::Skipped("libFuzzer needs a C++ compiler (`c++`)".into());
+    }
+    if let Err(missing) = nightly::install(&[]) {
+        return missing.into();
+    }
+    let targets: Vec<String> =
+        targets().into_iter().filter(|name| only.is_none_or(|only| only == name)).collect();
+    if targets.is_empty() {
+        return Outcome::Failed(format!("there is no target {}", only.unwrap_or("in fuzz/fuzz_targets")));
+    }
+    targets.iter().try_for_each(|target| fuzz(target, seconds)).into()
+}
+
+/// The names of the targets, in order.
+fn targets() -> Vec<String> {
+    let entries = fs::read_dir(root().join("fuzz/fuzz_targets"));
+    let files = entries.into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        files.filter_map(|file| file.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)).collect();
+    names.sort();
+    names
+}
+
+fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
+    let fuzz = root().join("fuzz");
+    let corpus = fuzz.join("corpus").join(target);
+    let artifacts = fuzz.join("artifacts").join(target);
+    for dir in [&corpus, &artifacts] {
+        fs::create_dir_all(dir).map_err(|error| Failure(format!("{}: {error}", dir.display())))?;
+    }
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    cargo(&format!("build --release --target {triple} --bin {target}"))?;
+    command::run(&format!("target/fuzz/{triple}/release/{target}"))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={INPUT_BYTES_MAX}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg("-timeout=10")
+        .arg("-rss_limit_mb=2048")
+        .arg("-print_final_stats=1")
+        .arg(corpus)
+        .limit_s(seconds + 60)
+        .status()
+}
+
+fn cargo(arguments: &str) -> Result<(), Failure> {
+    command::run(&format!("cargo +nightly {arguments} --manifest-path fuzz/Cargo.toml"))
+        .env("RUSTFLAGS", COVERAGE)
+        .env("CARGO_TARGET_DIR", root().join("target/fuzz"))
+        .status()
+}
