@@ -6,11 +6,13 @@
 mod checks;
 mod ci;
 mod command;
+mod fresh;
 mod fuzz;
 mod nightly;
 mod outcome;
 
 use clap::Parser;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Standpipe's named development checks.
@@ -38,6 +40,12 @@ enum Check {
     },
     /// All of the above in short forms, and a table of how they went.
     Ci,
+    /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
+    Fresh {
+        /// Do it inside a minimal Debian in this folder, made by debootstrap if it is not there yet (needs root).
+        #[arg(long)]
+        debootstrap: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -48,6 +56,8 @@ fn main() -> ExitCode {
         Check::Tsan => ("tsan", nightly::tsan()),
         Check::Asan => ("asan", nightly::asan()),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
+        Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
+        Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci => return ci::run(),
     };
     outcome.announce(name);

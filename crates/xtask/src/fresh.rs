@@ -1,0 +1,108 @@
+//! What a newcomer sees: the README's first commands, in a clean clone, with an empty Cargo cache.
+
+use crate::command::{Failure, root, run};
+use crate::outcome::Outcome;
+use std::fs;
+use std::path::Path;
+
+/// Only what the README says is needed, and what HTTPS needs.
+const DEBIAN_PACKAGES: &str = "gcc,libc6-dev,ca-certificates";
+
+/// The name of the clone inside whatever folder stands for the new machine.
+const CLONE: &str = "standpipe";
+
+/// The newcomer's home inside a Debian folder.
+const HOME: &str = "home/newcomer";
+
+/// In a temporary folder of this machine, with its toolchain and libraries.
+pub(crate) fn here() -> Outcome {
+    let all = || -> Result<(), Failure> {
+        let machine =
+            tempfile::tempdir().map_err(|error| Failure(format!("no temporary folder: {error}")))?;
+        clone_into(machine.path())?;
+        let home = machine.path().display();
+        for command in readme_commands()? {
+            let path = std::env::var("PATH").unwrap_or_default();
+            let rustup = rustup_home();
+            run("env --ignore-environment")
+                .arg(format!("PATH={path}"))
+                .arg(format!("HOME={home}"))
+                .arg(format!("RUSTUP_HOME={rustup}"))
+                .arg(format!("CARGO_HOME={home}/cargo"))
+                .arg("sh")
+                .arg("-euc")
+                .arg(command)
+                .dir(&machine.path().join(CLONE))
+                .status()?;
+        }
+        Ok(())
+    };
+    all().into()
+}
+
+/// In `machine`, a Debian with a C compiler and a copy of this machine's stable toolchain, and nothing else.
+pub(crate) fn in_debian(machine: &Path) -> Outcome {
+    if run("debootstrap --version").output().is_err() || run("unshare --mount true").output().is_err() {
+        return Outcome::Skipped("it needs debootstrap, and to be root (`unshare --mount`)".into());
+    }
+    let all = || -> Result<(), Failure> {
+        if !machine.join("etc/debian_version").exists() {
+            let bootstrap = run("debootstrap --variant=minbase").arg(format!("--include={DEBIAN_PACKAGES}"));
+            bootstrap.arg("bookworm").arg(machine).status()?;
+        }
+        let toolchain = run("rustc --print sysroot").output()?;
+        run("rm -rf").arg(machine.join("opt/rust")).arg(machine.join(HOME)).status()?;
+        run("cp -a").arg(toolchain.trim()).arg(machine.join("opt/rust")).status()?;
+        fs::create_dir(machine.join(HOME)).map_err(|error| Failure(format!("its home: {error}")))?;
+        clone_into(&machine.join(HOME))?;
+        readme_commands()?.into_iter().try_for_each(|command| in_chroot(machine, &command))
+    };
+    all().into()
+}
+
+/// Runs `command` in the clone, seeing only `machine`'s files; its mounts go away with it.
+fn in_chroot(machine: &Path, command: &str) -> Result<(), Failure> {
+    let enter = "for dir in proc sys dev; do mount --rbind /$dir $0/$dir; done; \
+        exec chroot $0 env -i PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/newcomer sh -euc \"$1\"";
+    let command = format!("cd /{HOME}/{CLONE}; {command}");
+    run("unshare --mount sh -euc").arg(enter).arg(machine).arg(command).status()
+}
+
+fn clone_into(home: &Path) -> Result<(), Failure> {
+    run("git clone --quiet --no-local").arg(root()).arg(home.join(CLONE)).status()
+}
+
+fn rustup_home() -> String {
+    let home = || std::env::var("HOME").map(|home| format!("{home}/.rustup"));
+    std::env::var("RUSTUP_HOME").or_else(|_| home()).unwrap_or_default()
+}
+
+/// The README's commands, as committed.
+fn readme_commands() -> Result<Vec<String>, Failure> {
+    let commands = first_commands(&run("git show HEAD:README.md").output()?);
+    if commands.is_empty() {
+        return Err(Failure("the README has no ```sh block with commands".into()));
+    }
+    Ok(commands)
+}
+
+/// The lines of the first `sh` block of a Markdown text, comments left out.
+fn first_commands(markdown: &str) -> Vec<String> {
+    let block =
+        markdown.lines().skip_while(|line| *line != "```sh").skip(1).take_while(|line| *line != "```");
+    let commands = block.map(|line| line.split(" #").next().unwrap_or_default().trim());
+    commands.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_first_block_of_commands_only() {
+        let readme = "# Name\n```rust\nfn x() {}\n```\n\n```sh\n# try it\ncargo run   # a minute\n\ncargo test\n```\n\
+            ```sh\ncargo add standpipe\n```\n";
+        assert_eq!(first_commands(readme), ["cargo run", "cargo test"]);
+        assert_eq!(first_commands("# Name\n"), [""; 0]);
+    }
+}
