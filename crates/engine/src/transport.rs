@@ -121,6 +121,13 @@ pub trait Transport {
         Submit::Unreachable(Why::NotOffered)
     }
 
+    /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once this
+    /// returns the operation's local memory is touched no more; whether it took effect at the peer is unspecified,
+    /// and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is ever returned.
+    fn abandon(&mut self, op: OpId) {
+        let _ = op;
+    }
+
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);

@@ -84,6 +84,10 @@ impl<T: Transport> Node<T> {
         if !self.lost.is_empty() && self.lost.contains(&message.peer) {
             return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
         }
+        // An announcement that found the lane full goes first. Replies are exempt: they have room by contract.
+        if message.lane == Lane::Request && self.waits_in_outbox(message.peer, message.lane) {
+            return Err(SendError::Busy);
+        }
         let payload = message.payload();
         self.transport.send(message.peer, message.lane, &message.header().encode(), payload)?;
         self.count_am(message.lane, payload.len() as u64);

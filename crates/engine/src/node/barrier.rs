@@ -24,6 +24,9 @@ pub(super) struct Barrier {
     arrived: u64,
     /// The last barrier known to be open.
     opened: u64,
+    /// Barriers whose opening this rank's caller has been told of. A barrier may open after a wait for it timed out;
+    /// the next call is then still about that one.
+    passed: u64,
     /// Why this rank could not be counted in: no later barrier can work either.
     broken: Option<OpError>,
 }
@@ -34,12 +37,14 @@ impl<T: Transport> Node<T> {
     ///
     /// Call it again only after the outcome of the call before.
     pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
-        let arrives = self.barrier.arrived == self.barrier.opened && self.lost.is_empty();
+        let arrives = self.barrier.arrived == self.barrier.passed && self.lost.is_empty();
         if arrives {
             self.barrier.arrived += 1;
         }
         let key = self.insert(OpKind::BarrierWait, deadline);
-        if let Some(&peer) = self.lost.first() {
+        if self.barrier.arrived > self.barrier.passed && self.barrier.arrived == self.barrier.opened {
+            self.pass_barrier();
+        } else if let Some(&peer) = self.lost.first() {
             self.finish(key, Err(OpError::PeerLost { peer }));
         } else if let Some(error) = self.barrier.broken {
             self.finish(key, Err(error));
@@ -51,21 +56,23 @@ impl<T: Transport> Node<T> {
 
     /// Adds this rank to the counter.
     fn arrive(&mut self) {
-        let key = self.insert(OpKind::BarrierArrival, None);
+        let epoch = self.barrier.arrived;
+        let key = self.insert(OpKind::BarrierArrival { epoch }, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(1)) {
             Submit::Pending => {}
-            Submit::Done(before) => self.on_arrival(key, Ok(before)),
+            Submit::Done(before) => self.on_arrival(key, epoch, Ok(before)),
             Submit::Unreachable(why) => {
-                self.on_arrival(key, Err(OpError::Unsupported { peer: KEEPER, why }));
+                self.on_arrival(key, epoch, Err(OpError::Unsupported { peer: KEEPER, why }));
             }
-            Submit::Failed(error) => self.on_arrival(key, Err(error)),
+            Submit::Failed(error) => self.on_arrival(key, epoch, Err(error)),
         }
     }
 
-    /// Takes the counter's value from before this rank arrived.
-    pub(super) fn on_arrival(&mut self, key: OpKey, counted: Outcome) {
+    /// Takes the counter's value from before this rank arrived at barrier `epoch`. That barrier may be open by now,
+    /// and this rank waiting at the next: the message that opens it can overtake the counter's answer.
+    pub(super) fn on_arrival(&mut self, key: OpKey, epoch: u64, counted: Outcome) {
         self.ops.remove(key);
-        let (size, epoch) = (u64::from(self.size), self.barrier.arrived);
+        let size = u64::from(self.size);
         match counted {
             Ok(before) if before / size + 1 != epoch => {
                 let what = "the barrier's counter is not where this rank left it";
@@ -97,11 +104,20 @@ impl<T: Transport> Node<T> {
     }
 
     fn settle_barrier(&mut self, epoch: u64) {
-        if epoch > self.barrier.opened {
-            self.barrier.opened = epoch;
-            self.counters.add(Operation::Barrier, Mechanism::Message, 0);
+        // Old news must not open the barrier that this rank waits at now.
+        if epoch <= self.barrier.opened {
+            return;
         }
-        self.end_waits(Ok(0));
+        self.barrier.opened = epoch;
+        self.counters.add(Operation::Barrier, Mechanism::Message, 0);
+        self.pass_barrier();
+    }
+
+    /// Tells whoever waits that the barrier is open. With nobody waiting, the next call will be told.
+    fn pass_barrier(&mut self) {
+        if self.end_waits(Ok(0)) {
+            self.barrier.passed = self.barrier.opened;
+        }
     }
 
     fn break_barrier(&mut self, error: OpError) {
@@ -109,12 +125,16 @@ impl<T: Transport> Node<T> {
         self.end_waits(Err(error));
     }
 
-    fn end_waits(&mut self, outcome: Outcome) {
+    /// Ends every wait for the barrier. Returns whether there was one.
+    fn end_waits(&mut self, outcome: Outcome) -> bool {
         let waits = |kind: &OpKind| matches!(kind, OpKind::BarrierWait);
+        let mut any = false;
         while let Some(key) =
             self.ops.iter().find(|(_, op)| op.outcome.is_none() && waits(&op.kind)).map(|(key, _)| key)
         {
             self.finish(key, outcome);
+            any = true;
         }
+        any
     }
 }

@@ -124,7 +124,7 @@ impl<T: Transport> Node<T> {
             }
         }
         for (key, peer) in late {
-            self.finish(key, Err(OpError::Timeout { peer }));
+            self.give_up(key, OpError::Timeout { peer });
         }
         next
     }
@@ -143,7 +143,7 @@ impl<T: Transport> Node<T> {
             .map(|(key, _)| key)
             .collect();
         for key in hit {
-            self.finish(key, Err(OpError::PeerLost { peer }));
+            self.give_up(key, OpError::PeerLost { peer });
         }
     }
 
@@ -170,23 +170,26 @@ impl<T: Transport> Node<T> {
 
     fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
         let key = id.key();
-        match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::BarrierArrival) => self.on_arrival(key, result),
-            Some(_) => self.finish(key, result),
-            None => {}
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
+        match &mut op.kind {
+            OpKind::BarrierArrival { epoch } => {
+                let epoch = *epoch;
+                self.on_arrival(key, epoch, result);
+            }
+            OpKind::OneSided { peer, announce } => {
+                let (peer, announce) = (*peer, announce.take());
+                if result.is_ok() {
+                    self.announce(peer, announce.map(|boxed| *boxed));
+                }
+                self.finish(key, result);
+            }
+            OpKind::Transfer(_) | OpKind::BarrierWait => {}
         }
     }
 
     /// Tries again what found no room. Returns whether anything moved.
     fn retry(&mut self) -> bool {
-        let mut moved = false;
-        for _ in 0..self.outbox.len() {
-            let Some((peer, lane, header)) = self.outbox.pop_front() else { break };
-            match self.transport.send(peer, lane, &header.encode(), &[]) {
-                Err(SendError::Busy) => self.outbox.push_back((peer, lane, header)),
-                Ok(()) | Err(SendError::Failed(_)) => moved = true,
-            }
-        }
+        let mut moved = self.drain_outbox();
         for _ in 0..self.stalled.len() {
             let Some(key) = self.stalled.pop_front() else { break };
             moved |= self.pump(key);
@@ -194,9 +197,33 @@ impl<T: Transport> Node<T> {
         moved
     }
 
+    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved.
+    fn drain_outbox(&mut self) -> bool {
+        let before = self.outbox.len();
+        let transport = &mut self.transport;
+        let mut full = Vec::new();
+        self.outbox.retain(|(peer, lane, header)| {
+            // A lane that was full may have room again by now; what comes later must still not overtake.
+            let busy = full.contains(&(*peer, *lane))
+                || transport.send(*peer, *lane, &header.encode(), &[]) == Err(SendError::Busy);
+            if busy {
+                full.push((*peer, *lane));
+            }
+            busy
+        });
+        self.outbox.len() < before
+    }
+
+    fn waits_in_outbox(&self, peer: Rank, lane: Lane) -> bool {
+        self.outbox.iter().any(|(to, by, _)| (*to, *by) == (peer, lane))
+    }
+
     /// Sends a message without payload now, or as soon as the lane has room.
     fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) {
-        let waiting = self.outbox.iter().any(|(to, by, _)| (*to, *by) == (peer, lane));
+        if self.lost.contains(&peer) {
+            return;
+        }
+        let waiting = self.waits_in_outbox(peer, lane);
         let full = waiting || self.transport.send(peer, lane, &header.encode(), &[]) == Err(SendError::Busy);
         if full {
             self.outbox.push_back((peer, lane, header));

@@ -4,7 +4,7 @@ use slotmap::{Key, KeyData, new_key_type};
 
 use super::Node;
 use super::rma::Transfer;
-use crate::{Nanos, OpError, Rank, Transport};
+use crate::{Header, Lane, Nanos, OpError, Rank, Transport};
 
 new_key_type! {
     /// An operation's place in the table, with a generation that makes old places recognisable.
@@ -49,12 +49,13 @@ pub(super) struct Op {
 
 /// What an operation is doing.
 pub(super) enum OpKind {
-    /// A one-sided operation that the transport will report.
-    OneSided { peer: Rank },
+    /// A one-sided operation that the transport will report, and the Active Message that announces it once it is
+    /// complete.
+    OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
     /// Counting this process in at the barrier.
-    BarrierArrival,
+    BarrierArrival { epoch: u64 },
     /// Waiting for the barrier to open.
     BarrierWait,
 }
@@ -63,9 +64,9 @@ impl OpKind {
     /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
     pub(super) fn peer(&self) -> Rank {
         match self {
-            OpKind::OneSided { peer } => *peer,
+            OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
-            OpKind::BarrierArrival | OpKind::BarrierWait => super::barrier::KEEPER,
+            OpKind::BarrierArrival { .. } | OpKind::BarrierWait => super::barrier::KEEPER,
         }
     }
 
@@ -115,7 +116,7 @@ impl<T: Transport> Node<T> {
     pub fn cancel(&mut self, id: OpId) {
         let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
         let peer = op.kind.peer();
-        self.finish(id.key(), Err(OpError::Timeout { peer }));
+        self.give_up(id.key(), OpError::Timeout { peer });
     }
 
     /// Operations under way, the barrier not counted.
@@ -144,6 +145,17 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Ends an operation that the transport or the peer may still be at.
+    pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
+        match self.ops.get(key).map(|op| &op.kind) {
+            Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
+            // Nobody asks for its outcome, and it would lie in the table for ever.
+            Some(OpKind::BarrierArrival { .. }) => drop(self.ops.remove(key)),
+            Some(OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
+        }
+        self.finish(key, Err(error));
+    }
+
     fn note_detached(&mut self, outcome: Outcome) {
         if let (Err(error), None) = (outcome, self.detached_error) {
             self.detached_error = Some(error);
@@ -153,6 +165,6 @@ impl<T: Transport> Node<T> {
 
 impl OpKind {
     fn is_transfer(&self) -> bool {
-        !matches!(self, OpKind::BarrierArrival | OpKind::BarrierWait)
+        !matches!(self, OpKind::BarrierArrival { .. } | OpKind::BarrierWait)
     }
 }

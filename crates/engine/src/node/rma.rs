@@ -60,7 +60,7 @@ impl<T: Transport> Node<T> {
 
     /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
         if self.lost.contains(&peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
@@ -85,7 +85,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         announce: Option<(Lane, Header)>,
     ) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
         let id = OpId::of(key);
         if self.lost.contains(&peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
@@ -96,7 +96,9 @@ impl<T: Transport> Node<T> {
                 self.announce(peer, announce);
                 self.finish(key, Ok(0));
             }
-            Submit::Pending => {}
+            Submit::Pending => {
+                self.ops[key].kind = OpKind::OneSided { peer, announce: announce.map(Box::new) };
+            }
             Submit::Failed(error) => self.finish(key, Err(error)),
             Submit::Unreachable(why) => {
                 self.counters.add_why(why, 1);
@@ -192,8 +194,12 @@ impl<T: Transport> Node<T> {
     /// Takes the answer to a chunk.
     pub(super) fn on_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
         let key = OpId::from_token(header.token).key();
+        if self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
+            // A late answer to an operation that timed out is no offence.
+            return;
+        }
         let Some(chunk) = self.chunk_under_way(key, peer, header) else {
-            // Late answers to operations that timed out come here too: they are no offence.
+            self.counters.malformed += 1;
             return;
         };
         let mut result = wire::chunk_result(header.args[1], peer, chunk.remote, chunk.len);
@@ -212,8 +218,7 @@ impl<T: Transport> Node<T> {
 
     /// Takes the chunk that an answer is about out of its transfer's window.
     fn chunk_under_way(&mut self, key: OpKey, peer: Rank, header: &Header) -> Option<Piece> {
-        let op = self.ops.get_mut(key).filter(|op| op.outcome.is_none())?;
-        let OpKind::Transfer(transfer) = &mut op.kind else { return None };
+        let OpKind::Transfer(transfer) = &mut self.ops.get_mut(key)?.kind else { return None };
         let expected = if transfer.direction == Direction::Put { Kind::PutDone } else { Kind::GetData };
         if transfer.peer != peer || header.kind != expected {
             return None;
@@ -233,7 +238,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
+    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
         if let Some((lane, header)) = announce {
             self.send_soon(peer, lane, header);
         }

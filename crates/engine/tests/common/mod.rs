@@ -1,0 +1,128 @@
+//! A transport without peers: the test says what arrives, and sees what is sent, read and written.
+
+use std::collections::VecDeque;
+
+use engine::{
+    Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit,
+    Transport, Why,
+};
+
+/// Bytes of payload a message may have.
+pub(crate) const PAYLOAD_MAX: usize = 64;
+
+/// One message that the node sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) peer: Rank,
+    pub(crate) lane: Lane,
+    pub(crate) header: Header,
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The transport.
+pub(crate) struct Script {
+    pub(crate) inbox: VecDeque<(Event, Vec<u8>)>,
+    pub(crate) sent: Vec<Sent>,
+    /// Messages that still find room.
+    pub(crate) room: usize,
+    /// The process's own memory: `Space`, from 0.
+    pub(crate) memory: Vec<u8>,
+    pub(crate) reads: Vec<(u64, u64)>,
+    pub(crate) writes: Vec<(u64, u64)>,
+    /// What the next atomics and copies become.
+    pub(crate) atomics: VecDeque<Submit>,
+    pub(crate) copies: VecDeque<Submit>,
+    /// One-sided operations seen, and those given up.
+    pub(crate) started: Vec<OpId>,
+    pub(crate) abandoned: Vec<OpId>,
+}
+
+impl Script {
+    pub(crate) fn new(memory: usize) -> Script {
+        Script {
+            inbox: VecDeque::new(),
+            sent: Vec::new(),
+            room: usize::MAX,
+            memory: vec![0; memory],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            atomics: VecDeque::new(),
+            copies: VecDeque::new(),
+            started: Vec::new(),
+            abandoned: Vec::new(),
+        }
+    }
+
+    /// Lets a message arrive.
+    pub(crate) fn arrive(&mut self, peer: Rank, lane: Lane, header: [u64; Header::WORDS], payload: &[u8]) {
+        self.inbox.push_back((Event::Message { peer, lane, header }, payload.to_vec()));
+    }
+
+    fn range(&self, place: Place, len: usize) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(place.offset).ok()?;
+        let end = start.checked_add(len)?;
+        (place.mem == MemId::Space && end <= self.memory.len()).then_some(start..end)
+    }
+}
+
+fn fault(place: Place, len: usize) -> OpError {
+    OpError::LocalFault { mem: place.mem, addr: place.offset, len: len as u64 }
+}
+
+impl Transport for Script {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        assert!(payload.len() <= PAYLOAD_MAX, "{} bytes in one message", payload.len());
+        if self.room == 0 {
+            return Err(SendError::Busy);
+        }
+        self.room -= 1;
+        let header = Header::decode(header, payload.len()).expect("a node sends what a node understands");
+        self.sent.push(Sent { peer, lane, header, payload: payload.to_vec() });
+        Ok(())
+    }
+
+    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+        let (event, bytes) = self.inbox.pop_front()?;
+        *payload = bytes;
+        Some(event)
+    }
+
+    fn payload_max(&self) -> usize {
+        PAYLOAD_MAX
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        let range = self.range(from, into.len()).ok_or(fault(from, into.len()))?;
+        self.reads.push((from.offset, into.len() as u64));
+        into.copy_from_slice(&self.memory[range]);
+        Ok(())
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        let range = self.range(to, from.len()).ok_or(fault(to, from.len()))?;
+        self.writes.push((to.offset, from.len() as u64));
+        self.memory[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn copy(&mut self, op: OpId, _: Rank, _: Direction, _: &[Piece]) -> Submit {
+        self.started.push(op);
+        self.copies.pop_front().unwrap_or(Submit::Unreachable(Why::Configured))
+    }
+
+    fn atomic(&mut self, op: OpId, _: Rank, _: Place, _: Atomic) -> Submit {
+        self.started.push(op);
+        self.atomics.pop_front().unwrap_or(Submit::Unreachable(Why::NotOffered))
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        self.abandoned.push(op);
+    }
+}

@@ -1,0 +1,231 @@
+//! Rules of the node that need news in a certain order, told one by one.
+
+extern crate standpipe_engine as engine;
+
+mod common;
+
+use common::Script;
+use engine::node::{AmBody, Polled};
+use engine::wire::Kind;
+use engine::{
+    AmSend, Direction, Event, Header, Lane, MemId, Node, OpError, OpId, Piece, Place, SendError, Submit, Why,
+};
+
+fn node() -> Node<Script> {
+    Node::new(1, 3, 4, Script::new(1 << 16))
+}
+
+fn drain(node: &mut Node<Script>) {
+    let mut payload = Vec::new();
+    while node.poll(&mut payload) != Polled::Idle {}
+}
+
+fn open(node: &mut Node<Script>, epoch: u64) {
+    let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
+    node.transport().arrive(0, Lane::Request, header.encode(), &[]);
+    drain(node);
+}
+
+fn piece(local: u64, remote: u64, len: u64) -> Piece {
+    let space = |offset| Place::new(MemId::Space, offset);
+    Piece::new(space(remote), space(local), len).expect("far below 2^64")
+}
+
+fn long(peer: u32) -> AmSend<'static> {
+    let body = AmBody::Long(Place::new(MemId::Space, 0), 8);
+    AmSend { peer, lane: Lane::Request, handler: 2, args: [5; 4], body }
+}
+
+fn announcements(node: &mut Node<Script>) -> usize {
+    node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::AmLong).count()
+}
+
+#[test]
+fn a_barrier_that_opens_after_its_wait_timed_out_is_passed_by_the_next_call() {
+    let mut node = node();
+    node.transport().atomics.push_back(Submit::Done(0));
+    let first = node.barrier(Some(10));
+    assert_eq!(node.expire(10), None);
+    assert_eq!(node.outcome(first), Some(Err(OpError::Timeout { peer: 0 })));
+    open(&mut node, 1);
+    let again = node.barrier(None);
+    assert_eq!(node.outcome(again), Some(Ok(0)));
+    assert_eq!(node.transport().started.len(), 1, "the second call must not arrive a second time");
+
+    node.transport().atomics.push_back(Submit::Done(3));
+    let second = node.barrier(None);
+    assert_eq!(node.outcome(second), None);
+    open(&mut node, 2);
+    assert_eq!(node.outcome(second), Some(Ok(0)));
+}
+
+#[test]
+fn a_barrier_wait_is_taken_up_again_before_the_barrier_opens() {
+    let mut node = node();
+    node.transport().atomics.push_back(Submit::Done(0));
+    let first = node.barrier(None);
+    node.cancel(first);
+    assert_eq!(node.outcome(first), Some(Err(OpError::Timeout { peer: 0 })));
+    let again = node.barrier(None);
+    assert_eq!(node.outcome(again), None);
+    open(&mut node, 1);
+    assert_eq!(node.outcome(again), Some(Ok(0)));
+    assert_eq!(node.transport().started.len(), 1);
+}
+
+#[test]
+fn old_news_of_an_open_barrier_does_not_open_the_next() {
+    let mut node = node();
+    for before in [0, 3] {
+        node.transport().atomics.push_back(Submit::Done(before));
+    }
+    let first = node.barrier(None);
+    open(&mut node, 1);
+    assert_eq!(node.outcome(first), Some(Ok(0)));
+    let second = node.barrier(None);
+    open(&mut node, 1);
+    assert_eq!(node.outcome(second), None);
+    open(&mut node, 2);
+    assert_eq!(node.outcome(second), Some(Ok(0)));
+}
+
+#[test]
+fn a_barrier_from_the_future_is_malformed() {
+    let mut node = node();
+    open(&mut node, 1);
+    assert_eq!(node.counters().malformed, 1);
+    node.transport().atomics.push_back(Submit::Done(0));
+    let wait = node.barrier(None);
+    open(&mut node, 2);
+    open(&mut node, 0);
+    assert_eq!((node.counters().malformed, node.outcome(wait)), (3, None));
+}
+
+#[test]
+fn the_message_that_opens_a_barrier_may_overtake_the_counters_answer() {
+    let mut node = node();
+    node.transport().atomics.extend([Submit::Pending, Submit::Pending]);
+    let first = node.barrier(None);
+    open(&mut node, 1);
+    assert_eq!(node.outcome(first), Some(Ok(0)));
+    let second = node.barrier(None);
+    let arrival = node.transport().started[0];
+    node.transport().inbox.push_back((Event::Completed { op: arrival, result: Ok(1) }, Vec::new()));
+    drain(&mut node);
+    assert_eq!(node.outcome(second), None, "news of the first arrival says nothing about the second");
+    open(&mut node, 2);
+    assert_eq!(node.outcome(second), Some(Ok(0)));
+}
+
+#[test]
+fn a_counter_that_ran_ahead_breaks_the_barrier_for_good() {
+    let mut node = node();
+    node.transport().atomics.push_back(Submit::Done(7));
+    let wait = node.barrier(None);
+    assert!(matches!(node.outcome(wait), Some(Err(OpError::Protocol { peer: 0, .. }))));
+    let next = node.barrier(None);
+    assert!(matches!(node.outcome(next), Some(Err(OpError::Protocol { peer: 0, .. }))));
+}
+
+#[test]
+fn without_atomics_a_barrier_says_why_it_cannot_be() {
+    let mut node = node();
+    let wait = node.barrier(None);
+    assert_eq!(node.outcome(wait), Some(Err(OpError::Unsupported { peer: 0, why: Why::NotOffered })));
+}
+
+#[test]
+fn a_pending_copy_is_announced_when_it_is_complete_and_not_before() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Pending);
+    let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
+    drain(&mut node);
+    assert_eq!(announcements(&mut node), 0);
+    node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Vec::new()));
+    drain(&mut node);
+    assert_eq!((announcements(&mut node), node.outcome(id)), (1, Some(Ok(0))));
+}
+
+#[test]
+fn a_pending_copy_that_fails_is_not_announced() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Pending);
+    let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
+    let fault = OpError::Fault { peer: 2, mem: MemId::Space, addr: 0, len: 8 };
+    node.transport().inbox.push_back((Event::Completed { op: id, result: Err(fault) }, Vec::new()));
+    drain(&mut node);
+    assert_eq!((announcements(&mut node), node.outcome(id)), (0, Some(Err(fault))));
+}
+
+#[test]
+fn whatever_ends_a_pending_copy_early_takes_it_from_the_transport() {
+    let end: [fn(&mut Node<Script>, OpId); 3] =
+        [|node, _| drop(node.expire(10)), |node, id| node.cancel(id), |node, _| node.lose(2)];
+    for end in end {
+        let mut node = node();
+        node.transport().copies.push_back(Submit::Pending);
+        let id = node.transfer(2, Direction::Get, &[piece(0, 0, 8)], Some(10));
+        end(&mut node, id);
+        assert_eq!(node.transport().abandoned, [id]);
+        node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Vec::new()));
+        drain(&mut node);
+        assert!(matches!(node.outcome(id), Some(Err(OpError::Timeout { .. } | OpError::PeerLost { .. }))));
+    }
+}
+
+#[test]
+fn an_announcement_that_waits_for_room_is_not_overtaken() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Done(0));
+    node.transport().room = 0;
+    let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
+    assert_eq!(node.outcome(id), Some(Ok(0)));
+    node.transport().room = 1;
+    let short = AmSend { body: AmBody::Short, ..long(2) };
+    assert_eq!(node.send_am(&short), Err(SendError::Busy));
+    drain(&mut node);
+    assert_eq!(announcements(&mut node), 1);
+    node.transport().room = 1;
+    assert_eq!(node.send_am(&short), Ok(()));
+}
+
+#[test]
+fn nothing_waits_for_room_towards_a_lost_peer() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Done(0));
+    node.transport().room = 0;
+    node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
+    node.lose(2);
+    node.transport().room = 9;
+    drain(&mut node);
+    assert!(node.transport().sent.is_empty());
+}
+
+#[test]
+fn a_window_of_chunks_is_under_way_and_no_more() {
+    let mut node = node();
+    node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None);
+    drain(&mut node);
+    assert_eq!(node.transport().sent.len(), 8);
+}
+
+#[test]
+fn an_operation_that_failed_reads_its_buffer_no_more() {
+    let mut node = node();
+    let id = node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None);
+    let refuse = Header { args: [0, 1, 0, 0], token: 0, ..Header::new(Kind::PutDone) };
+    let sent = node.transport().sent.clone();
+    let answer = |sent: &common::Sent, status| Header {
+        token: sent.header.token,
+        args: [sent.header.args[1], status, 0, 0],
+        ..refuse
+    };
+    let reads = node.transport().reads.len();
+    for (index, sent) in sent.iter().enumerate() {
+        node.transport().arrive(2, Lane::Reply, answer(sent, u64::from(index == 0)).encode(), &[]);
+        drain(&mut node);
+    }
+    assert_eq!(node.transport().reads.len(), reads);
+    let fault = OpError::Fault { peer: 2, mem: MemId::Space, addr: 0, len: 64 };
+    assert_eq!(node.outcome(id), Some(Err(fault)));
+}
