@@ -2,6 +2,9 @@
 //! trace of requests and pull each other's blocks.
 
 pub mod charts;
+pub mod directory;
+#[cfg(test)]
+mod directory_tests;
 pub mod generate;
 pub mod lines;
 pub mod outcome;
