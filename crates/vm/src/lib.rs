@@ -16,6 +16,7 @@
 //! | [`bell`] | waking a process that sleeps | no |
 //! | `futex` | the system call under the bell | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
+//! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
 //! `ring` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
 //! under loom (`--cfg loom`).
@@ -31,6 +32,7 @@ pub mod membarrier;
 pub mod ring;
 pub mod segment;
 pub mod shared;
+pub mod spawn;
 mod sync;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};

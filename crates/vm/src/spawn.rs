@@ -1,0 +1,103 @@
+//! What starting and meeting processes needs of the operating system that no safe library offers.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Makes the process that `command` starts die by `SIGKILL` when the thread that starts it ends, however that
+/// happens. That thread must therefore live as long as the process is wanted. A process that the started one starts
+/// in turn is not covered.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let before_exec = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the line above: then no signal comes any more.
+        if getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
+    };
+    // SAFETY: `before_exec` runs between fork and exec in a process that may have had other threads, so it may only
+    // do what a signal handler may. It makes two system calls, and making an error of an error number does not
+    // allocate; it touches no memory but its copy of `parent`, which the command owns for as long as it can run.
+    unsafe {
+        command.pre_exec(before_exec);
+    }
+}
+
+/// The process at the other end of a Unix socket, at the time it connected or began to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Its process number here; zero if it is in a process namespace that cannot be seen from here.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+}
+
+/// Asks the kernel who is at the other end of the connected Unix socket `socket`.
+///
+/// # Errors
+/// When `socket` is not a connected Unix socket.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
+    // rustix has this call, but its type for a process number cannot hold the zero that the kernel may return.
+    let mut ucred = MaybeUninit::<libc::ucred>::uninit();
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a dozen bytes");
+    // SAFETY: `ucred` and `len` are live locals for the length of the call, `len` holds the size of what the pointer
+    // points to, and the kernel writes no more than that. `socket` is borrowed, so it is open.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            ucred.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if len as usize != size_of::<libc::ucred>() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // SAFETY: the kernel has said that it wrote the whole structure, and any bytes are valid integers.
+    let ucred = unsafe { ucred.assume_init() };
+    Ok(PeerCredentials { pid: u32::try_from(ucred.pid).unwrap_or(0), uid: ucred.uid })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn the_peer_of_a_socket_pair_is_this_process() {
+        let (socket, _other) = UnixStream::pair().expect("a socket pair");
+        let peer = peer_credentials(socket.as_fd()).expect("a connected socket");
+        assert_eq!(peer.pid, std::process::id());
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+    }
+
+    #[test]
+    fn what_is_no_socket_has_no_peer() {
+        let file = std::fs::File::open("/dev/null").expect("every system has it");
+        assert!(peer_credentials(file.as_fd()).is_err());
+    }
+
+    #[test]
+    fn the_child_dies_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            command.arg("60").stdin(Stdio::null());
+            die_with_parent(&mut command);
+            command.spawn().expect("sleep is everywhere")
+        };
+        let mut child = std::thread::spawn(start).join().expect("the thread only starts a process");
+        let status = child.wait().expect("our child");
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
+}
