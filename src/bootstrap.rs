@@ -1,0 +1,41 @@
+//! How the processes of a job find each other, and how each learns that another is gone.
+//!
+//! The launcher (or a test) runs a [`Broker`]: one thread behind a Unix socket whose name lies in the abstract
+//! namespace, so that it vanishes with its process however that ends. A process that the launcher started finds
+//! the [`JobEnv`] in its environment and becomes a [`Membership`]: it shows the job's secret, hands over its
+//! control and heap segments, and from then on asks for a peer's segments when it first talks to that peer. A peer
+//! that is never talked to costs nothing.
+//!
+//! The broker watches every member's process and connection and tells all others at once when one is gone.
+//!
+//! This module is not part of the stable interface. It is public for the library's own tests and for tests that
+//! run a whole job inside one process:
+//!
+//! ```
+//! # use std::time::{Duration, Instant};
+//! use standpipe::bootstrap::{Broker, Membership};
+//! # let segment = || std::fs::File::open("/dev/null").unwrap();
+//! # let (control, heap) = (segment(), segment());
+//! # use std::os::fd::AsFd;
+//! let broker = Broker::start(2).unwrap();
+//! let deadline = Instant::now() + Duration::from_secs(5);
+//! let join = |rank| {
+//!     Membership::join(&broker.env(rank), control.as_fd(), heap.as_fd(), deadline, Box::new(|_| {})).unwrap()
+//! };
+//! let (zero, one) = (join(0), join(1));
+//! assert_eq!(zero.connect(one.rank(), deadline).unwrap().pid, std::process::id());
+//! ```
+
+mod broker;
+mod env;
+mod member;
+pub(crate) mod poll;
+mod roster;
+mod secret;
+mod socket;
+mod wire;
+
+pub use broker::{Broker, BrokerError};
+pub use env::{JobEnv, JobEnvError, RANKS_MAX};
+pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+pub use wire::{How, Refusal};

@@ -1,0 +1,118 @@
+//! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when one
+//! is gone.
+
+mod guests;
+mod line;
+mod service;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+
+use self::service::{Command, Service};
+use super::env::{JobEnv, JobName, RANKS_MAX};
+use super::poll::Waker;
+use super::secret::Secret;
+use super::socket::listen_at;
+use super::wire::How;
+
+/// A running broker. Dropping it ends the job: every member is told that the broker is gone.
+///
+/// Any thread may call its methods.
+#[derive(Debug)]
+pub struct Broker {
+    name: JobName,
+    secret: Secret,
+    size: u32,
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why a broker could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// A job has at least one rank and at most [`RANKS_MAX`].
+    #[error("a job of {size}: the size must be 1 to {RANKS_MAX}")]
+    Size {
+        /// The size asked for.
+        size: u32,
+    },
+    /// The operating system refused a socket, random bytes or a thread.
+    #[error("cannot start the job's broker: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl From<Errno> for BrokerError {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl Broker {
+    /// Starts the broker of a job of `size` ranks whose processes it did not start: the threads of one test
+    /// process, say. It needs about three file descriptors a rank.
+    ///
+    /// # Errors
+    /// When the size is out of bounds or the operating system refuses.
+    pub fn start(size: u32) -> Result<Self, BrokerError> {
+        Self::start_with(size, false)
+    }
+
+    /// As [`start`](Self::start), for a launcher that tells how each process [`ended`](Self::ended). A member whose
+    /// connection goes is then given a moment for the launcher's account before it counts as vanished.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_supervised(size: u32) -> Result<Self, BrokerError> {
+        Self::start_with(size, true)
+    }
+
+    fn start_with(size: u32, supervised: bool) -> Result<Self, BrokerError> {
+        if size == 0 || size > RANKS_MAX {
+            return Err(BrokerError::Size { size });
+        }
+        let (name, secret) = (JobName::random()?, Secret::random()?);
+        let listener = listen_at(&name)?;
+        let waker = Arc::new(Waker::new()?);
+        let (commands, inbox) = channel();
+        let service = Service::new(size, secret.clone(), listener, inbox, Arc::clone(&waker), supervised);
+        let thread = std::thread::Builder::new().name("standpipe-broker".into()).spawn(|| service.run())?;
+        Ok(Self { name, secret, size, commands, waker, thread: Some(thread) })
+    }
+
+    /// The invitation for `rank`.
+    ///
+    /// # Panics
+    /// When the job has no such rank.
+    pub fn env(&self, rank: u32) -> JobEnv {
+        assert!(rank < self.size, "rank {rank} of a job of {}", self.size);
+        JobEnv { name: self.name.clone(), secret: self.secret.clone(), rank, size: self.size }
+    }
+
+    /// The process `pid`, started as `rank`, has been reaped: tells the members, unless another process has joined
+    /// in its stead.
+    pub fn ended(&self, rank: u32, pid: u32, how: How) {
+        self.command(Command::Ended { rank, pid, how });
+    }
+
+    fn command(&self, command: Command) {
+        // Fails only when the thread has died of a panic, which drop() reports.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.command(Command::Stop);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(panic)) = ended
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The broker's loop: sleeps until something happens at the listener, a guest, a member's connection or a member's
+//! process, and never waits for anyone in particular.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::guests::{Applicant, Guests};
+use super::line::{Handles, Line, STARVED_PAUSE};
+use crate::bootstrap::poll::{Waker, poll_until};
+use crate::bootstrap::roster::{Candidate, Mail, Roster};
+use crate::bootstrap::secret::Secret;
+use crate::bootstrap::socket::{Received, receive};
+use crate::bootstrap::wire::{How, Refusal, Request, decode};
+
+/// Connections that have not joined: one for each rank, and some for strangers.
+const STRANGERS_MAX: usize = 64;
+/// How long the launcher may take to say how a process ended whose connection has gone. It takes well under a
+/// millisecond; a process that the launcher did not start itself is declared to have vanished after this.
+const VERDICT_MAX: Duration = Duration::from_millis(30);
+
+pub(super) enum Command {
+    Ended { rank: u32, pid: u32, how: How },
+    Stop,
+}
+
+pub(super) struct Service {
+    roster: Roster<Handles>,
+    secret: Secret,
+    guests: Guests,
+    members: BTreeMap<u32, Member>,
+    inbox: Receiver<Command>,
+    waker: Arc<Waker>,
+    supervised: bool,
+}
+
+struct Member {
+    line: Line,
+    /// Tells of the process's end even where a child of its own holds the connection open.
+    process: OwnedFd,
+    /// Set once connection or process has gone: when to stop waiting for the launcher's account.
+    verdict_by: Option<Instant>,
+}
+
+/// What a ready file descriptor belongs to.
+#[derive(Clone, Copy)]
+enum Source {
+    Waker,
+    Listener,
+    Guest(u64),
+    Line(u32),
+    Process(u32),
+}
+
+type Mails = Vec<Mail<Handles>>;
+
+impl Service {
+    pub(super) fn new(
+        size: u32,
+        secret: Secret,
+        listener: OwnedFd,
+        inbox: Receiver<Command>,
+        waker: Arc<Waker>,
+        supervised: bool,
+    ) -> Self {
+        let guests = Guests::new(listener, size as usize + STRANGERS_MAX);
+        let members = BTreeMap::new();
+        Self { roster: Roster::new(size), secret, guests, members, inbox, waker, supervised }
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            for source in self.sleep() {
+                match source {
+                    Source::Waker => {
+                        if self.obey().is_break() {
+                            return;
+                        }
+                    }
+                    Source::Listener => self.guests.accept(Instant::now()),
+                    Source::Guest(id) => {
+                        if let Some(applicant) = self.guests.hear(id) {
+                            self.consider(applicant);
+                        }
+                    }
+                    Source::Line(rank) => self.serve(rank),
+                    Source::Process(rank) => {
+                        // It may have taken leave just before it ended.
+                        self.serve(rank);
+                        self.miss(rank);
+                    }
+                }
+            }
+            self.expire(Instant::now());
+        }
+    }
+
+    /// Sleeps until something is ready or due.
+    fn sleep(&self) -> Vec<Source> {
+        let mut sources = vec![Source::Waker];
+        let mut fds = vec![PollFd::new(&*self.waker, PollFlags::IN)];
+        let mut until = self.guests.expire_at();
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if let Some(listener) = self.guests.listener() {
+            add(Source::Listener, listener.as_fd(), PollFlags::IN);
+        }
+        for (id, socket) in self.guests.sockets() {
+            add(Source::Guest(id), socket.as_fd(), PollFlags::IN);
+        }
+        for (rank, member) in &self.members {
+            until = until.into_iter().chain(member.line.flush_at()).chain(member.verdict_by).min();
+            if member.verdict_by.is_none() {
+                let room = if member.line.wants_room() { PollFlags::OUT } else { PollFlags::empty() };
+                add(Source::Line(*rank), member.line.socket.as_fd(), PollFlags::IN | room);
+                add(Source::Process(*rank), member.process.as_fd(), PollFlags::IN);
+            }
+        }
+        if let Err(error) = poll_until(&mut fds, until) {
+            // For want of memory; there is nobody to tell, and it may be over soon.
+            tracing::warn!(%error, "the broker cannot poll");
+            std::thread::sleep(STARVED_PAUSE);
+        }
+        let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| *source).collect()
+    }
+
+    /// Carries out what the owner of the broker asked for.
+    fn obey(&mut self) -> std::ops::ControlFlow<()> {
+        self.waker.clear();
+        while let Ok(command) = self.inbox.try_recv() {
+            match command {
+                Command::Ended { rank, pid, how } => self.ended(rank, pid, how),
+                Command::Stop => return std::ops::ControlFlow::Break(()),
+            }
+        }
+        std::ops::ControlFlow::Continue(())
+    }
+
+    /// A process that the launcher started has ended. If another process has joined in its stead (a shell started
+    /// it, say), that one's end is what counts.
+    fn ended(&mut self, rank: u32, pid: u32, how: How) {
+        self.serve(rank);
+        if self.roster.is_open(rank) || self.roster.pid(rank) == Some(pid) {
+            self.bury(rank, how);
+        }
+    }
+
+    fn consider(&mut self, mut applicant: Applicant) {
+        match self.examine(&mut applicant) {
+            Err(refusal) => applicant.refuse(refusal),
+            Ok((candidate, process)) => {
+                let rank = candidate.rank;
+                let line = Line::new(applicant.socket, self.roster.mail_max());
+                let mails = self.roster.join(candidate, std::process::id()).expect("examined above");
+                self.members.insert(rank, Member { line, process, verdict_by: None });
+                self.deliver(mails);
+            }
+        }
+    }
+
+    fn examine(&self, applicant: &mut Applicant) -> Result<(Candidate<Handles>, OwnedFd), Refusal> {
+        let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed))?;
+        let Request::Join { secret, rank, size, program } = request else { return Err(Refusal::Malformed) };
+        if !secret.matches(&self.secret) {
+            return Err(Refusal::Secret);
+        }
+        self.roster.judge(rank, size)?;
+        let handles = std::mem::take(&mut applicant.fds).try_into().map_err(|_| Refusal::Malformed)?;
+        let pid = applicant.pid;
+        let process = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+            .ok_or(Refusal::Unseen { pid })?;
+        Ok((Candidate { rank, size, pid, program, handles: Arc::new(handles) }, process))
+    }
+
+    /// Reads what `rank` says and sends what waits for it.
+    fn serve(&mut self, rank: u32) {
+        // An honest member has no more than this on its way; others get their turn before more is read.
+        for _ in 0..self.roster.mail_max() {
+            let Some(member) = self.members.get_mut(&rank) else { return };
+            let bytes = match receive(&member.line.socket) {
+                Received::Datagram { bytes, fds } if fds.is_empty() => bytes,
+                Received::Nothing => break,
+                Received::Closed => return self.miss(rank),
+                Received::Datagram { .. } | Received::TooLong => return self.expel(rank),
+            };
+            match decode(&bytes) {
+                Ok(Request::Leave) => return self.bury(rank, How::Left),
+                Ok(Request::Connect { peer }) => match self.roster.connect(rank, peer) {
+                    Ok(mail) => self.deliver(mail.into_iter().collect()),
+                    Err(_) => return self.expel(rank),
+                },
+                Ok(Request::Join { .. }) | Err(_) => return self.expel(rank),
+            }
+        }
+        if let Some(member) = self.members.get_mut(&rank)
+            && member.line.flush(Instant::now()).is_err()
+        {
+            self.miss(rank);
+        }
+    }
+
+    /// A member broke the protocol.
+    fn expel(&mut self, rank: u32) {
+        tracing::warn!(rank, "a member broke the joining protocol and is out");
+        self.bury(rank, How::Vanished);
+    }
+
+    /// A member's connection or process has gone without leave.
+    fn miss(&mut self, rank: u32) {
+        let mails = self.notice_missing(rank);
+        self.deliver(mails);
+    }
+
+    fn notice_missing(&mut self, rank: u32) -> Mails {
+        let Some(member) = self.members.get_mut(&rank) else { return Vec::new() };
+        if !self.supervised {
+            return self.remove(rank, How::Vanished);
+        }
+        member.verdict_by.get_or_insert_with(|| Instant::now() + VERDICT_MAX);
+        Vec::new()
+    }
+
+    fn bury(&mut self, rank: u32, how: How) {
+        let mails = self.remove(rank, how);
+        self.deliver(mails);
+    }
+
+    fn remove(&mut self, rank: u32, how: How) -> Mails {
+        self.members.remove(&rank);
+        tracing::debug!(rank, %how, "a rank is over");
+        self.roster.over(rank, how)
+    }
+
+    /// Posts the mails, and those that follow from a member turning out to be unreachable.
+    fn deliver(&mut self, mails: Mails) {
+        let mut mails = VecDeque::from(mails);
+        while let Some(Mail { to, reply, handles }) = mails.pop_front() {
+            let Some(member) = self.members.get_mut(&to) else { continue };
+            if member.verdict_by.is_none() && member.line.post(&reply, handles).is_err() {
+                mails.extend(self.notice_missing(to));
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.guests.expire(now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let ranks: Vec<u32> = self.members.keys().copied().collect();
+        for rank in ranks {
+            let Some(member) = self.members.get(&rank) else { continue };
+            if due(member.verdict_by) {
+                self.bury(rank, How::Vanished);
+            } else if due(member.line.flush_at()) {
+                self.serve(rank);
+            }
+        }
+    }
+}

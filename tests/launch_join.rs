@@ -1,0 +1,335 @@
+//! Joining a job, from the inside of one process: who is let in, who is told what, and what strangers can do.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept, bind, connect, listen, recv, send, sendmsg, socket_with,
+};
+use standpipe::bootstrap::{Broker, ConnectError, How, JobEnv, JoinError, Membership, Notice, Refusal};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// A member whose segments are the files `control` and `heap`, and what it is told.
+fn join_with(env: &JobEnv, control: &File, heap: &File) -> Result<(Membership, Receiver<Notice>), JoinError> {
+    let (tell, told) = channel();
+    let on_notice = Box::new(move |notice| {
+        let _ = tell.send(notice);
+    });
+    Ok((Membership::join(env, control.as_fd(), heap.as_fd(), soon(), on_notice)?, told))
+}
+
+fn join(env: &JobEnv) -> Result<(Membership, Receiver<Notice>), JoinError> {
+    let file = File::open("/dev/null").expect("every system has it");
+    join_with(env, &file, &file)
+}
+
+fn refusal(env: &JobEnv) -> Refusal {
+    match join(env).expect_err("not to be let in") {
+        JoinError::Refused(refusal) => refusal,
+        other => panic!("refused for another reason: {other}"),
+    }
+}
+
+/// `env` with one of its variables changed.
+fn forged(env: &JobEnv, variable: &str, value: &str) -> JobEnv {
+    let vars = env.vars();
+    let lookup = |name: &str| {
+        let (_, honest) = vars.iter().find(|(key, _)| *key == name)?;
+        Some(OsString::from(if name == variable { value } else { honest }))
+    };
+    JobEnv::from_lookup(lookup).expect("well formed").expect("a job")
+}
+
+fn tempfile(text: &str) -> File {
+    let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+    let mut file = File::from(fd);
+    file.write_all(text.as_bytes()).expect("written");
+    file
+}
+
+fn same_file(file: &File, fd: OwnedFd) -> bool {
+    let other = File::from(fd).metadata().expect("an open file");
+    file.metadata().expect("an open file").ino() == other.ino()
+}
+
+#[test]
+fn members_get_each_others_segments() {
+    let broker = Broker::start(3).expect("a broker");
+    let files: Vec<(File, File)> = (0..3).map(|_| (tempfile("control"), tempfile("heap"))).collect();
+    let members: Vec<Membership> = (0..)
+        .zip(&files)
+        .map(|(rank, (control, heap))| join_with(&broker.env(rank), control, heap).expect("let in").0)
+        .collect();
+    for member in &members {
+        assert_eq!((member.size(), member.launcher_pid()), (3, std::process::id()));
+        for (peer, (control, heap)) in (0..).zip(&files) {
+            let handles = member.connect(peer, soon()).expect("joined");
+            assert_eq!(handles.pid, std::process::id());
+            assert!(same_file(control, handles.control) && same_file(heap, handles.heap));
+        }
+    }
+}
+
+#[test]
+fn whoever_must_not_join_is_told_why() {
+    let broker = Broker::start(3).expect("a broker");
+    let (_member, _told) = join(&broker.env(1)).expect("let in");
+
+    let wrong_secret = "0".repeat(64);
+    assert_eq!(refusal(&forged(&broker.env(0), "STANDPIPE_SECRET", &wrong_secret)), Refusal::Secret);
+    assert_eq!(refusal(&forged(&broker.env(0), "STANDPIPE_SIZE", "4")), Refusal::Size { ours: 3, theirs: 4 });
+    let Refusal::RankTaken { rank: 1, pid, program } = refusal(&broker.env(1)) else {
+        panic!("rank 1 is taken")
+    };
+    assert_eq!(pid, std::process::id());
+    assert!(program.starts_with("launch_join"), "{program}");
+
+    // None of it has harmed the job.
+    join(&broker.env(0)).expect("let in");
+}
+
+#[test]
+fn a_rank_that_left_is_not_given_out_again() {
+    let broker = Broker::start(2).expect("a broker");
+    drop(join(&broker.env(0)).expect("let in"));
+    assert_eq!(refusal(&broker.env(0)), Refusal::RankOver { rank: 0, how: How::Left });
+}
+
+#[test]
+fn without_a_broker_there_is_no_job() {
+    let env = Broker::start(1).expect("a broker").env(0);
+    assert!(matches!(join(&env), Err(JoinError::NoBroker)));
+}
+
+#[test]
+fn connecting_waits_for_the_peer_to_join() {
+    let broker = Broker::start(2).expect("a broker");
+    let (zero, _told) = join(&broker.env(0)).expect("let in");
+    let hasty = zero.connect(1, Instant::now() + Duration::from_millis(20));
+    assert!(matches!(hasty, Err(ConnectError::Timeout { peer: 1, waited }) if waited.as_millis() >= 20));
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| zero.connect(1, soon()))).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        let _one = join(&broker.env(1)).expect("let in");
+        for thread in waiting {
+            thread.join().expect("no panic").expect("joined meanwhile");
+        }
+    });
+    assert!(matches!(zero.connect(2, soon()), Err(ConnectError::NoSuchRank { peer: 2, size: 2 })));
+}
+
+#[test]
+fn leaving_is_told_to_all_also_to_those_who_join_later() {
+    let broker = Broker::start(3).expect("a broker");
+    let (zero, told_zero) = join(&broker.env(0)).expect("let in");
+    drop(join(&broker.env(1)).expect("let in"));
+    let notice = Notice::Lost { rank: 1, how: How::Left };
+    assert_eq!(told_zero.recv_timeout(PATIENCE), Ok(notice));
+    let (_two, told_two) = join(&broker.env(2)).expect("let in");
+    assert_eq!(told_two.recv_timeout(PATIENCE), Ok(notice));
+    assert!(matches!(zero.connect(1, soon()), Err(ConnectError::Lost { peer: 1, how: How::Left })));
+}
+
+#[test]
+fn the_launchers_account_of_an_end_is_passed_on() {
+    let broker = Broker::start_supervised(4).expect("a broker");
+    let (zero, told) = join(&broker.env(0)).expect("let in");
+
+    // A process that never joined, while somebody waits for it.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| zero.connect(1, soon()));
+        std::thread::sleep(Duration::from_millis(20));
+        broker.ended(1, 4711, How::Killed(9));
+        let waited = waiting.join().expect("no panic");
+        assert!(matches!(waited, Err(ConnectError::Lost { peer: 1, how: How::Killed(9) })));
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 1, how: How::Killed(9) }));
+
+    // The end of a process in whose stead another joined does not count.
+    let (two, _) = join(&broker.env(2)).expect("let in");
+    broker.ended(2, 4711, How::Exited(0));
+    zero.connect(2, soon()).expect("still there");
+
+    // A member that had taken leave before it ended has left, whatever the launcher saw.
+    drop(two);
+    broker.ended(2, std::process::id(), How::Exited(0));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 2, how: How::Left }));
+    assert!(told.try_recv().is_err(), "told once");
+}
+
+#[test]
+fn when_the_broker_goes_everybody_knows() {
+    let broker = Broker::start(2).expect("a broker");
+    let (zero, told) = join(&broker.env(0)).expect("let in");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| zero.connect(1, soon()));
+        std::thread::sleep(Duration::from_millis(20));
+        drop(broker);
+        let waited = waiting.join().expect("no panic");
+        assert!(matches!(waited, Err(ConnectError::BrokerGone)));
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::BrokerGone));
+    assert!(matches!(zero.connect(1, soon()), Err(ConnectError::BrokerGone)));
+}
+
+#[test]
+fn a_panicking_callback_leaves_nobody_waiting() {
+    let broker = Broker::start(3).expect("a broker");
+    let file = File::open("/dev/null").expect("every system has it");
+    let on_notice = Box::new(|_| panic!("as the test wants"));
+    let zero = Membership::join(&broker.env(0), file.as_fd(), file.as_fd(), soon(), on_notice);
+    let zero = zero.expect("let in");
+    drop(join(&broker.env(1)).expect("let in"));
+    assert!(matches!(zero.connect(2, soon()), Err(ConnectError::BrokerGone)));
+}
+
+fn socket_name(env: &JobEnv) -> SocketAddrUnix {
+    let (_, name) = &env.vars()[0];
+    SocketAddrUnix::new_abstract_name(format!("standpipe-{name}").as_bytes()).expect("a short name")
+}
+
+fn new_socket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
+}
+
+fn stranger(env: &JobEnv) -> OwnedFd {
+    let socket = new_socket();
+    connect(&socket, &socket_name(env)).expect("the broker listens");
+    socket
+}
+
+/// Whether the broker hangs up on `socket` within the test's patience; what it says before is passed over.
+fn hung_up(socket: &OwnedFd) -> bool {
+    let _ =
+        rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE));
+    loop {
+        match recv(socket, &mut [0; 512], RecvFlags::empty()) {
+            Ok((_, 0)) => return true,
+            Ok(_) | Err(Errno::CONNRESET) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[test]
+fn strangers_are_shown_out_and_the_job_goes_on() {
+    let broker = Broker::start(2).expect("a broker");
+    let env = broker.env(0);
+    let (zero, told) = join(&env).expect("let in");
+
+    let silent: Vec<OwnedFd> = (0..40).map(|_| stranger(&env)).collect();
+    let mut noise = [0u8; 4096];
+    let mut state = 0x5eed_u32;
+    for len in (1..200).chain([4096]) {
+        for byte in &mut noise {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        }
+        let guest = stranger(&env);
+        let _ = send(&guest, &noise[..len], SendFlags::NOSIGNAL);
+        let _ = send(&guest, &noise[..len], SendFlags::NOSIGNAL);
+        assert!(hung_up(&guest), "{len} bytes of noise");
+    }
+    let guest = stranger(&env);
+    let fds = [guest.as_fd(); 100];
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let iov = [std::io::IoSlice::new(b"a hundred descriptors")];
+    sendmsg(&guest, &iov, &mut control, SendFlags::NOSIGNAL).expect("sent");
+    assert!(hung_up(&guest));
+
+    let begun = Instant::now();
+    let (_one, _) = join(&broker.env(1)).expect("let in past forty silent strangers");
+    zero.connect(1, soon()).expect("joined");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(told.try_recv().is_err(), "nobody was lost");
+    assert!(hung_up(&silent[0]), "silence is not for ever");
+}
+
+#[test]
+fn a_member_that_floods_without_reading_hurts_only_itself() {
+    let broker = Broker::start(3).expect("a broker");
+    let env = broker.env(1);
+    let (zero, told) = join(&broker.env(0)).expect("let in");
+    let flooder = stranger(&env);
+    let hex = &env.vars()[1].1;
+    let secret = (0..32).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"));
+    let header = b"SPJ\n\x01\x00";
+    let join_as_one = [&header[..], &[0], &secret.collect::<Vec<u8>>(), &[1, 3, 1], b"f"].concat();
+    let fds = [flooder.as_fd(); 2];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    sendmsg(&flooder, &[std::io::IoSlice::new(&join_as_one)], &mut control, SendFlags::NOSIGNAL)
+        .expect("sent");
+    zero.connect(1, soon()).expect("the flooder joined as rank 1");
+
+    let connect_zero = [&header[..], &[1, 0]].concat();
+    while send(&flooder, &connect_zero, SendFlags::NOSIGNAL).is_ok() {}
+    let notice = Notice::Lost { rank: 1, how: How::Vanished };
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(notice));
+    let (_two, _) = join(&broker.env(2)).expect("the broker serves the others");
+    zero.connect(2, soon()).expect("joined");
+}
+
+#[test]
+fn a_joiner_of_another_version_is_told_both_versions() {
+    // A listener that answers in version 7 of the format, whatever it is told.
+    let env = Broker::start(1).expect("a broker").env(0);
+    let listener = new_socket();
+    bind(&listener, &socket_name(&env)).expect("the broker is gone and its name free");
+    listen(&listener, 1).expect("bound above");
+    let answer = std::thread::spawn(move || {
+        let guest = accept(&listener).expect("the joiner comes");
+        recv(&guest, &mut [0; 512], RecvFlags::empty()).expect("it speaks first");
+        send(&guest, b"SPJ\n\x07\x00whatever", SendFlags::NOSIGNAL).expect("it listens");
+    });
+    assert_eq!(refusal(&env), Refusal::Version { ours: 7, theirs: 1 });
+    answer.join().expect("no panic");
+
+    // And the broker names its own to a joiner of version 7.
+    let broker = Broker::start(1).expect("a broker");
+    let guest = stranger(&broker.env(0));
+    send(&guest, b"SPJ\n\x07\x00whatever", SendFlags::NOSIGNAL).expect("sent");
+    let mut answer = [0; 512];
+    let (len, _) = recv(&guest, &mut answer, RecvFlags::empty()).expect("answered");
+    // Reply::Refused, Refusal::Version { ours: 1, theirs: 7 }
+    assert_eq!(&answer[..len], b"SPJ\n\x01\x00\x01\x00\x01\x07");
+}
+
+#[test]
+fn a_broker_that_never_answers_costs_the_deadline() {
+    let env = Broker::start(1).expect("a broker").env(0);
+    let listener = new_socket();
+    bind(&listener, &socket_name(&env)).expect("the broker is gone and its name free");
+    listen(&listener, 1).expect("bound above");
+    let file = File::open("/dev/null").expect("every system has it");
+    let deadline = Instant::now() + Duration::from_millis(100);
+    let joined = Membership::join(&env, file.as_fd(), file.as_fd(), deadline, Box::new(|_| {}));
+    assert!(matches!(joined, Err(JoinError::Timeout { waited }) if waited < Duration::from_secs(5)));
+}
+
+#[test]
+fn a_job_of_256_joins_quickly() {
+    const SIZE: u32 = 256;
+    let broker = Broker::start(SIZE).expect("a broker");
+    let begun = Instant::now();
+    let members: Vec<_> = (0..SIZE).map(|rank| join(&broker.env(rank)).expect("let in")).collect();
+    println!("{SIZE} members joined one after another in {:?}", begun.elapsed());
+    members[0].0.connect(SIZE - 1, soon()).expect("joined");
+    assert!(begun.elapsed() < PATIENCE);
+}
