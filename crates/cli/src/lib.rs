@@ -2,3 +2,4 @@
 //! only reads arguments, starts processes, and shows what came of it.
 
 pub mod kv;
+pub mod machine;

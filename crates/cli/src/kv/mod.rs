@@ -1,6 +1,7 @@
 //! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay a
 //! trace of requests and pull each other's blocks.
 
+pub mod args;
 pub mod charts;
 pub mod directory;
 #[cfg(test)]
@@ -9,7 +10,9 @@ pub mod generate;
 pub mod lines;
 pub mod outcome;
 pub mod pattern;
+pub mod plan;
 pub mod plots;
+pub mod progress;
 pub mod report;
 pub mod statistics;
 pub mod store;

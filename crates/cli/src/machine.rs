@@ -1,0 +1,59 @@
+//! The machine's facts that a report names.
+
+use std::{fs, thread};
+
+use rustix::system::uname;
+
+/// What this machine is: rows of (what, value), as far as the system tells.
+#[must_use]
+pub fn facts() -> Vec<(String, String)> {
+    let system = uname();
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let mut rows = vec![
+        ("processor", field(&text("/proc/cpuinfo"), "model name")),
+        ("cores", thread::available_parallelism().map_or_else(|_| String::new(), |cores| cores.to_string())),
+        (
+            "memory",
+            field(&text("/proc/meminfo"), "MemTotal")
+                .replace(" kB", "")
+                .parse()
+                .map_or_else(|_| String::new(), gib),
+        ),
+        ("kernel", format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy())),
+        ("architecture", system.machine().to_string_lossy().into_owned()),
+    ];
+    rows.retain(|(_, value)| !value.is_empty());
+    rows.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
+}
+
+/// The value of the first `name: value` line.
+fn field(text: &str, name: &str) -> String {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn gib(kib: u64) -> String {
+    format!("{:.1} GiB", kib as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "MemTotalX: 1 kB\nMemTotal:   24576000 kB\n";
+        assert_eq!(field(text, "MemTotal"), "24576000 kB");
+        assert_eq!(field(text, "Mem"), "");
+        assert_eq!(gib(24_576_000), "23.4 GiB");
+    }
+
+    #[test]
+    fn this_machine_has_a_kernel_and_cores() {
+        let names: Vec<String> = facts().into_iter().map(|(what, _)| what).collect();
+        assert!(names.contains(&"kernel".to_owned()) && names.contains(&"cores".to_owned()), "{names:?}");
+    }
+}
