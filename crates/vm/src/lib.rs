@@ -14,6 +14,7 @@
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`bell`] | waking a process that sleeps | no |
+//! | [`cma`] | copying to and from another process's memory | yes |
 //! | `futex` | the system call under the bell | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
@@ -27,6 +28,7 @@ compile_error!("the futex word is the low half of a 64-bit word: little-endian m
 compile_error!("offsets and addresses are 64 bits wide");
 
 pub mod bell;
+pub mod cma;
 mod futex;
 pub mod membarrier;
 pub mod ring;
@@ -34,8 +36,11 @@ pub mod segment;
 pub mod shared;
 pub mod spawn;
 mod sync;
+#[cfg(all(test, not(miri)))]
+mod test_pages;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
+pub use cma::{CmaError, Iov};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};
