@@ -15,6 +15,7 @@
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`cma`] | copying to and from another process's memory | yes |
+//! | [`checked`] | touching our own memory where there may be none | yes |
 //! | `futex` | the system call under the bell | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
@@ -28,6 +29,7 @@ compile_error!("the futex word is the low half of a 64-bit word: little-endian m
 compile_error!("offsets and addresses are 64 bits wide");
 
 pub mod bell;
+pub mod checked;
 pub mod cma;
 mod futex;
 pub mod membarrier;
@@ -40,6 +42,7 @@ mod sync;
 mod test_pages;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
+pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};

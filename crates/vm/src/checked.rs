@@ -1,0 +1,188 @@
+//! Access to this process's own memory at addresses that a peer names: an error where there is nothing, not a signal.
+//!
+//! When cross-memory attach is forbidden, a peer asks us by message to read or write for it. Touching such an address
+//! ourselves could kill us; instead the kernel copies between it and a scratch file, and says EFAULT.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
+
+/// How much goes through the scratch file at a time: two copies, of which the second finds the bytes in the cache.
+const SCRATCH_BYTES: usize = 128 << 10;
+
+/// Copies to and from raw addresses of this process. Any thread may use it; they take turns.
+#[derive(Debug)]
+pub struct CheckedCopy {
+    scratch: Mutex<OwnedFd>,
+}
+
+/// Memory of this process that is not there, or not with the rights needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at {addr:#x} cannot be accessed: {errno}")]
+pub struct LocalFault {
+    /// Address of the first byte that was not copied.
+    pub addr: u64,
+    /// How many bytes were left to copy from there on.
+    pub len: u64,
+    /// What the kernel said: EFAULT, but for a kernel out of memory.
+    pub errno: Errno,
+}
+
+impl CheckedCopy {
+    /// Makes the scratch file (128 KiB).
+    ///
+    /// # Errors
+    /// What the kernel says when it refuses to make it.
+    pub fn new() -> Result<CheckedCopy, Errno> {
+        let scratch = rustix::fs::memfd_create("standpipe-scratch", MemfdFlags::CLOEXEC)?;
+        // All of it now, so that a copy cannot fail later for want of memory.
+        rustix::fs::fallocate(&scratch, FallocateFlags::empty(), 0, SCRATCH_BYTES as u64)?;
+        Ok(CheckedCopy { scratch: Mutex::new(scratch) })
+    }
+
+    /// Fills `bytes` from address `addr` of this process.
+    ///
+    /// # Errors
+    /// [`LocalFault`]; then some of `bytes` may have been filled.
+    pub fn read(&self, addr: u64, bytes: &mut [u8]) -> Result<(), LocalFault> {
+        let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < bytes.len() {
+            let left = bytes.len() - done;
+            let from = addr.wrapping_add(done as u64);
+            let chunk = left.min(SCRATCH_BYTES);
+            // SAFETY: the kernel checks the address and reads what is readable there, without any access by our code.
+            let copied = unsafe { libc::pwrite(scratch.as_raw_fd(), from as *const libc::c_void, chunk, 0) };
+            let copied = progress(copied, from, left)?;
+            rustix::io::pread(&*scratch, &mut bytes[done..done + copied], 0).map_err(|errno| LocalFault {
+                addr: from,
+                len: left as u64,
+                errno,
+            })?;
+            done += copied;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` to address `addr` of this process.
+    ///
+    /// # Errors
+    /// [`LocalFault`]; then some of them may have been written.
+    ///
+    /// # Safety
+    /// Whatever is mapped in the range must be memory that the caller may write: no Rust reference to it is alive
+    /// that assumes otherwise, and no Rust value other than plain bytes lives there. Addresses where nothing is
+    /// mapped, or nothing writable, are allowed.
+    pub unsafe fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), LocalFault> {
+        let scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < bytes.len() {
+            let left = bytes.len() - done;
+            let to = addr.wrapping_add(done as u64);
+            let chunk = &bytes[done..done + left.min(SCRATCH_BYTES)];
+            let staged = rustix::io::pwrite(&*scratch, chunk, 0).map_err(|errno| LocalFault {
+                addr: to,
+                len: left as u64,
+                errno,
+            })?;
+            // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches that this
+            // memory may be written.
+            let copied = unsafe { libc::pread(scratch.as_raw_fd(), to as *mut libc::c_void, staged, 0) };
+            done += progress(copied, to, left)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes a system call copied, none being a fault at `addr`.
+fn progress(copied: isize, addr: u64, left: usize) -> Result<usize, LocalFault> {
+    let errno = match usize::try_from(copied) {
+        Ok(0) => Errno::FAULT,
+        Ok(copied) => return Ok(copied),
+        Err(_) => Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::FAULT),
+    };
+    Err(LocalFault { addr, len: left as u64, errno })
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::test_pages::{PAGE, Pages};
+
+    fn copier() -> CheckedCopy {
+        CheckedCopy::new().expect("a scratch file")
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let pages = Pages::new(100);
+        let bytes: Vec<u8> = (0..300_000).map(|i| (i * 7 % 251) as u8).collect();
+        // SAFETY: test pages that nothing borrows.
+        unsafe { copier().write(pages.addr(0) + 5, &bytes) }.unwrap();
+        let mut back = vec![0; bytes.len()];
+        copier().read(pages.addr(0) + 5, &mut back).unwrap();
+        assert!(back == bytes);
+        assert_eq!(pages.byte(0), 0);
+        copier().read(0, &mut []).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_there_is_a_fault() {
+        let pages = Pages::new(3);
+        pages.forbid(1);
+        pages.unmap(2);
+        for addr in [0, 8, pages.addr(1), pages.addr(2), u64::MAX - 3, 1 << 63] {
+            let fault = LocalFault { addr, len: 8, errno: Errno::FAULT };
+            assert_eq!(copier().read(addr, &mut [0; 8]), Err(fault));
+            // SAFETY: nothing is writable there.
+            assert_eq!(unsafe { copier().write(addr, &[0; 8]) }, Err(fault));
+        }
+    }
+
+    #[test]
+    fn read_only_memory_is_read_and_not_written() {
+        let pages = Pages::new(1);
+        pages.fill(0, 9);
+        pages.make_read_only(0);
+        let mut bytes = [0; 16];
+        copier().read(pages.addr(0), &mut bytes).unwrap();
+        assert_eq!(bytes, [9; 16]);
+        // SAFETY: nothing is writable there.
+        let result = unsafe { copier().write(pages.addr(0), &[1; 16]) };
+        assert_eq!(result, Err(LocalFault { addr: pages.addr(0), len: 16, errno: Errno::FAULT }));
+    }
+
+    #[test]
+    fn a_range_that_leaves_the_mapping_names_the_first_byte_missing() {
+        let pages = Pages::new(2);
+        pages.fill(0, 3);
+        pages.unmap(1);
+        let fault = LocalFault { addr: pages.addr(1), len: 90, errno: Errno::FAULT };
+        let mut bytes = [0; 100];
+        assert_eq!(copier().read(pages.addr(1) - 10, &mut bytes), Err(fault));
+        assert_eq!(bytes[..10], [3; 10]);
+        // SAFETY: what is mapped of it are test pages that nothing borrows.
+        assert_eq!(unsafe { copier().write(pages.addr(1) - 10, &[4; 100]) }, Err(fault));
+        assert_eq!(pages.byte(PAGE - 1), 4);
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let copier = copier();
+        std::thread::scope(|scope| {
+            for fill in 1..4 {
+                let copier = &copier;
+                scope.spawn(move || {
+                    let source = vec![fill; 4096];
+                    let mut bytes = vec![0; 4096];
+                    for _ in 0..500 {
+                        copier.read(source.as_ptr() as u64, &mut bytes).unwrap();
+                        assert!(bytes.iter().all(|b| *b == fill));
+                    }
+                });
+            }
+        });
+    }
+}
