@@ -16,6 +16,7 @@
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
+//! | [`host`] | what this machine allows | yes |
 //! | `futex` | the system call under the bell | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
@@ -32,6 +33,7 @@ pub mod bell;
 pub mod checked;
 pub mod cma;
 mod futex;
+pub mod host;
 pub mod membarrier;
 pub mod ring;
 pub mod segment;

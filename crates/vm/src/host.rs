@@ -1,0 +1,268 @@
+//! What this machine and its administrator allow this process: facts, read afresh by every call.
+//!
+//! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something say so.
+
+use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::process::{PTracer, Pid, Resource, Signal};
+use rustix::thread::CpuSet;
+
+/// Bit of the capability that lets a process trace any other.
+const CAP_SYS_PTRACE: u32 = 19;
+/// Flag of `userfaultfd` for faults of user code only, which needs no privilege.
+const UFFD_USER_MODE_ONLY: libc::c_int = 1;
+
+/// A limit on a resource, in the resource's unit; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: Option<u64>,
+    /// How far this process may raise it.
+    pub hard: Option<u64>,
+}
+
+/// Whether system calls of this process are filtered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seccomp {
+    /// All calls go through.
+    Off,
+    /// Only read, write and exit do.
+    Strict,
+    /// A filter decides.
+    Filter,
+}
+
+/// What `userfaultfd(2)` offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Userfaultfd {
+    /// All of it.
+    Full,
+    /// Not for faults that happen inside system calls.
+    UserModeOnly,
+    /// Nothing.
+    Refused {
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+/// When shared memory gets huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmemHugePages {
+    /// On every fault.
+    Always,
+    /// On faults whose huge page lies wholly in the file.
+    WithinSize,
+    /// Where asked for by madvise.
+    Advise,
+    /// Only where mappings are collapsed explicitly.
+    Never,
+    /// Not at all.
+    Deny,
+    /// Always, for testing.
+    Force,
+}
+
+/// How many processors this process may run on.
+pub fn cores() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1)
+}
+
+/// The processors that this process may run on, by number, in rising order.
+pub fn core_numbers() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Binds the calling thread (and those it starts later) to one processor.
+///
+/// # Errors
+/// EINVAL if this process may not run there, or there is no such processor.
+pub fn bind_to_core(core: usize) -> Result<(), Errno> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(Errno::INVAL);
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// How many bytes this process may lock (`ulimit -l`).
+pub fn memlock() -> Limit {
+    let limit = rustix::process::getrlimit(Resource::Memlock);
+    Limit { soft: limit.current, hard: limit.maximum }
+}
+
+/// Yama's `ptrace_scope`; `None` where the kernel has no Yama, which restricts nothing.
+pub fn ptrace_scope() -> Option<u8> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+/// Whether this process's system calls are filtered.
+pub fn seccomp() -> Option<Seccomp> {
+    match status_field(&own_status()?, "Seccomp")? {
+        "0" => Some(Seccomp::Off),
+        "1" => Some(Seccomp::Strict),
+        "2" => Some(Seccomp::Filter),
+        _ => None,
+    }
+}
+
+/// Whether this process may trace every other, by the capability CAP_SYS_PTRACE.
+pub fn traces_anyone() -> Option<bool> {
+    let status = own_status()?;
+    let capabilities = u64::from_str_radix(status_field(&status, "CapEff")?, 16).ok()?;
+    Some(capabilities >> CAP_SYS_PTRACE & 1 == 1)
+}
+
+/// What `userfaultfd(2)` offers to this process.
+pub fn userfaultfd() -> Userfaultfd {
+    if open_userfaultfd(0).is_ok() {
+        return Userfaultfd::Full;
+    }
+    match open_userfaultfd(UFFD_USER_MODE_ONLY) {
+        Ok(_) => Userfaultfd::UserModeOnly,
+        Err(errno) => Userfaultfd::Refused { errno },
+    }
+}
+
+fn open_userfaultfd(flags: libc::c_int) -> Result<OwnedFd, Errno> {
+    // SAFETY: userfaultfd takes flags and touches no memory of ours.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | flags) };
+    if fd < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    // SAFETY: the kernel has just given us this descriptor, so nobody else owns it; descriptors fit an i32.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// When shared memory, ours included, gets huge pages; `None` where the kernel has none.
+pub fn shmem_huge_pages() -> Option<ShmemHugePages> {
+    match selected(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").ok()?)? {
+        "always" => Some(ShmemHugePages::Always),
+        "within_size" => Some(ShmemHugePages::WithinSize),
+        "advise" => Some(ShmemHugePages::Advise),
+        "never" => Some(ShmemHugePages::Never),
+        "deny" => Some(ShmemHugePages::Deny),
+        "force" => Some(ShmemHugePages::Force),
+        _ => None,
+    }
+}
+
+/// The size of `/dev/shm` in bytes; `None` where there is none. Segments do not live there, other libraries' do.
+pub fn dev_shm_bytes() -> Option<u64> {
+    let stat = rustix::fs::statvfs("/dev/shm").ok()?;
+    stat.f_blocks.checked_mul(stat.f_frsize)
+}
+
+/// Memory of this machine in bytes.
+pub fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 = status_field(&text, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The kernel's release, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// The size of a page in bytes.
+pub fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// Lets process `pid` trace this one, where Yama would restrict that to ancestors; an earlier permission ends.
+///
+/// # Errors
+/// EINVAL where there is no Yama (nobody needs the permission then), or no such process.
+pub fn allow_tracer(pid: u32) -> Result<(), Errno> {
+    rustix::process::set_ptracer(PTracer::ProcessID(pid_of(pid)?))
+}
+
+/// Lets every process of the same user trace this one, where Yama would restrict that to ancestors.
+///
+/// # Errors
+/// EINVAL where there is no Yama (nobody needs the permission then).
+pub fn allow_any_tracer() -> Result<(), Errno> {
+    rustix::process::set_ptracer(PTracer::Any)
+}
+
+/// Has the kernel send this process the signal with this number when the thread that started it ends. If the parent
+/// is gone already, nothing comes: compare the parent's number afterwards.
+///
+/// # Errors
+/// EINVAL if there is no such signal.
+pub fn set_parent_death_signal(signal: i32) -> Result<(), Errno> {
+    let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+    rustix::process::set_parent_process_death_signal(Some(signal))
+}
+
+fn pid_of(pid: u32) -> Result<Pid, Errno> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::INVAL)
+}
+
+fn own_status() -> Option<String> {
+    fs::read_to_string("/proc/self/status").ok()
+}
+
+/// The value of a line `name:<blanks>value`.
+fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+/// The word in brackets: the choice that holds.
+fn selected(choices: &str) -> Option<&str> {
+    choices.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_choices_are_found() {
+        let text = "Name:\tx\nSeccomp_filters:\t0\nSeccomp:\t2\nCapEff:\t0000000000080000\n";
+        assert_eq!(status_field(text, "Seccomp"), Some("2"));
+        assert_eq!(status_field(text, "CapEff"), Some("0000000000080000"));
+        assert_eq!(status_field(text, "Sec"), None);
+        assert_eq!(selected("always within_size [never] deny"), Some("never"));
+        assert_eq!(selected("always never"), None);
+    }
+
+    #[test]
+    fn the_facts_of_any_linux_can_be_read() {
+        assert!(cores() >= 1);
+        assert_eq!(core_numbers().len(), cores());
+        assert!(memory_bytes() > Some(1 << 20));
+        assert!(kernel_release().contains('.'));
+        assert!(page_bytes().is_power_of_two());
+        assert!(traces_anyone().is_some());
+        let limit = memlock();
+        assert!(limit.soft.unwrap_or(u64::MAX) <= limit.hard.unwrap_or(u64::MAX));
+        for fact in
+            [format!("{:?}", seccomp()), format!("{:?}", userfaultfd()), format!("{:?}", ptrace_scope())]
+        {
+            println!("{fact}");
+        }
+    }
+
+    #[test]
+    fn a_thread_can_be_bound_to_each_of_its_cores() {
+        for core in core_numbers() {
+            let bound = std::thread::spawn(move || bind_to_core(core).map(|()| core_numbers()));
+            assert_eq!(bound.join().expect("no panic"), Ok(vec![core]));
+        }
+        assert_eq!(bind_to_core(1 << 40), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn numbers_of_nothing_are_refused() {
+        assert_eq!(allow_tracer(0), Err(Errno::INVAL));
+        assert_eq!(allow_tracer(u32::MAX), Err(Errno::INVAL));
+        assert_eq!(set_parent_death_signal(0), Err(Errno::INVAL));
+        assert_eq!(set_parent_death_signal(-1), Err(Errno::INVAL));
+    }
+}
