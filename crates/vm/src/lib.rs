@@ -12,6 +12,7 @@
 //! |---|---|---|
 //! | [`shared`] | a mapping, reached by copies and atomics | yes |
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
+//! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`cma`] | copying to and from another process's memory | yes |
@@ -33,6 +34,7 @@ pub mod bell;
 pub mod checked;
 pub mod cma;
 mod futex;
+pub mod heap;
 pub mod host;
 pub mod membarrier;
 pub mod ring;
@@ -46,6 +48,7 @@ mod test_pages;
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
+pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};
