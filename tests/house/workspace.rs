@@ -48,11 +48,14 @@ pub(crate) fn packages() -> Vec<Package> {
     list(&metadata, "packages").iter().map(package).collect()
 }
 
-/// Every target of the workspace, read and parsed.
+/// Every target of the workspace, and of the fuzzer's beside it, read and parsed.
 pub(crate) fn trees(packages: &[Package]) -> Vec<Tree> {
     let read = |path: &Path| std::fs::read_to_string(root().join(path)).ok();
     let targets = packages.iter().flat_map(|package| &package.targets);
-    targets.map(|(role, path)| Tree::load(path, *role, &read)).collect()
+    let mut fuzz_targets = Vec::new();
+    rust_files(Path::new("fuzz/fuzz_targets"), &mut fuzz_targets);
+    let fuzz_targets = fuzz_targets.iter().map(|path| Tree::load(Path::new(path), Role::Test, &read));
+    targets.map(|(role, path)| Tree::load(path, *role, &read)).chain(fuzz_targets).collect()
 }
 
 /// Source files that no target reaches: forgotten code that no check and no compiler looks at.

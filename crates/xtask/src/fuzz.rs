@@ -9,7 +9,7 @@ use std::fs;
 /// What lets libFuzzer see which branches an input took.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Zsanitizer=address -Dwarnings";
 
 /// No peer sends more in one piece.
 const INPUT_BYTES_MAX: usize = 65_536;
