@@ -160,7 +160,7 @@ fn a_pending_copy_that_fails_is_not_announced() {
 #[test]
 fn whatever_ends_a_pending_copy_early_takes_it_from_the_transport() {
     let end: [fn(&mut Node<Script>, OpId); 3] =
-        [|node, _| drop(node.expire(10)), |node, id| node.cancel(id), |node, _| node.lose(2)];
+        [|node, _| assert_eq!(node.expire(10), None), |node, id| node.cancel(id), |node, _| node.lose(2)];
     for end in end {
         let mut node = node();
         node.transport().copies.push_back(Submit::Pending);

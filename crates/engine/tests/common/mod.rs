@@ -1,4 +1,5 @@
 //! A transport without peers: the test says what arrives, and sees what is sent, read and written.
+#![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,6 @@ pub(crate) struct Sent {
     pub(crate) peer: Rank,
     pub(crate) lane: Lane,
     pub(crate) header: Header,
-    #[allow(dead_code, reason = "each test file uses its own part of this module")]
     pub(crate) payload: Vec<u8>,
 }
 
