@@ -1,2 +1,124 @@
-//! The suite that every Standpipe transport passes.
+//! The suite that every Standpipe transport passes, over the engine's node.
+//!
+//! A transport's author implements [`Cluster`] and writes one line in a test file:
+//!
+//! ```text
+//! conformance::conformance_tests!(|size| MyCluster::new(size));
+//! ```
+//!
+//! which makes one `#[test]` a case. [`cases`] and [`run_all`] serve those who want the cases at run time, for many
+//! seeds say. What a transport does not offer (one-sided copies, atomics) and what the platform does not have
+//! (inaccessible pages) is skipped aloud; everything else must hold.
+//!
+//! [`memory`] is the reference: a transport inside one thread, whose delays a seed decides.
 #![forbid(unsafe_code)]
+
+mod bench;
+pub mod cluster;
+pub mod memory;
+
+mod cases {
+    pub(crate) mod atomics;
+    pub(crate) mod barriers;
+    pub(crate) mod copies;
+    pub(crate) mod counting;
+    pub(crate) mod endings;
+    pub(crate) mod faults;
+    pub(crate) mod losses;
+    pub(crate) mod messages;
+}
+
+pub use bench::Make;
+pub use cluster::Cluster;
+
+/// One case: it panics when the transport does not behave.
+pub type Case<C> = fn(Make<'_, C>);
+
+/// Declares every case once: as a function of this crate, in [`cases`], and in [`conformance_tests`].
+macro_rules! declare {
+    ($d:tt $($module:ident: $($case:ident)*;)*) => {
+        $($(
+            #[doc = concat!("The case `", stringify!($case), "`.")]
+            pub fn $case<C: Cluster>(make: Make<'_, C>) {
+                cases::$module::$case(make)
+            }
+        )*)*
+
+        /// Every case with its name.
+        pub fn cases<C: Cluster>() -> Vec<(&'static str, Case<C>)> {
+            vec![$($((stringify!($case), $case::<C> as Case<C>)),*),*]
+        }
+
+        /// Makes one `#[test]` a case, over clusters from an expression that is a function of their size.
+        #[macro_export]
+        macro_rules! conformance_tests {
+            ($d make:expr) => {
+                $($(
+                    #[test]
+                    fn $case() {
+                        $d crate::$case(&mut $d make);
+                    }
+                )*)*
+            };
+        }
+    };
+}
+
+declare! { $
+    copies:
+        transfers_of_every_size_between_all_kinds_of_memory
+        scatter_lists_of_mixed_pieces
+        an_empty_list_is_a_transfer
+        many_transfers_at_once
+        bulk_in_both_directions_at_once
+        transfers_to_oneself
+        a_locally_done_put_has_left_its_buffer;
+    faults:
+        a_remote_fault_is_named_and_survived
+        an_offset_beyond_the_heap_is_a_fault
+        a_fault_amid_a_list_is_named
+        read_only_memory_is_got_but_not_put
+        a_local_fault_is_named_and_survived
+        an_atomic_outside_memory_is_a_fault;
+    atomics:
+        additions_add_up
+        one_swap_wins
+        atomics_answer_the_old_word;
+    messages:
+        messages_of_every_kind_arrive_whole
+        long_messages_find_their_payload_in_place
+        requests_are_replied_to
+        messages_to_oneself
+        a_flood_of_requests_is_replied_to
+        messages_stay_in_order
+        a_full_lane_waits_for_its_receiver
+        floods_and_bulk_share_the_lanes
+        a_message_to_no_handler_is_dropped_and_counted;
+    barriers:
+        nobody_passes_a_barrier_early
+        a_barrier_without_a_rank_times_out_and_goes_on
+        a_barrier_with_a_lost_rank_ends_everywhere;
+    endings:
+        a_late_answer_touches_no_buffer
+        a_cancelled_operation_touches_no_buffer
+        deadlines_are_told_in_turn
+        detached_operations_report_their_failure
+        outcomes_are_taken_once;
+    losses:
+        a_loss_amid_transfers_ends_those_with_the_lost
+        nothing_starts_with_the_lost
+        the_others_go_on;
+    counting:
+        everything_is_counted;
+}
+
+/// Runs every case, naming each on standard error before it starts.
+///
+/// # Panics
+/// When a case fails.
+pub fn run_all<C: Cluster>(make: Make<'_, C>) {
+    for (name, case) in cases::<C>() {
+        eprintln!("conformance: {name}");
+        case(make);
+    }
+}

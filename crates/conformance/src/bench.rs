@@ -1,0 +1,243 @@
+//! Drives the nodes of a cluster from one thread, with an end to every wait.
+
+use std::collections::BTreeSet;
+
+use engine::node::{AmBody, Polled};
+use engine::{
+    AmSend, Delivery, Direction, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank, SendError,
+};
+
+use crate::cluster::{ARRIVAL_STEPS, Cluster, HANDLERS};
+
+/// Makes a cluster of so many ranks.
+pub type Make<'a, C> = &'a mut dyn FnMut(u32) -> C;
+
+/// Rounds after which a wait is given up as a hang.
+const ROUNDS: usize = 200_000;
+
+/// Events that one node may handle in one round.
+const EVENTS: usize = 64;
+
+/// The handler that only notes what came.
+pub(crate) const NOTE: u16 = 0;
+/// The handler that answers each request with the same arguments and payload.
+pub(crate) const ECHO: u16 = 1;
+/// The handler that [`ECHO`]'s replies name.
+pub(crate) const ANSWER: u16 = 2;
+const _: () = assert!(ANSWER < HANDLERS);
+
+/// An Active Message as its handler saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    pub(crate) delivery: Delivery,
+    /// The payload; of a long message, what lay at its place when the handler ran.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A cluster, and what has happened to it.
+pub(crate) struct Bench<C: Cluster> {
+    pub(crate) cluster: C,
+    /// Ranks that are not polled.
+    asleep: BTreeSet<Rank>,
+    /// By rank: every message that its handlers have seen.
+    pub(crate) got: Vec<Vec<Got>>,
+    payload: Vec<u8>,
+}
+
+impl<C: Cluster> Bench<C> {
+    pub(crate) fn new(make: Make<'_, C>, size: u32) -> Bench<C> {
+        let cluster = make(size);
+        assert_eq!(cluster.size(), size, "the cluster has another size than was asked for");
+        let got = (0..size).map(|_| Vec::new()).collect();
+        Bench { cluster, asleep: BTreeSet::new(), got, payload: Vec::new() }
+    }
+
+    pub(crate) fn node(&mut self, rank: Rank) -> &mut Node<C::Transport> {
+        self.cluster.node(rank)
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.cluster.size()
+    }
+
+    /// From now on `rank` is not polled: a process that computes and never calls the library.
+    pub(crate) fn sleep(&mut self, rank: Rank) {
+        self.asleep.insert(rank);
+    }
+
+    pub(crate) fn wake(&mut self, rank: Rank) {
+        self.asleep.remove(&rank);
+    }
+
+    pub(crate) fn kill(&mut self, rank: Rank) {
+        self.asleep.insert(rank);
+        self.cluster.kill(rank);
+    }
+
+    /// Polls every node that is awake, runs its handlers, and lets time pass. Returns whether anything happened.
+    pub(crate) fn round(&mut self) -> bool {
+        let mut busy = false;
+        for rank in (0..self.size()).filter(|rank| !self.asleep.contains(rank)).collect::<Vec<_>>() {
+            for _ in 0..EVENTS {
+                match self.cluster.node(rank).poll(&mut self.payload) {
+                    Polled::Idle => break,
+                    Polled::Progressed => {}
+                    Polled::Deliver(delivery) => self.handle(rank, delivery),
+                }
+                busy = true;
+            }
+        }
+        self.cluster.step();
+        busy
+    }
+
+    fn handle(&mut self, rank: Rank, delivery: Delivery) {
+        let mut payload = std::mem::take(&mut self.payload);
+        if let Some((place, len)) = delivery.landed {
+            payload = vec![0; len as usize];
+            self.cluster.peek(rank, place, &mut payload);
+        }
+        if delivery.handler == ECHO && delivery.lane == Lane::Request {
+            let body = if payload.is_empty() || delivery.landed.is_some() {
+                AmBody::Short
+            } else {
+                AmBody::Medium(&payload)
+            };
+            let reply =
+                AmSend { peer: delivery.peer, lane: Lane::Reply, handler: ANSWER, args: delivery.args, body };
+            let sent = self.cluster.node(rank).send_am(&reply);
+            let gone = Err(SendError::Failed(OpError::PeerLost { peer: delivery.peer }));
+            assert!(sent == Ok(()) || sent == gone, "{sent:?} for a reply to the request being handled");
+        }
+        self.got[rank as usize].push(Got { delivery, payload });
+    }
+
+    /// Goes on until `done`.
+    ///
+    /// # Panics
+    /// When that takes too long; `what` says what was waited for.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Bench<C>) -> bool) {
+        for _ in 0..ROUNDS {
+            if done(self) {
+                return;
+            }
+            self.round();
+        }
+        panic!("still waiting for {what} after {ROUNDS} rounds of polling");
+    }
+
+    /// Goes on until nothing more happens.
+    pub(crate) fn settle(&mut self) {
+        let mut idle = 0;
+        self.until("everything to come to rest", |bench| {
+            idle = if bench.round() { 0 } else { idle + 1 };
+            idle > ARRIVAL_STEPS
+        });
+    }
+
+    /// Waits for an operation of `rank` and takes its outcome.
+    pub(crate) fn outcome(&mut self, rank: Rank, id: OpId) -> Outcome {
+        let mut outcome = None;
+        self.until("an operation's outcome", |bench| {
+            outcome = bench.node(rank).outcome(id);
+            outcome.is_some()
+        });
+        outcome.expect("until returned, so it is there")
+    }
+
+    /// Puts or gets, and waits for the outcome.
+    pub(crate) fn transfer(
+        &mut self,
+        rank: Rank,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+    ) -> Outcome {
+        let id = self.node(rank).transfer(peer, direction, pieces, None);
+        self.outcome(rank, id)
+    }
+
+    /// Sends an Active Message, however long the lane is full.
+    pub(crate) fn send(&mut self, rank: Rank, message: &AmSend<'_>) {
+        self.until("room in a lane", |bench| match bench.node(rank).send_am(message) {
+            Ok(()) => true,
+            Err(SendError::Busy) => false,
+            Err(SendError::Failed(error)) => panic!("rank {rank} cannot send: {error}"),
+        });
+    }
+
+    /// Allocates memory of either kind ([`MemId::Space`] or [`MemId::Heap`]).
+    pub(crate) fn memory(&mut self, rank: Rank, mem: MemId, len: usize) -> Place {
+        let place = match mem {
+            MemId::Space => self.cluster.private(rank, len),
+            MemId::Heap => self.cluster.heap(rank, len),
+            MemId::Control => panic!("control memory is not for the suite"),
+        };
+        assert_eq!(place.mem, mem, "the cluster allocated the wrong kind of memory");
+        place
+    }
+
+    /// Allocates memory with these bytes in it.
+    pub(crate) fn filled(&mut self, rank: Rank, mem: MemId, bytes: &[u8]) -> Place {
+        let place = self.memory(rank, mem, bytes.len());
+        self.cluster.poke(rank, place, bytes);
+        place
+    }
+
+    pub(crate) fn bytes(&mut self, rank: Rank, place: Place, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.cluster.peek(rank, place, &mut bytes);
+        bytes
+    }
+}
+
+/// A piece of a transfer.
+pub(crate) fn piece(remote: Place, local: Place, len: usize) -> Piece {
+    Piece::new(remote, local, len as u64).expect("the suite's memory does not reach 2^64")
+}
+
+/// `len` bytes that depend on `seed`.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut dice = Dice::new(seed);
+    let mut bytes: Vec<u8> = (0..len.div_ceil(4)).flat_map(|_| (dice.roll() as u32).to_ne_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Whether the transport cannot do this; says so aloud.
+pub(crate) fn skipped(case: &str, outcome: Outcome) -> bool {
+    match outcome {
+        Err(error @ OpError::Unsupported { .. }) => {
+            eprintln!("skipped: {case}: {error}");
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A small generator of pseudo-random numbers (xorshift64*).
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        // The state must not be 0; a few rolls part neighbouring seeds.
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        for _ in 0..4 {
+            dice.roll();
+        }
+        dice
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+}

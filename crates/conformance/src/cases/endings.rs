@@ -1,0 +1,132 @@
+//! Operations that end otherwise than by completing: deadlines, cancellation, detachment.
+
+use engine::{Direction, MemId, OpError, OpId, Outcome, Place, Rank};
+
+use super::copies::BOTH;
+use crate::bench::{Bench, Make, pattern, piece};
+use crate::cluster::Cluster;
+
+const LEN: usize = 30_000;
+
+/// Ends an operation of rank 0 that rank 1 does not answer, by `end`, and checks that nothing happens to the buffer
+/// when rank 1 answers after all.
+fn end_and_check<C: Cluster>(make: Make<'_, C>, end: impl Fn(&mut Bench<C>, OpId)) {
+    for direction in BOTH {
+        for rounds in [0, 10, 200] {
+            let mut bench = Bench::new(make, 2);
+            let here = bench.filled(0, MemId::Space, &pattern(1, LEN));
+            let there = bench.filled(1, MemId::Space, &pattern(2, LEN));
+            bench.sleep(1);
+            let deadline = Some(bench.cluster.now());
+            let id = bench.node(0).transfer(1, direction, &[piece(there, here, LEN)], deadline);
+            for _ in 0..rounds {
+                bench.round();
+            }
+            if bench.node(0).is_done(id) {
+                eprintln!("skipped: ending a {direction:?} before its peer answers: it needs no answer");
+                continue;
+            }
+            end(&mut bench, id);
+            assert_eq!(bench.node(0).outcome(id), Some(Err(OpError::Timeout { peer: 1 })));
+            assert_eq!(bench.node(0).in_flight(), 0);
+            buffer_is_free(&mut bench, direction, here, there);
+        }
+    }
+}
+
+/// Rank 0's buffer is its own again: what rank 1 still does neither writes to it nor sees what it holds now.
+fn buffer_is_free<C: Cluster>(bench: &mut Bench<C>, direction: Direction, here: Place, there: Place) {
+    bench.cluster.poke(0, here, &vec![0xee; LEN]);
+    bench.wake(1);
+    bench.settle();
+    assert!(bench.bytes(0, here, LEN) == vec![0xee; LEN], "a late answer wrote to a buffer given back");
+    let found = bench.bytes(1, there, LEN);
+    let (put, before) = (pattern(1, LEN), pattern(2, LEN));
+    for (index, byte) in found.into_iter().enumerate() {
+        let was_sent = direction == Direction::Put && byte == put[index];
+        assert!(was_sent || byte == before[index], "byte {index} came from a buffer given back");
+    }
+    let back = bench.memory(0, MemId::Space, LEN);
+    assert_eq!(bench.transfer(0, 1, Direction::Get, &[piece(there, back, LEN)]), Ok(0));
+}
+
+pub(crate) fn a_late_answer_touches_no_buffer<C: Cluster>(make: Make<'_, C>) {
+    end_and_check(make, |bench, id| {
+        let now = bench.cluster.now();
+        assert_eq!(bench.node(0).expire(now), None);
+        assert!(bench.node(0).is_done(id));
+    });
+}
+
+pub(crate) fn a_cancelled_operation_touches_no_buffer<C: Cluster>(make: Make<'_, C>) {
+    end_and_check(make, |bench, id| bench.node(0).cancel(id));
+}
+
+pub(crate) fn deadlines_are_told_in_turn<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    bench.sleep(1);
+    let here = bench.memory(0, MemId::Space, LEN);
+    let there = bench.memory(1, MemId::Space, LEN);
+    let now = bench.cluster.now();
+    let deadlines = [Some(now + 2000), None, Some(now + 1000), Some(now + 3000)];
+    let ops = deadlines.map(|at| bench.node(0).transfer(1, Direction::Get, &[piece(there, here, LEN)], at));
+    if ops.iter().any(|id| bench.node(0).is_done(*id)) {
+        eprintln!("skipped: deadlines: a get needs no answer here");
+        return;
+    }
+    assert_eq!(bench.node(0).expire(now + 999), Some(now + 1000));
+    assert_eq!(bench.node(0).expire(now + 1000), Some(now + 2000));
+    assert_eq!(bench.node(0).in_flight(), 3);
+    assert_eq!(bench.node(0).expire(now + 2999), Some(now + 3000));
+    assert_eq!(bench.node(0).expire(now + 3000), None);
+    bench.wake(1);
+    let timeout: Outcome = Err(OpError::Timeout { peer: 1 });
+    assert_eq!(ops.map(|id| bench.outcome(0, id)), [timeout, Ok(0), timeout, timeout]);
+}
+
+pub(crate) fn detached_operations_report_their_failure<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let bytes = pattern(1, LEN);
+    let here = bench.filled(0, MemId::Space, &bytes);
+    let there = bench.memory(1, MemId::Space, LEN);
+    let id = bench.node(0).transfer(1, Direction::Put, &[piece(there, here, LEN)], None);
+    bench.node(0).detach(id);
+    idle(&mut bench, 0);
+    assert_eq!(bench.node(0).outcome(id), None, "a detached operation's outcome is nobody's");
+    assert_eq!(bench.node(0).take_detached_error(), None);
+    assert!(bench.bytes(1, there, LEN) == bytes, "a detached put did not go on");
+
+    let bad = Place::new(MemId::Heap, 1 << 46);
+    for wait in [false, true] {
+        let id = bench.node(0).transfer(1, Direction::Put, &[piece(bad, here, 8)], None);
+        if wait {
+            bench.until("a put to fail", |bench| bench.node(0).is_done(id));
+        }
+        bench.node(0).detach(id);
+        idle(&mut bench, 0);
+        let error = bench.node(0).take_detached_error();
+        assert!(matches!(error, Some(OpError::Fault { peer: 1, .. })), "{error:?}");
+        assert_eq!(bench.node(0).take_detached_error(), None, "one failure was told twice");
+    }
+}
+
+fn idle<C: Cluster>(bench: &mut Bench<C>, rank: Rank) {
+    bench.until("operations to end", |bench| bench.node(rank).in_flight() == 0);
+}
+
+pub(crate) fn outcomes_are_taken_once<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let here = bench.memory(0, MemId::Space, 8);
+    let there = bench.memory(1, MemId::Space, 8);
+    let id = bench.node(0).transfer(1, Direction::Put, &[piece(there, here, 8)], None);
+    assert_eq!(bench.outcome(0, id), Ok(0));
+    assert!(!bench.node(0).is_done(id));
+    assert_eq!(bench.node(0).outcome(id), None);
+    // What comes next may take the same place in the node's table, and is still another operation.
+    let next = bench.node(0).transfer(1, Direction::Put, &[piece(there, here, 8)], None);
+    assert_ne!(next, id);
+    bench.node(0).cancel(id);
+    bench.node(0).detach(id);
+    assert_eq!(bench.node(0).outcome(id), None);
+    assert_eq!(bench.outcome(0, next), Ok(0));
+}

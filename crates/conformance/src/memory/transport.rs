@@ -1,0 +1,123 @@
+//! The transport that a node of a [`super::MemoryCluster`] runs over.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::{
+    Atomic, Counters, Direction, Event, Header, Lane, Mechanism, MemId, OpError, OpId, Operation, Piece,
+    Place, Rank, SendError, Submit, Transport, Why,
+};
+
+use super::world::World;
+use super::{OneSided, Settings};
+
+/// One rank's way to the others.
+pub struct MemoryTransport {
+    rank: Rank,
+    settings: Settings,
+    world: Rc<RefCell<World>>,
+    counters: Counters,
+}
+
+impl MemoryTransport {
+    pub(super) fn new(rank: Rank, settings: Settings, world: Rc<RefCell<World>>) -> MemoryTransport {
+        MemoryTransport { rank, settings, world, counters: Counters::default() }
+    }
+
+    /// The one-sided copies that were made.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn fault(place: Place, len: usize) -> OpError {
+        OpError::LocalFault { mem: place.mem, addr: place.offset, len: len as u64 }
+    }
+
+    fn count(&mut self, direction: Direction, pieces: &[Piece]) {
+        let operation = match direction {
+            Direction::Put => Operation::Put,
+            Direction::Get => Operation::Get,
+        };
+        self.counters.add(operation, Mechanism::Mapped, pieces.iter().map(|piece| piece.len).sum());
+    }
+
+    fn copy_now(&mut self, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let mut world = self.world.borrow_mut();
+        for piece in pieces.iter().filter(|piece| piece.len > 0) {
+            if let Err(error) = world.copy(self.rank, peer, direction, piece) {
+                return Submit::Failed(error);
+            }
+        }
+        Submit::Done(0)
+    }
+}
+
+impl Transport for MemoryTransport {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.world.borrow_mut().send(self.rank, peer, lane, header, payload)
+    }
+
+    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+        let mut world = self.world.borrow_mut();
+        world.receive(self.rank, payload).or_else(|| world.completed(self.rank))
+    }
+
+    fn payload_max(&self) -> usize {
+        self.settings.payload_max
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        let mut world = self.world.borrow_mut();
+        let bytes = world.space(self.rank).readable(from, into.len());
+        into.copy_from_slice(bytes.ok_or(Self::fault(from, into.len()))?);
+        Ok(())
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        let mut world = self.world.borrow_mut();
+        let bytes = world.space(self.rank).writable(to, from.len());
+        bytes.ok_or(Self::fault(to, from.len()))?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
+        match self.settings.copies {
+            OneSided::Off => return Submit::Unreachable(Why::NotOffered),
+            OneSided::HeapOnly if private => return Submit::Unreachable(Why::Configured),
+            _ if self.world.borrow().is_dead(peer) => return Submit::Failed(OpError::PeerLost { peer }),
+            _ => self.count(direction, pieces),
+        }
+        if self.settings.copies == OneSided::Pending {
+            self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
+            return Submit::Pending;
+        }
+        self.copy_now(peer, direction, pieces)
+    }
+
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        let mut world = self.world.borrow_mut();
+        match self.settings.atomics {
+            OneSided::Off => Submit::Unreachable(Why::NotOffered),
+            _ if world.is_dead(peer) => Submit::Failed(OpError::PeerLost { peer }),
+            OneSided::Pending => {
+                world.start_atomic(op, self.rank, peer, word, atomic);
+                Submit::Pending
+            }
+            OneSided::HeapOnly | OneSided::Immediate => match world.apply(peer, word, atomic) {
+                Ok(old) => Submit::Done(old),
+                Err(error) => Submit::Failed(error),
+            },
+        }
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        self.world.borrow_mut().abandon(op, self.rank);
+    }
+}
