@@ -1,4 +1,64 @@
 //! Standpipe: put to and get from any address of any peer, one-sided and zero-copy, without registering memory.
+//!
+//! A program started by `standpipe run -n 4 -- ./program` opens its [`Node`] and is one rank of a job:
+//!
+//! ```
+//! use standpipe::{Config, Node};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = Node::open(Config::from_env()?)?;
+//! let counters = node.heap().alloc_zeroed::<u64>(16)?;
+//! node.directory().publish(&format!("counters of {}", node.rank()), bytemuck::bytes_of(&counters.ptr(0).to_words()))?;
+//! node.barrier()?;
+//! let right = (node.rank() + 1) % node.size();
+//! let words = node.directory().wait(&format!("counters of {right}"), std::time::Duration::from_secs(10))?;
+//! let theirs = standpipe::GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&words));
+//! node.put(theirs.add(3), 42)?;
+//! node.fetch_add(theirs, 1)?;
+//! node.barrier()?;
+//! assert_eq!((counters.read(0), counters.read(3)), (1, 42));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Node::put`], [`Node::get`] and their kin move data, to heaps ([`GlobalPtr`]) and to any other memory
+//!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
+//! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
+//! - [`Node::fetch_add`], [`Node::barrier`] and [`Node::directory`] coordinate.
+//! - [`Node::stats`] tells what happened, and why it took the path that it took.
 
+mod am;
+mod atomics;
 #[doc(hidden)]
 pub mod bootstrap;
+pub mod config;
+mod directory;
+mod error;
+mod event;
+mod global;
+mod handler_names;
+mod heap;
+mod heap_state;
+mod inner;
+mod node;
+mod open;
+mod rma;
+mod stats;
+mod strided;
+mod sync;
+mod tally;
+mod transport;
+
+pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use config::{Config, ConfigError, ProgressThread};
+pub use directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
+pub use engine::{Mechanism, Operation, Rank, Tally, Why};
+pub use error::{Error, Memory};
+pub use event::{Buffer, Event};
+pub use global::{GlobalPtr, Remote};
+pub use heap::{Heap, HeapArray, HeapError};
+pub use node::Node;
+pub use open::OpenError;
+pub use rma::{GetPiece, PutPiece};
+pub use stats::Stats;
+pub use strided::Strided;

@@ -20,7 +20,7 @@ pub mod wire;
 pub use choose::{Mechanism, Why};
 pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
-pub use node::{AmSend, Delivery, Node, OpId, Outcome};
+pub use node::{AmBody, AmSend, Delivery, Node, OpId, Outcome};
 pub use span::{MemId, Piece, Place};
 pub use transport::{Atomic, Direction, Event, Lane, SendError, Submit, Transport};
 pub use wire::Header;

@@ -84,6 +84,38 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// A rank that was needed at the barrier is gone. If it had arrived, and all others too, the barrier is open
+    /// whoever was to say so: the counter knows.
+    pub(super) fn recount(&mut self) {
+        let waiting =
+            self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
+        if !waiting {
+            return;
+        }
+        let key = self.insert(OpKind::BarrierCount, None);
+        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(0)) {
+            Submit::Pending => {}
+            Submit::Done(count) => self.on_count(key, Ok(count)),
+            Submit::Unreachable(why) => {
+                self.on_count(key, Err(OpError::Unsupported { peer: KEEPER, why }));
+            }
+            Submit::Failed(error) => self.on_count(key, Err(error)),
+        }
+    }
+
+    /// Takes the counter's value for [`Node::recount`].
+    pub(super) fn on_count(&mut self, key: OpKey, counted: Outcome) {
+        self.ops.remove(key);
+        let epoch = self.barrier.arrived;
+        match counted {
+            Ok(count) if count / u64::from(self.size) >= epoch => self.settle_barrier(epoch),
+            _ => {
+                let peer = self.lost.first().copied().unwrap_or(KEEPER);
+                self.end_waits(Err(OpError::PeerLost { peer }));
+            }
+        }
+    }
+
     fn open_barrier(&mut self, epoch: u64) {
         let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
         let me = self.rank;

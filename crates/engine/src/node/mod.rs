@@ -145,6 +145,7 @@ impl<T: Transport> Node<T> {
         for key in hit {
             self.give_up(key, OpError::PeerLost { peer });
         }
+        self.recount();
     }
 
     /// Whether the peer is known to be gone.
@@ -176,6 +177,7 @@ impl<T: Transport> Node<T> {
                 let epoch = *epoch;
                 self.on_arrival(key, epoch, result);
             }
+            OpKind::BarrierCount => self.on_count(key, result),
             OpKind::OneSided { peer, announce } => {
                 let (peer, announce) = (*peer, announce.take());
                 if result.is_ok() {

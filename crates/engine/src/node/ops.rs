@@ -56,6 +56,8 @@ pub(super) enum OpKind {
     Transfer(Box<Transfer>),
     /// Counting this process in at the barrier.
     BarrierArrival { epoch: u64 },
+    /// Looking how many have arrived at the barrier.
+    BarrierCount,
     /// Waiting for the barrier to open.
     BarrierWait,
 }
@@ -66,14 +68,17 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
-            OpKind::BarrierArrival { .. } | OpKind::BarrierWait => super::barrier::KEEPER,
+            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => {
+                super::barrier::KEEPER
+            }
         }
     }
 
     /// Whether the operation cannot complete without `peer`.
     pub(super) fn needs(&self, peer: Rank) -> bool {
         match self {
-            OpKind::BarrierWait => true,
+            // Whether it can still open is a matter of who has arrived: see `Node::recount`.
+            OpKind::BarrierCount | OpKind::BarrierWait => false,
             _ => self.peer() == peer,
         }
     }
@@ -150,7 +155,7 @@ impl<T: Transport> Node<T> {
         match self.ops.get(key).map(|op| &op.kind) {
             Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
             // Nobody asks for its outcome, and it would lie in the table for ever.
-            Some(OpKind::BarrierArrival { .. }) => drop(self.ops.remove(key)),
+            Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
@@ -165,6 +170,6 @@ impl<T: Transport> Node<T> {
 
 impl OpKind {
     fn is_transfer(&self) -> bool {
-        !matches!(self, OpKind::BarrierArrival { .. } | OpKind::BarrierWait)
+        !matches!(self, OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait)
     }
 }

@@ -1,0 +1,380 @@
+//! Active Messages: small requests that run a named handler at the peer, which may reply.
+//!
+//! Handlers are registered by name before the node opens; a node and a peer compare names when they first talk, and
+//! refuse each other if they differ. A node's handlers run one at a time, on whichever thread makes progress, and in
+//! the order in which one peer sent its requests (and, apart from these, its replies). Generic Active Messages are the
+//! model: a request may be replied to once, from its handler, and a reply's handler sends nothing.
+
+use std::time::Instant;
+
+use engine::{AmBody, AmSend, Delivery, Lane, MemId, Place, Rank, SendError};
+
+use crate::error::Error;
+use crate::global::{GlobalPtr, Remote};
+use crate::handler_names;
+use crate::inner::RunHandler;
+use crate::node::Node;
+use crate::transport::shm::PieceList;
+use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
+use crate::transport::shm::copy::{self, CopyError};
+
+/// Bytes that a medium message's payload may have.
+pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
+
+/// Handlers that a node may have.
+const HANDLERS_MAX: usize = 4096;
+
+pub(crate) type Handler = Box<dyn Fn(&mut Call<'_>) + Send + Sync>;
+
+/// Names a handler of the job; the same at every rank. Got from [`Node::handler`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HandlerId(u16);
+
+/// A node's handlers, sorted by name, so that equal sets of names give equal numbers everywhere.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    sorted: Vec<(String, Handler)>,
+}
+
+impl std::fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.sorted.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Handlers {
+    pub(crate) fn add(&mut self, name: &str, handler: Handler) {
+        assert!(!name.is_empty() && name.len() <= 255, "a handler's name has 1 to 255 bytes: {name:?}");
+        assert!(!name.contains('\0'), "a handler's name has no zero byte: {name:?}");
+        assert!(self.sorted.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
+        match self.sorted.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(_) => panic!("a handler named {name:?} is registered already"),
+            Err(at) => self.sorted.insert(at, (name.to_owned(), handler)),
+        }
+        let bytes = self.names().len();
+        assert!(bytes <= NAMES_MAX, "the handlers' names take {bytes} bytes, of at most {NAMES_MAX}");
+    }
+
+    pub(crate) fn len(&self) -> u16 {
+        u16::try_from(self.sorted.len()).expect("HANDLERS_MAX fits")
+    }
+
+    /// All names as they are shared.
+    pub(crate) fn names(&self) -> Vec<u8> {
+        handler_names::join(self.sorted.iter().map(|(name, _)| name.as_str()))
+    }
+
+    /// What runs the handler that a delivery names by its number, which the engine has checked.
+    pub(crate) fn into_run_handler(self) -> RunHandler {
+        Box::new(move |inner, delivery, payload| {
+            let handler = &self.sorted[usize::from(delivery.handler)].1;
+            handler(&mut Call { node: Node::from_inner(inner), delivery, payload, replied: false });
+        })
+    }
+}
+
+/// A message being handled.
+///
+/// # What a handler may do
+/// - reply, once, if the message is a [request](Call::is_request);
+/// - put to and get from heaps, and private memory where cross-memory attach reaches it; atomics;
+/// - look at [`Call::node`]'s rank, size, statistics and its own heap's arrays, allocate and free there;
+/// - anything that does not wait for other threads of the job: change its own program's state, wake its own threads,
+///   take a lock that nobody holds while calling something of this library that waits.
+///
+/// What waits ends with [`Error::InHandler`]: requests, barrier, quiet, waiting for events, transfers that would have
+/// to go by message, first contact with a peer other than the sender. A handler that panics ends the call that made
+/// progress.
+pub struct Call<'a> {
+    node: Node,
+    delivery: &'a Delivery,
+    payload: &'a [u8],
+    replied: bool,
+}
+
+impl Call<'_> {
+    /// The rank that sent the message.
+    #[inline]
+    pub fn from(&self) -> Rank {
+        self.delivery.peer
+    }
+
+    /// The message's four arguments.
+    #[inline]
+    pub fn args(&self) -> [u64; 4] {
+        self.delivery.args
+    }
+
+    /// A medium message's payload, in memory of this process that nobody else writes; empty otherwise.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        self.payload
+    }
+
+    /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender says.
+    /// `None` for other messages.
+    pub fn landed(&self) -> Option<(Landed, u64)> {
+        let (place, len) = self.delivery.landed?;
+        let landed = match place.mem {
+            MemId::Space => Landed::Private(place.offset),
+            MemId::Heap | MemId::Control => Landed::Heap(GlobalPtr::new(self.node.rank(), place.offset)),
+        };
+        Some((landed, u64::from(len)))
+    }
+
+    /// Whether the message is a request, which may be replied to.
+    pub fn is_request(&self) -> bool {
+        self.delivery.lane == Lane::Request
+    }
+
+    /// The node that received the message.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Replies without payload.
+    ///
+    /// # Errors
+    /// [`Error::NoReplyDue`] to a reply, or the second time; [`Error::PeerLost`].
+    #[inline]
+    pub fn reply(&mut self, handler: HandlerId, args: [u64; 4]) -> Result<(), Error> {
+        self.reply_with(handler, args, AmBody::Short)
+    }
+
+    /// Replies with a payload of at most [`MEDIUM_MAX`] bytes.
+    ///
+    /// # Errors
+    /// As for [`Call::reply`], and [`Error::Length`].
+    pub fn reply_medium(&mut self, handler: HandlerId, args: [u64; 4], payload: &[u8]) -> Result<(), Error> {
+        check_medium(payload)?;
+        self.reply_with(handler, args, AmBody::Medium(payload))
+    }
+
+    /// Puts the payload at `to`, which must be the requester's memory, and then runs the reply's handler there.
+    ///
+    /// # Errors
+    /// As for [`Call::reply`] and [`Node::put_bytes`]; where the payload must go by message, a later failure of it is
+    /// reported by [`Node::quiet`], and the handler does not run.
+    pub fn reply_long(
+        &mut self,
+        handler: HandlerId,
+        args: [u64; 4],
+        to: impl Into<Remote>,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        self.take_reply()?;
+        let long = Long { lane: Lane::Reply, handler, args, to: to.into(), payload };
+        self.node.send_long(self.delivery.peer, &long).map(|_| ())
+    }
+
+    fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
+        self.take_reply()?;
+        let message = AmSend { peer: self.delivery.peer, lane: Lane::Reply, handler: handler.0, args, body };
+        match self.node.inner.engine().send_am(&message) {
+            Ok(()) => Ok(()),
+            Err(SendError::Failed(error)) => Err(error.into()),
+            // The transport kept room for the reply; only a peer that garbles its ring takes it away.
+            Err(SendError::Busy) => Err(Error::PeerLost { peer: message.peer }),
+        }
+    }
+
+    fn take_reply(&mut self) -> Result<(), Error> {
+        if !self.is_request() || std::mem::replace(&mut self.replied, true) {
+            return Err(Error::NoReplyDue);
+        }
+        Ok(())
+    }
+}
+
+/// Where a long message's payload lies at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landed {
+    /// In the receiver's heap.
+    Heap(GlobalPtr<u8>),
+    /// At this virtual address. The sender says so: check it against what you told that sender.
+    Private(u64),
+}
+
+/// Requests. Any thread may send them, except in a handler; they wait while the lane to the peer is full.
+impl Node {
+    /// The handler registered under `name`.
+    pub fn handler(&self, name: &str) -> Option<HandlerId> {
+        let at = handler_names::find(&self.inner.peers.own().names, name)?;
+        Some(HandlerId(u16::try_from(at).expect("HANDLERS_MAX fits")))
+    }
+
+    /// Sends a request without payload.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::NoSuchPeer`], [`Error::Timeout`] while the lane is full, [`Error::InHandler`],
+    /// and at the first contact with the peer what [`Node::connect`] says.
+    #[inline]
+    pub fn request(&self, peer: Rank, handler: HandlerId, args: [u64; 4]) -> Result<(), Error> {
+        self.request_with(peer, handler, args, AmBody::Short)
+    }
+
+    /// Sends a request with a payload of at most [`MEDIUM_MAX`] bytes, which may be reused at return.
+    ///
+    /// # Errors
+    /// As for [`Node::request`], and [`Error::Length`].
+    pub fn request_medium(
+        &self,
+        peer: Rank,
+        handler: HandlerId,
+        args: [u64; 4],
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        check_medium(payload)?;
+        self.request_with(peer, handler, args, AmBody::Medium(payload))
+    }
+
+    /// Puts the payload at `to` and then runs the handler there. The payload may be reused at return.
+    ///
+    /// # Errors
+    /// As for [`Node::request`] and [`Node::put_bytes`]; then the handler does not run.
+    pub fn request_long(
+        &self,
+        handler: HandlerId,
+        args: [u64; 4],
+        to: impl Into<Remote>,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        let to = to.into();
+        self.inner.may_wait("a request")?;
+        match self.send_long(to.peer, &Long { lane: Lane::Request, handler, args, to, payload })? {
+            Some(op) => self.finish(op).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn request_with(
+        &self,
+        peer: Rank,
+        handler: HandlerId,
+        args: [u64; 4],
+        body: AmBody<'_>,
+    ) -> Result<(), Error> {
+        self.inner.may_wait("a request")?;
+        let deadline = self.deadline();
+        self.inner.peers.get(peer, deadline)?;
+        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, deadline)
+    }
+
+    #[inline]
+    fn send(&self, message: &AmSend<'_>, deadline: Option<Instant>) -> Result<(), Error> {
+        let first = self.inner.engine().send_am(message);
+        match first {
+            Ok(()) => Ok(()),
+            Err(SendError::Failed(error)) => Err(error.into()),
+            Err(SendError::Busy) => self.send_when_there_is_room(message, deadline),
+        }
+    }
+
+    #[cold]
+    fn send_when_there_is_room(&self, message: &AmSend<'_>, deadline: Option<Instant>) -> Result<(), Error> {
+        let sent = self.inner.wait_for_room(deadline, || match self.inner.engine().send_am(message) {
+            Ok(()) => Some(Ok(())),
+            Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
+            Err(SendError::Busy) => None,
+        });
+        sent.unwrap_or(Err(Error::Timeout { peer: message.peer }))
+    }
+
+    /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message, from a copy
+    /// that is kept; the operation ends when the Active Message has been sent.
+    fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
+        let deadline = self.deadline();
+        let len = u32::try_from(long.payload.len())
+            .map_err(|_| Error::Length { given: long.payload.len() as u64, expected: u64::from(u32::MAX) })?;
+        if long.to.peer != peer {
+            return Err(Error::NoSuchPeer { peer: long.to.peer, size: self.size() });
+        }
+        let known = self.inner.peers.get(peer, deadline)?;
+        let message = AmSend {
+            peer,
+            lane: long.lane,
+            handler: long.handler.0,
+            args: long.args,
+            body: AmBody::Long(long.to.place, len),
+        };
+        match copy::put_one(known, long.to.place, long.payload) {
+            Ok(mechanism) => {
+                self.count(engine::Direction::Put, mechanism, u64::from(len));
+                match long.lane {
+                    Lane::Request => self.send(&message, deadline).map(|()| None),
+                    Lane::Reply => match self.inner.engine().send_am(&message) {
+                        Ok(()) => Ok(None),
+                        Err(SendError::Failed(error)) => Err(error.into()),
+                        Err(SendError::Busy) => Err(Error::PeerLost { peer }),
+                    },
+                }
+            }
+            Err(CopyError::Failed(error)) => Err(error.into()),
+            Err(CopyError::Unreachable(_)) => self.send_long_by_message(long.to.place, long, &message),
+        }
+    }
+
+    fn send_long_by_message(
+        &self,
+        place: Place,
+        long: &Long<'_>,
+        message: &AmSend<'_>,
+    ) -> Result<Option<engine::OpId>, Error> {
+        let copy = long.payload.to_vec();
+        let mut list = PieceList::put(1);
+        list.push_put(place, &copy).ok_or_else(|| crate::rma::wraps(long.to, long.payload.len()))?;
+        let deadline = self.deadline().map(|at| self.inner.nanos(at));
+        let op = {
+            let mut engine = self.inner.engine();
+            let op = engine.transfer_then_am(list.pieces(), message, deadline);
+            if long.lane == Lane::Reply {
+                engine.detach(op);
+            }
+            op
+        };
+        drop(list);
+        self.inner.keep(op, Box::new(copy));
+        Ok((long.lane == Lane::Request).then_some(op))
+    }
+}
+
+struct Long<'a> {
+    lane: Lane,
+    handler: HandlerId,
+    args: [u64; 4],
+    to: Remote,
+    payload: &'a [u8],
+}
+
+fn check_medium(payload: &[u8]) -> Result<(), Error> {
+    if payload.len() > MEDIUM_MAX {
+        return Err(Error::Length { given: payload.len() as u64, expected: MEDIUM_MAX as u64 });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handlers(names: &[&str]) -> Handlers {
+        let mut handlers = Handlers::default();
+        for name in names {
+            handlers.add(name, Box::new(|_| {}));
+        }
+        handlers
+    }
+
+    #[test]
+    fn the_order_of_registration_does_not_matter() {
+        let (a, b) = (handlers(&["x", "aa", "m"]), handlers(&["m", "x", "aa"]));
+        assert_eq!(a.names(), b.names());
+    }
+
+    #[test]
+    #[should_panic(expected = "registered already")]
+    fn a_name_is_taken_once() {
+        handlers(&["twice", "twice"]);
+    }
+}

@@ -1,0 +1,228 @@
+//! Settings: one table of name, unit, default, cost and help, from which the environment, the documentation and the
+//! command line all come.
+
+use std::time::Duration;
+
+use crate::am::{Call, Handlers};
+
+/// One line of the table of settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub name: &'static str,
+    /// What its value counts, or which words it takes.
+    pub unit: &'static str,
+    /// The value where the variable is not set.
+    pub default: &'static str,
+    /// What a larger value costs.
+    pub cost: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// Every setting that the library reads from the environment.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "STANDPIPE_HEAP",
+        unit: "bytes (K, M, G, T)",
+        default: "half of physical memory",
+        cost: "address space in every process that talks to this one; pages only when touched",
+        help: "largest size of this process's heap",
+    },
+    Setting {
+        name: "STANDPIPE_SPIN_US",
+        unit: "microseconds",
+        default: "50 where the job has a core for each process, else 0",
+        cost: "processor time while waiting",
+        help: "how long a wait polls before it sleeps",
+    },
+    Setting {
+        name: "STANDPIPE_PROGRESS",
+        unit: "on, off, auto",
+        default: "auto",
+        cost: "a thread that wakes for every message that nobody is polling for",
+        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: only where \
+               cross-memory attach is forbidden",
+    },
+    Setting {
+        name: "STANDPIPE_ATTACH",
+        unit: "auto, never",
+        default: "auto",
+        cost: "never: private memory goes through messages, and needs the peer's progress",
+        help: "whether private memory may be reached by cross-memory attach",
+    },
+    Setting {
+        name: "STANDPIPE_TIMEOUT_MS",
+        unit: "milliseconds, 0 for none",
+        default: "0",
+        cost: "none",
+        help: "how long a blocking call may wait before it ends with Timeout",
+    },
+];
+
+/// When a node has a thread of its own that makes progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressThread {
+    /// Always.
+    On,
+    /// Never: progress is made by whoever waits.
+    Off,
+    /// Where peers depend on it: where cross-memory attach is forbidden.
+    #[default]
+    Auto,
+}
+
+/// How to open a [`Node`](crate::Node).
+#[derive(Debug, Default)]
+pub struct Config {
+    pub(crate) heap_bytes: Option<u64>,
+    pub(crate) spin: Option<Duration>,
+    pub(crate) progress: ProgressThread,
+    pub(crate) attach_never: bool,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) handlers: Handlers,
+}
+
+/// A setting's value that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value:?} is not {unit}")]
+pub struct ConfigError {
+    /// The environment variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it should be.
+    pub unit: &'static str,
+}
+
+impl Config {
+    /// The defaults, whatever the environment says.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// The defaults, changed by the variables of [`SETTINGS`] that are set.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first variable whose value is not what the table says.
+    pub fn from_env() -> Result<Config, ConfigError> {
+        Config::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        let mut config = Config::new();
+        for setting in SETTINGS {
+            let Some(value) = lookup(setting.name) else { continue };
+            let value = value.trim();
+            if !value.is_empty() && config.set(setting.name, value).is_none() {
+                return Err(ConfigError { name: setting.name, value: value.to_owned(), unit: setting.unit });
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match (name, value) {
+            ("STANDPIPE_HEAP", _) => self.heap_bytes = Some(parse_bytes(value)?),
+            ("STANDPIPE_SPIN_US", _) => self.spin = Some(Duration::from_micros(value.parse().ok()?)),
+            ("STANDPIPE_TIMEOUT_MS", "0") => self.timeout = None,
+            ("STANDPIPE_TIMEOUT_MS", _) => self.timeout = Some(Duration::from_millis(value.parse().ok()?)),
+            ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
+            ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
+            ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
+            ("STANDPIPE_ATTACH", "auto") => self.attach_never = false,
+            ("STANDPIPE_ATTACH", "never") => self.attach_never = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Sets the largest size of the heap in bytes (rounded up to pages).
+    pub fn heap_bytes(mut self, bytes: u64) -> Config {
+        self.heap_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets how long a wait polls before it sleeps.
+    pub fn spin(mut self, spin: Duration) -> Config {
+        self.spin = Some(spin);
+        self
+    }
+
+    /// Sets whether the node has a progress thread.
+    pub fn progress(mut self, progress: ProgressThread) -> Config {
+        self.progress = progress;
+        self
+    }
+
+    /// Sends private memory through messages even where cross-memory attach is allowed.
+    pub fn attach_never(mut self) -> Config {
+        self.attach_never = true;
+        self
+    }
+
+    /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.
+    pub fn timeout(mut self, timeout: Duration) -> Config {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Adds an Active-Message handler under a name; every process of the job must add the same names. What a handler
+    /// may do is said at [`Call`].
+    ///
+    /// # Panics
+    /// When the name is taken, empty or longer than 255 bytes, or is the 4,097th.
+    pub fn handler(mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Config {
+        self.handlers.add(name, Box::new(handler));
+        self
+    }
+}
+
+/// Parses a byte count with an optional binary suffix: `64M`, `2G`, `4096`.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    let count: u64 = digits.parse().ok()?;
+    count.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &'static str, value: &'static str) -> Result<Config, ConfigError> {
+        Config::from_lookup(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn byte_counts_take_suffixes_and_refuse_nonsense() {
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        assert_eq!(parse_bytes("64M"), Some(64 << 20));
+        assert_eq!(parse_bytes("2g"), Some(2 << 30));
+        for bad in ["", "M", "-1", "1KK", "99999999999T", "0", "1.5G"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_setting_can_be_set_and_refuses_nonsense() {
+        for setting in SETTINGS {
+            let good = if setting.unit.contains("auto") { "auto" } else { "7" };
+            assert!(config(setting.name, good).is_ok(), "{}", setting.name);
+            let error = config(setting.name, "nonsense").expect_err("no setting takes that word");
+            assert_eq!((error.name, error.value.as_str()), (setting.name, "nonsense"));
+        }
+        assert_eq!(
+            config("STANDPIPE_TIMEOUT_MS", "250").map(|c| c.timeout),
+            Ok(Some(Duration::from_millis(250)))
+        );
+        assert_eq!(config("STANDPIPE_TIMEOUT_MS", "0").map(|c| c.timeout), Ok(None));
+    }
+}

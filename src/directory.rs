@@ -1,0 +1,346 @@
+//! The directory: named values that any rank can look up, without the help of any other.
+//!
+//! It is a hash table spread over all heaps: a name's hash says which rank's share has its entry, and the entry
+//! points to a block with name and value in the publisher's heap. Everything is done by gets and compare-swaps, so
+//! that a publisher that computes, or the rank whose share it is, is never waited for.
+//!
+//! ```text
+//! entry   word 0: the name's hash, never 0      word 1: tag (8 bits) | rank (16) | block offset / 64 (40), 0 for none
+//! block   name length (4 bytes), value length (4 bytes), name, value
+//! ```
+//! An entry once taken stays with its hash. A block is freed when it is replaced; a reader that saw its pointer finds
+//! that the entry changed, by the tag if by nothing else, and reads again.
+
+use std::hash::Hasher;
+use std::time::{Duration, Instant};
+
+use engine::Rank;
+use vm::heap::HeapAllocator;
+
+use crate::error::Error;
+use crate::global::GlobalPtr;
+use crate::heap::HeapError;
+use crate::inner::Published;
+use crate::node::Node;
+use crate::sync::lock;
+
+/// Entries in one rank's share.
+const ENTRIES: u64 = 1024;
+const ENTRY_BYTES: u64 = 16;
+
+/// Bytes of one rank's share.
+pub(crate) const BYTES: u64 = ENTRIES * ENTRY_BYTES;
+
+/// Bytes that a name may have.
+pub const NAME_MAX: usize = 255;
+
+/// Bytes that a value may have.
+pub const VALUE_MAX: usize = 64 << 10;
+
+/// How often an entry is read again because it changed meanwhile.
+const RETRIES: usize = 1000;
+
+/// The job's directory, as [`Node::directory`] gives it. Any thread may use it; in a handler only what need not wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Directory<'a> {
+    node: &'a Node,
+}
+
+/// Why a value could not be published, looked up or withdrawn.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// The name is empty or longer than [`NAME_MAX`].
+    #[error("a name has 1 to {NAME_MAX} bytes, not {len}")]
+    Name {
+        /// Its bytes.
+        len: usize,
+    },
+    /// The value is longer than [`VALUE_MAX`].
+    #[error("a value has at most {VALUE_MAX} bytes, not {len}")]
+    Value {
+        /// Its bytes.
+        len: usize,
+    },
+    /// Another rank has published this name.
+    #[error("{name:?} is published by rank {by}")]
+    Taken {
+        /// The name.
+        name: String,
+        /// The rank that published it.
+        by: Rank,
+    },
+    /// The rank that keeps this name's entry has no entry left.
+    #[error("rank {rank} keeps {ENTRIES} names, and has no room for {name:?}")]
+    Full {
+        /// The name.
+        name: String,
+        /// The rank whose share is full.
+        rank: Rank,
+    },
+    /// Nobody published the name in time.
+    #[error("nobody published {name:?} within {} ms", waited.as_millis())]
+    Timeout {
+        /// The name.
+        name: String,
+        /// How long the call waited.
+        waited: Duration,
+    },
+    /// The heap has no room for the value.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+    /// A peer could not be reached: the one that keeps the entry, or the one that published the value.
+    #[error(transparent)]
+    Peer(#[from] Error),
+}
+
+/// Where an entry lies: its two words.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: GlobalPtr<u64>,
+    block: GlobalPtr<u64>,
+}
+
+impl Entry {
+    fn at(keeper: Rank, offset: u64) -> Entry {
+        Entry { hash: GlobalPtr::new(keeper, offset), block: GlobalPtr::new(keeper, offset.wrapping_add(8)) }
+    }
+}
+
+/// A block's place, as an entry's second word holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BlockPtr(u64);
+
+impl BlockPtr {
+    fn new(tag: u8, at: GlobalPtr<u8>) -> BlockPtr {
+        assert!(
+            at.offset().is_multiple_of(64) && at.offset() >> 46 == 0,
+            "blocks are lines of a heap below 64 TiB"
+        );
+        BlockPtr(u64::from(tag) << 56 | u64::from(at.peer() as u16) << 40 | at.offset() >> 6)
+    }
+
+    fn tag(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    fn rank(self) -> Rank {
+        Rank::from((self.0 >> 40) as u16)
+    }
+
+    fn at(self) -> GlobalPtr<u8> {
+        GlobalPtr::new(self.rank(), (self.0 & ((1 << 40) - 1)) << 6)
+    }
+
+    /// The pointer to nothing that follows this one.
+    fn withdrawn(self) -> BlockPtr {
+        BlockPtr(u64::from(self.tag().wrapping_add(1)) << 56)
+    }
+
+    fn is_none(self) -> bool {
+        self.0 & ((1 << 56) - 1) == 0
+    }
+}
+
+/// Sets a rank's share apart in its new heap. The share's pages are zero, hence empty.
+pub(crate) fn reserve(allocator: &mut HeapAllocator) -> u64 {
+    allocator.alloc(BYTES, 64).expect("a heap is made larger than its share of the directory")
+}
+
+/// The way to the directory.
+impl Node {
+    /// The job's directory of named values.
+    pub fn directory(&self) -> Directory<'_> {
+        Directory { node: self }
+    }
+}
+
+impl Directory<'_> {
+    /// Publishes a value under a name, or replaces the one that this rank has published under it. Lookups that start
+    /// after this returns find the new one. It stays until it is withdrawn or this node closes.
+    ///
+    /// # Errors
+    /// [`DirectoryError`]; nothing has changed then.
+    pub fn publish(&self, name: &str, value: &[u8]) -> Result<(), DirectoryError> {
+        check_name(name)?;
+        if value.len() > VALUE_MAX {
+            return Err(DirectoryError::Value { len: value.len() });
+        }
+        let array = self.node.heap().alloc::<u8>(8 + name.len() + value.len())?;
+        let lengths = [name.len() as u32, value.len() as u32];
+        array.write_slice(0, bytemuck::cast_slice(&lengths));
+        array.write_slice(8, name.as_bytes());
+        array.write_slice(8 + name.len(), value);
+        let mut published = lock(&self.node.inner.published);
+        let entry = self.claim(name)?;
+        loop {
+            let old = BlockPtr(self.node.get(entry.block)?);
+            if !old.is_none()
+                && old.rank() != self.node.rank()
+                && !self.node.lost_peers().contains(&old.rank())
+            {
+                return Err(DirectoryError::Taken { name: name.to_owned(), by: old.rank() });
+            }
+            let new = BlockPtr::new(old.tag().wrapping_add(1), array.ptr(0));
+            // The swap also makes the block's bytes visible before the pointer to them.
+            if self.node.compare_swap(entry.block, old.0, new.0)? == old.0 {
+                break;
+            }
+        }
+        let (keeper, entry) = (entry.hash.peer(), entry.hash.offset());
+        published.insert(name.to_owned(), Published { keeper, entry, _block: array.into_block() });
+        Ok(())
+    }
+
+    /// Withdraws what this rank has published under a name, and says whether it had.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Peer`] where the entry's keeper is lost; the value is then gone for all others too.
+    pub fn withdraw(&self, name: &str) -> Result<bool, DirectoryError> {
+        let mut published = lock(&self.node.inner.published);
+        let Some(old) = published.remove(name) else { return Ok(false) };
+        let entry = Entry::at(old.keeper, old.entry);
+        let pointer = BlockPtr(self.node.get(entry.block)?);
+        Ok(self.node.compare_swap(entry.block, pointer.0, pointer.withdrawn().0)? == pointer.0)
+    }
+
+    /// The value published under a name; `None` if there is none now.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Peer`] with [`Error::PeerLost`] where the rank that keeps the entry, or the one that
+    /// published the value, is lost.
+    pub fn lookup(&self, name: &str) -> Result<Option<Vec<u8>>, DirectoryError> {
+        check_name(name)?;
+        let hash = hash(name);
+        for entry in self.probe(hash) {
+            let found = self.node.get(entry.hash)?;
+            if found == 0 {
+                return Ok(None);
+            }
+            if found == hash
+                && let Looked::Is(value) = self.read(entry, name)?
+            {
+                return Ok(value);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value published under a name, waiting for it if need be: at most `within`. Makes progress meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`].
+    pub fn wait(&self, name: &str, within: Duration) -> Result<Vec<u8>, DirectoryError> {
+        let started = Instant::now();
+        let mut looked = None;
+        // Nothing announces a new name, so the wait naps between looks.
+        let found = self.node.inner.wait_for_room(Some(started + within), || {
+            looked = match self.lookup(name) {
+                Ok(None) => None,
+                Ok(Some(value)) => Some(Ok(value)),
+                Err(error) => Some(Err(error)),
+            };
+            looked.take()
+        });
+        found.unwrap_or_else(|| {
+            Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() })
+        })
+    }
+
+    /// The entry for a name: its own if it has one, otherwise a free one, taken now.
+    fn claim(&self, name: &str) -> Result<Entry, DirectoryError> {
+        let hash = hash(name);
+        for entry in self.probe(hash) {
+            let found = match self.node.get(entry.hash)? {
+                0 => self.node.compare_swap(entry.hash, 0, hash)?,
+                taken => taken,
+            };
+            if found == 0 || (found == hash && !matches!(self.read(entry, name)?, Looked::Other)) {
+                return Ok(entry);
+            }
+        }
+        Err(DirectoryError::Full { name: name.to_owned(), rank: self.keeper(hash) })
+    }
+
+    fn keeper(&self, hash: u64) -> Rank {
+        (hash % u64::from(self.node.size())) as Rank
+    }
+
+    /// Where the entry for a hash may lie, in the order in which to look.
+    fn probe(&self, hash: u64) -> impl Iterator<Item = Entry> + use<> {
+        let keeper = self.keeper(hash);
+        let share = self.node.inner.directory_of(keeper);
+        let first = hash >> 32;
+        (0..ENTRIES)
+            .map(move |step| Entry::at(keeper, share.wrapping_add((first + step) % ENTRIES * ENTRY_BYTES)))
+    }
+
+    /// Reads the block that an entry points to.
+    fn read(&self, entry: Entry, name: &str) -> Result<Looked, DirectoryError> {
+        for _ in 0..RETRIES {
+            let pointer = BlockPtr(self.node.fetch_add(entry.block, 0)?);
+            if pointer.is_none() {
+                return Ok(Looked::Is(None));
+            }
+            let block = self.read_block(pointer);
+            if BlockPtr(self.node.fetch_add(entry.block, 0)?) == pointer {
+                let (found, value) = block?;
+                return Ok(if found == name.as_bytes() { Looked::Is(Some(value)) } else { Looked::Other });
+            }
+        }
+        // Someone replaces the value without end; that is as good as none.
+        Ok(Looked::Is(None))
+    }
+
+    fn read_block(&self, pointer: BlockPtr) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let at = pointer.at();
+        let [name_len, value_len] = self.node.get(at.cast::<[u32; 2]>())?;
+        let (name_len, value_len) = ((name_len as usize).min(NAME_MAX), (value_len as usize).min(VALUE_MAX));
+        let mut bytes = vec![0; name_len + value_len];
+        self.node.get_slice(at.add(8), &mut bytes)?;
+        let value = bytes.split_off(name_len);
+        Ok((bytes, value))
+    }
+}
+
+/// What an entry with the right hash holds.
+enum Looked {
+    /// The name's value, or nothing yet.
+    Is(Option<Vec<u8>>),
+    /// Another name's value.
+    Other,
+}
+
+fn check_name(name: &str) -> Result<(), DirectoryError> {
+    match name.len() {
+        1..=NAME_MAX => Ok(()),
+        len => Err(DirectoryError::Name { len }),
+    }
+}
+
+/// The same at every rank, and never 0.
+fn hash(name: &str) -> u64 {
+    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(0, 0);
+    hasher.write(name.as_bytes());
+    hasher.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_pointers_keep_their_parts() {
+        let at = GlobalPtr::new(1023, 0x3f_ffff_ffc0);
+        let pointer = BlockPtr::new(255, at);
+        assert_eq!((pointer.tag(), pointer.rank(), pointer.at()), (255, 1023, at));
+        assert!(!pointer.is_none());
+        assert!(pointer.withdrawn().is_none());
+        assert_eq!(pointer.withdrawn().tag(), 0);
+    }
+
+    #[test]
+    fn a_hash_is_never_that_of_an_empty_entry() {
+        assert!((0..10_000).all(|n| hash(&n.to_string()) != 0));
+        assert_eq!(hash("a name"), hash("a name"));
+    }
+}

@@ -1,0 +1,134 @@
+//! The errors of operations: one enum for everything that talks to a peer, carrying peer, address and length.
+
+use engine::{MemId, OpError, Rank};
+
+use crate::bootstrap::ConnectError;
+
+/// Which memory of a process an address lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// The process's heap; addresses are offsets in it.
+    Heap,
+    /// The process's whole address space; addresses are virtual addresses there.
+    Private,
+}
+
+/// Why an operation did not complete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The peer's process is gone, or has left the job.
+    #[error("peer {peer} is lost")]
+    PeerLost {
+        /// The peer.
+        peer: Rank,
+    },
+    /// The peer has no accessible memory there. The peer itself is unharmed.
+    #[error("peer {peer} has no accessible {memory:?} memory at {addr:#x}, {len} bytes")]
+    Fault {
+        /// The peer.
+        peer: Rank,
+        /// Which of its memories.
+        memory: Memory,
+        /// Where the inaccessible part begins, as closely as the path taken can tell.
+        addr: u64,
+        /// Bytes of the transfer's part that begins there.
+        len: u64,
+    },
+    /// The operation's own local memory is not accessible.
+    #[error("no accessible local memory at {addr:#x}, {len} bytes")]
+    LocalFault {
+        /// The virtual address here.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The deadline passed; the operation's buffers are touched no more.
+    #[error("the deadline passed while waiting for peer {peer}")]
+    Timeout {
+        /// The peer that was waited for; rank 0 for a barrier.
+        peer: Rank,
+    },
+    /// The job has no such rank.
+    #[error("there is no peer {peer} in a job of {size}")]
+    NoSuchPeer {
+        /// The rank asked for.
+        peer: Rank,
+        /// The job's size.
+        size: u32,
+    },
+    /// The call may wait, and a handler must not.
+    #[error("{call} may wait, and cannot be called in a handler")]
+    InHandler {
+        /// What was called.
+        call: &'static str,
+    },
+    /// The local and the remote part of a transfer differ in length, or a payload is too long.
+    #[error("{given} bytes where {expected} were expected")]
+    Length {
+        /// What was given.
+        given: u64,
+        /// What fits.
+        expected: u64,
+    },
+    /// An atomic's word is not 8-byte aligned.
+    #[error("heap offset {offset:#x} is not aligned for a 64-bit atomic")]
+    Unaligned {
+        /// The word's offset in the heap.
+        offset: u64,
+    },
+    /// A handler replied twice, or to a reply.
+    #[error("a message can be replied to once, and only if it is a request")]
+    NoReplyDue,
+    /// The peer registered other handlers than this process.
+    #[error("peer {peer} registered other handlers: {difference}")]
+    HandlersDiffer {
+        /// The peer.
+        peer: Rank,
+        /// The first difference, in words.
+        difference: String,
+    },
+    /// The peer sent, or shares, what no correct peer does.
+    #[error("peer {peer} broke the protocol: {what}")]
+    Protocol {
+        /// The peer.
+        peer: Rank,
+        /// What was wrong.
+        what: String,
+    },
+    /// The peer could not be reached at all.
+    #[error("cannot connect to peer {peer}: {why}")]
+    Connect {
+        /// The peer.
+        peer: Rank,
+        /// Why not.
+        why: String,
+    },
+}
+
+impl From<OpError> for Error {
+    fn from(error: OpError) -> Error {
+        match error {
+            OpError::PeerLost { peer } => Error::PeerLost { peer },
+            OpError::Fault { peer, mem, addr, len } => {
+                let memory = if mem == MemId::Space { Memory::Private } else { Memory::Heap };
+                Error::Fault { peer, memory, addr, len }
+            }
+            OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
+            OpError::Timeout { peer } => Error::Timeout { peer },
+            OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },
+            OpError::Unsupported { peer, why } => {
+                Error::Protocol { peer, what: format!("no way to do this: {why}") }
+            }
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn connect(peer: Rank, error: &ConnectError) -> Error {
+        match error {
+            ConnectError::Lost { .. } => Error::PeerLost { peer },
+            ConnectError::Timeout { .. } => Error::Timeout { peer },
+            other => Error::Connect { peer, why: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What a non-blocking operation gives back: something to test, wait on or await.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+use engine::{OpId, Rank};
+
+use crate::error::Error;
+use crate::node::Node;
+
+/// Memory that an operation can own until it is complete: it stays where it is when its owner moves.
+///
+/// Implemented for vectors of plain-old-data, and for `()` where there is no buffer; nothing else can implement it.
+pub trait Buffer: sealed::Sealed + Send + Unpin + 'static {
+    /// The buffer's bytes.
+    fn bytes(&self) -> &[u8];
+    /// The buffer's bytes, to be written.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T: bytemuck::Pod> Sealed for Vec<T> {}
+    impl Sealed for () {}
+}
+
+impl<T: Pod + Send + Unpin> Buffer for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+}
+
+impl Buffer for () {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut []
+    }
+}
+
+/// A started operation, and the buffer that it uses.
+///
+/// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it lets the
+/// operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its failure; forgetting it
+/// leaks the buffer. When awaited, progress must be made by someone: a progress thread, or any thread that waits.
+#[must_use = "dropping the event leaves the operation's failure to the next `quiet`"]
+#[derive(Debug)]
+pub struct Event<B: Buffer = ()> {
+    node: Node,
+    peer: Rank,
+    state: State,
+    buffer: Option<B>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Pending(OpId),
+    Done(Result<(), Error>),
+    /// The result has been given away.
+    Taken,
+}
+
+impl<B: Buffer> Event<B> {
+    /// The event of an operation that has started (`Some`), has completed at once (`None`), or failed.
+    pub(crate) fn new(node: &Node, peer: Rank, started: Result<Option<OpId>, Error>, buffer: B) -> Event<B> {
+        let state = match started {
+            Ok(Some(op)) => State::Pending(op),
+            Ok(None) => State::Done(Ok(())),
+            Err(error) => State::Done(Err(error)),
+        };
+        Event { node: node.clone(), peer, state, buffer: Some(buffer) }
+    }
+
+    /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
+    pub fn is_complete(&mut self) -> bool {
+        if !self.settle() {
+            self.node.inner.progress(1);
+        }
+        self.settle()
+    }
+
+    /// Waits at most `time` for the operation to end, and says whether it has; it goes on if it has not.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`] in a handler, if the operation has not ended yet.
+    pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
+        if !self.settle() {
+            self.node.inner.may_wait("waiting for an event")?;
+            let inner = std::sync::Arc::clone(&self.node.inner);
+            inner.wait(Some(Instant::now() + time), || self.settle().then_some(()));
+        }
+        Ok(self.settle())
+    }
+
+    /// Waits until the operation has ended at the target too, and gives its result and the buffer back. When the
+    /// node's timeout passes first, the operation is ended with [`Error::Timeout`] and touches the buffer no more; in
+    /// a handler it is ended so at once.
+    pub fn wait(mut self) -> (Result<(), Error>, B) {
+        if let State::Pending(op) = self.state {
+            self.state = State::Done(self.node.finish(op).map(|_| ()));
+        }
+        self.take()
+    }
+
+    /// Waits until the buffer is no longer needed, and gives it back with an event for the rest of the operation. For
+    /// a get that is the whole operation.
+    pub fn wait_local(mut self) -> (B, Event<()>) {
+        if let State::Pending(op) = self.state {
+            let done = || self.node.inner.engine().is_locally_done(op).then_some(());
+            let in_time = self.node.inner.may_wait("waiting for an event").is_ok()
+                && self.node.inner.wait(self.node.deadline(), done).is_some();
+            if !in_time {
+                self.node.inner.engine().cancel(op);
+            }
+        }
+        let state = std::mem::replace(&mut self.state, State::Taken);
+        let buffer = self.buffer.take().expect("only the consuming methods take the buffer");
+        (buffer, Event { node: self.node.clone(), peer: self.peer, state, buffer: Some(()) })
+    }
+
+    /// The peer that the operation is with.
+    pub fn peer(&self) -> Rank {
+        self.peer
+    }
+
+    /// Looks whether the operation has ended.
+    fn settle(&mut self) -> bool {
+        if let State::Pending(op) = self.state
+            && let Some(outcome) = self.node.inner.engine().outcome(op)
+        {
+            self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
+        }
+        !matches!(self.state, State::Pending(_))
+    }
+
+    fn take(&mut self) -> (Result<(), Error>, B) {
+        let buffer = self.buffer.take().expect("only the consuming methods take the buffer");
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Done(result) => (result, buffer),
+            State::Pending(_) | State::Taken => unreachable!("the callers have settled the operation"),
+        }
+    }
+}
+
+impl<B: Buffer> Future for Event<B> {
+    type Output = (Result<(), Error>, B);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.is_complete() {
+            self.node.inner.wake_later(cx.waker());
+            // It may have ended between the look and the registration.
+            if !self.settle() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.take())
+    }
+}
+
+impl<B: Buffer> Drop for Event<B> {
+    fn drop(&mut self) {
+        if let State::Pending(op) = self.state {
+            if let Some(buffer) = self.buffer.take() {
+                self.node.inner.keep(op, Box::new(buffer));
+            }
+            self.node.inner.engine().detach(op);
+        }
+    }
+}

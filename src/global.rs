@@ -1,0 +1,130 @@
+//! How users name remote memory: typed pointers into heaps, and raw addresses.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use engine::{MemId, Place, Rank};
+
+/// A `T` in some peer's heap. Plain data: copy it, send it, store it in the heap by its [words](GlobalPtr::to_words).
+///
+/// Nothing guarantees that it points to what it should: using it reads or writes plain-old-data in a heap, or ends
+/// with [`Error::Fault`](crate::Error::Fault), and is therefore safe.
+pub struct GlobalPtr<T> {
+    peer: Rank,
+    offset: u64,
+    points_to: PhantomData<fn() -> T>,
+}
+
+impl<T> GlobalPtr<T> {
+    /// The `T` that lies `offset` bytes into the heap of `peer`.
+    pub const fn new(peer: Rank, offset: u64) -> GlobalPtr<T> {
+        GlobalPtr { peer, offset, points_to: PhantomData }
+    }
+
+    /// The rank whose heap it points into.
+    #[inline]
+    pub const fn peer(self) -> Rank {
+        self.peer
+    }
+
+    /// Bytes from the start of that heap.
+    #[inline]
+    pub const fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// The same place as another type; not checked for alignment, which only atomics need.
+    pub const fn cast<U>(self) -> GlobalPtr<U> {
+        GlobalPtr::new(self.peer, self.offset)
+    }
+
+    /// The pointer as two words, to be stored or sent.
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.peer as u64, self.offset]
+    }
+
+    /// The pointer that two words stand for.
+    pub const fn from_words(words: [u64; 2]) -> GlobalPtr<T> {
+        GlobalPtr::new(words[0] as Rank, words[1])
+    }
+}
+
+impl<T: Pod> GlobalPtr<T> {
+    /// The `count`-th `T` after this one; wraps at the end of the offsets, where every access is a fault.
+    #[inline]
+    pub const fn add(self, count: u64) -> GlobalPtr<T> {
+        GlobalPtr::new(self.peer, self.offset.wrapping_add(count.wrapping_mul(size_of::<T>() as u64)))
+    }
+}
+
+impl<T> Clone for GlobalPtr<T> {
+    fn clone(&self) -> GlobalPtr<T> {
+        *self
+    }
+}
+
+impl<T> Copy for GlobalPtr<T> {}
+
+impl<T> PartialEq for GlobalPtr<T> {
+    fn eq(&self, other: &GlobalPtr<T>) -> bool {
+        (self.peer, self.offset) == (other.peer, other.offset)
+    }
+}
+
+impl<T> Eq for GlobalPtr<T> {}
+
+impl<T> fmt::Debug for GlobalPtr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:heap+{:#x}", self.peer, self.offset)
+    }
+}
+
+/// Any bytes of a peer: in its heap, or anywhere in its address space.
+///
+/// Made from a [`GlobalPtr`], or from a raw address by [`Remote::raw`], which is where the promise is made that using
+/// it does no harm. With a `Remote` at hand, all operations are safe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    pub(crate) peer: Rank,
+    pub(crate) place: Place,
+}
+
+impl Remote {
+    /// The bytes at virtual address `addr` of `peer`. An address that the peer has not mapped, or not with the rights
+    /// needed, makes operations end with [`Error::Fault`](crate::Error::Fault).
+    ///
+    /// # Safety
+    /// As long as this value, copies of it and operations with it exist: a put through it must not change memory that
+    /// the peer's program assumes not to change, nor make it a value invalid for its type; a get reads whatever is
+    /// there at that moment, possibly in parts. Where the peer is this very process, both count for its own memory.
+    pub const unsafe fn raw(peer: Rank, addr: u64) -> Remote {
+        Remote { peer, place: Place::new(MemId::Space, addr) }
+    }
+
+    /// The rank whose memory it names.
+    pub const fn peer(self) -> Rank {
+        self.peer
+    }
+
+    /// The place `bytes` further on.
+    pub const fn plus(self, bytes: u64) -> Remote {
+        Remote { peer: self.peer, place: self.place.plus(bytes) }
+    }
+}
+
+impl<T> From<GlobalPtr<T>> for Remote {
+    #[inline]
+    fn from(ptr: GlobalPtr<T>) -> Remote {
+        Remote { peer: ptr.peer, place: Place::new(MemId::Heap, ptr.offset) }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.mem {
+            MemId::Space => write!(f, "{}:{:#x}", self.peer, self.place.offset),
+            mem => write!(f, "{}:{mem:?}+{:#x}", self.peer, self.place.offset),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The heap: memory that peers map, so that a put or get is a plain copy.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use engine::Rank;
+
+use crate::global::GlobalPtr;
+use crate::heap_state::{ALIGN, Block};
+use crate::node::Node;
+
+/// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap<'a> {
+    node: &'a Node,
+}
+
+/// The heap has no room for an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no room for {wanted} bytes in the heap: {free} of {size} bytes are free")]
+pub struct HeapError {
+    /// Bytes asked for.
+    pub wanted: u64,
+    /// Bytes free, perhaps not in one piece.
+    pub free: u64,
+    /// Bytes that the heap may have; the setting `STANDPIPE_HEAP` changes it.
+    pub size: u64,
+}
+
+/// The way to the heap.
+impl Node {
+    /// This node's heap.
+    pub fn heap(&self) -> Heap<'_> {
+        Heap { node: self }
+    }
+}
+
+impl Heap<'_> {
+    /// Allocates an array of `len` values, of unspecified content.
+    ///
+    /// # Errors
+    /// [`HeapError`] where the heap cannot grow so far.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
+        let inner = &self.node.inner;
+        let size = inner.heap.segment().len();
+        let full = |wanted, free| HeapError { wanted, free, size };
+        assert!(
+            align_of::<T>() as u64 <= ALIGN,
+            "no plain-old-data type is aligned to more than a cache line"
+        );
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).ok_or(full(u64::MAX, 0))?;
+        let block = inner.heap.alloc(bytes).map_err(|error| full(error.wanted, error.free))?;
+        Ok(HeapArray { block, rank: self.node.rank(), len, holds: PhantomData })
+    }
+
+    /// Allocates an array of `len` values, all bytes zero.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`].
+    pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
+        let array = self.alloc(len)?;
+        let zeros = vec![T::zeroed(); len.min(4096 / size_of::<T>().max(1) + 1)];
+        for start in (0..len).step_by(zeros.len().max(1)) {
+            array.write_slice(start, &zeros[..zeros.len().min(len - start)]);
+        }
+        Ok(array)
+    }
+
+    /// Allocates an array with the values of `from`.
+    ///
+    /// # Errors
+    /// As for [`Heap::alloc`].
+    pub fn alloc_from<T: Pod>(&self, from: &[T]) -> Result<HeapArray<T>, HeapError> {
+        let array = self.alloc(from.len())?;
+        array.write_slice(0, from);
+        Ok(array)
+    }
+
+    /// Bytes that the heap may grow to.
+    pub fn size(&self) -> u64 {
+        self.node.inner.heap.segment().len()
+    }
+
+    /// Bytes of physical memory that the heap takes now; 0 where the system does not say.
+    pub fn resident_bytes(&self) -> u64 {
+        self.node.inner.heap.segment().resident_bytes().unwrap_or(0)
+    }
+}
+
+/// An array of plain-old-data in this node's heap, freed when dropped.
+///
+/// Peers may read and write it at any time; access therefore copies. Values of 1, 2, 4 or 8 bytes are read and written
+/// whole, larger ones perhaps in parts. After it is freed, what peers put there may land in another array.
+pub struct HeapArray<T> {
+    block: Block,
+    rank: Rank,
+    len: usize,
+    holds: PhantomData<fn() -> T>,
+}
+
+impl<T: Pod> HeapArray<T> {
+    /// Values in the array.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the array has no values.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A pointer to the `index`-th value, for any rank to use.
+    ///
+    /// # Panics
+    /// When `index` is beyond the array's end (just at its end is allowed).
+    #[inline]
+    pub fn ptr(&self, index: usize) -> GlobalPtr<T> {
+        assert!(index <= self.len, "index {index} in an array of {}", self.len);
+        GlobalPtr::new(self.rank, self.at(index))
+    }
+
+    /// The `index`-th value as it is now.
+    ///
+    /// # Panics
+    /// When `index` is not below the array's length.
+    #[inline]
+    pub fn read(&self, index: usize) -> T {
+        assert!(index < self.len, "index {index} in an array of {}", self.len);
+        self.memory().load(self.at(index)).expect(INSIDE)
+    }
+
+    /// Stores the `index`-th value.
+    ///
+    /// # Panics
+    /// When `index` is not below the array's length.
+    #[inline]
+    pub fn write(&self, index: usize, value: T) {
+        assert!(index < self.len, "index {index} in an array of {}", self.len);
+        self.memory().store(self.at(index), value).expect(INSIDE);
+    }
+
+    /// Copies values from the array, from the `start`-th on.
+    ///
+    /// # Panics
+    /// When the array has not so many.
+    pub fn read_slice(&self, start: usize, into: &mut [T]) {
+        self.check(start, into.len());
+        self.memory().copy_out(self.at(start), bytemuck::cast_slice_mut(into)).expect(INSIDE);
+    }
+
+    /// Copies values into the array, from the `start`-th on.
+    ///
+    /// # Panics
+    /// When the array has no room for them.
+    pub fn write_slice(&self, start: usize, from: &[T]) {
+        self.check(start, from.len());
+        self.memory().copy_in(self.at(start), bytemuck::cast_slice(from)).expect(INSIDE);
+    }
+
+    /// All values as they are now.
+    pub fn to_vec(&self) -> Vec<T> {
+        let mut values = vec![T::zeroed(); self.len];
+        self.read_slice(0, &mut values);
+        values
+    }
+
+    /// The block, for a caller that only keeps it.
+    pub(crate) fn into_block(self) -> Block {
+        self.block
+    }
+
+    fn check(&self, start: usize, count: usize) {
+        let fits = start.checked_add(count).is_some_and(|end| end <= self.len);
+        assert!(fits, "{count} values from index {start} on in an array of {}", self.len);
+    }
+
+    fn at(&self, index: usize) -> u64 {
+        self.block.offset + (index * size_of::<T>()) as u64
+    }
+
+    fn memory(&self) -> &vm::SharedMemory {
+        self.block.memory()
+    }
+}
+
+const INSIDE: &str = "the block lies inside the heap, and the index inside the block";
+
+impl<T> fmt::Debug for HeapArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeapArray").field("offset", &self.block.offset).field("len", &self.len).finish()
+    }
+}

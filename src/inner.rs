@@ -1,0 +1,386 @@
+//! What the handles of one node share, and how its threads make progress and wait.
+//!
+//! Two locks, never taken the other way round: the *token* makes one thread at a time poll and run handlers, so that a
+//! node's handlers run one after the other; the *engine* lock is held for single engine calls only, never while a
+//! handler runs. Reaching mapped memory, and cross-memory attach, need neither.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use engine::node::Polled;
+use engine::{Delivery, Nanos, OpId, Rank};
+use vm::{Bell, Words};
+
+use crate::bootstrap::Notice;
+use crate::error::Error;
+use crate::heap_state::{Block, HeapState};
+use crate::sync::lock;
+use crate::tally::Tallies;
+use crate::transport::shm::rings::Cold;
+use crate::transport::shm::{Peers, ShmTransport};
+
+/// The engine over shared memory.
+pub(crate) type Engine = engine::Node<ShmTransport>;
+
+/// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Polls of the engine at a time, by whoever waits.
+const POLLS: u32 = 32;
+
+/// Messages that are heard before a loss is told to the engine, at most.
+const HEARD_MAX: u32 = 1000;
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the handler that a delivery names; the slice is its payload.
+pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, &Delivery, &[u8]) + Send + Sync>;
+
+/// A value that this rank has published in the directory.
+pub(crate) struct Published {
+    /// The entry that points to the value: at this offset of that rank's heap.
+    pub(crate) keeper: Rank,
+    pub(crate) entry: u64,
+    /// Keeps the value's block in this rank's heap.
+    pub(crate) _block: Block,
+}
+
+/// One process's node.
+pub(crate) struct Inner {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) heap: Arc<HeapState>,
+    run_handler: RunHandler,
+    pub(crate) tallies: Tallies,
+    /// What this rank has published in the directory, by name.
+    pub(crate) published: Mutex<HashMap<String, Published>>,
+    engine: Mutex<Engine>,
+    /// The right to poll; holds the buffer that messages' payloads go to.
+    token: Mutex<Vec<u8>>,
+    bell: Bell<Words>,
+    sleepers: Arc<AtomicU32>,
+    spin: Duration,
+    epoch: Instant,
+    /// Peers that are newly lost, for whoever polls next to tell the engine.
+    losses: Mutex<Vec<Rank>>,
+    any_losses: AtomicBool,
+    /// Messages heard since a loss that the engine has not been told.
+    heard: AtomicU32,
+    /// Tasks that wait for an event.
+    wakers: Mutex<Vec<Waker>>,
+    any_wakers: AtomicBool,
+    /// Buffers of operations whose events were dropped, kept until the operations end.
+    orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
+    any_orphans: AtomicBool,
+    pub(crate) closing: AtomicBool,
+    /// A word whose address and value peers know, to find out whether they reach this process's private memory.
+    _nonce: Box<u64>,
+}
+
+/// The parts of a new [`Inner`].
+pub(crate) struct Parts {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) heap: Arc<HeapState>,
+    pub(crate) run_handler: RunHandler,
+    pub(crate) engine: Engine,
+    pub(crate) sleepers: Arc<AtomicU32>,
+    pub(crate) spin: Duration,
+    pub(crate) nonce: Box<u64>,
+}
+
+/// What one attempt at progress came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Something moved.
+    Moved,
+    /// There was nothing to do.
+    Idle,
+    /// Another thread is at it.
+    Taken,
+}
+
+impl Inner {
+    pub(crate) fn new(parts: Parts) -> Inner {
+        Inner {
+            bell: parts.peers.own().control.bell(),
+            peers: parts.peers,
+            heap: parts.heap,
+            run_handler: parts.run_handler,
+            tallies: Tallies::new(),
+            published: Mutex::default(),
+            engine: Mutex::new(parts.engine),
+            token: Mutex::new(Vec::new()),
+            sleepers: parts.sleepers,
+            spin: parts.spin,
+            epoch: Instant::now(),
+            losses: Mutex::new(Vec::new()),
+            any_losses: AtomicBool::new(false),
+            heard: AtomicU32::new(0),
+            wakers: Mutex::new(Vec::new()),
+            any_wakers: AtomicBool::new(false),
+            orphans: Mutex::new(Vec::new()),
+            any_orphans: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            _nonce: parts.nonce,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        lock(&self.engine)
+    }
+
+    /// Where a rank's share of the directory lies in its heap. Unknown before the first contact: then an offset that
+    /// no heap has, where every access is a fault.
+    pub(crate) fn directory_of(&self, rank: Rank) -> u64 {
+        self.peers.get(rank, None).map_or(u64::MAX, |peer| peer.directory)
+    }
+
+    /// A point in time as the engine counts it.
+    pub(crate) fn nanos(&self, at: Instant) -> Nanos {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Refuses a call that may wait while a handler runs on this thread.
+    #[inline]
+    pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
+        if IN_HANDLER.get() { Err(Error::InHandler { call }) } else { Ok(()) }
+    }
+
+    /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
+    #[inline]
+    pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
+        let mut payload = match self.token.try_lock() {
+            Ok(payload) => payload,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Progress::Taken,
+        };
+        let polled = self.poll_engine(&mut payload, polls);
+        match polled {
+            Polled::Idle => return Progress::Idle,
+            Polled::Progressed => {}
+            Polled::Deliver(delivery) => {
+                IN_HANDLER.set(true);
+                let _reset = Reset;
+                (self.run_handler)(self, &delivery, &payload);
+            }
+        }
+        drop(payload);
+        self.after_progress();
+        Progress::Moved
+    }
+
+    #[inline]
+    fn poll_engine(&self, payload: &mut Vec<u8>, polls: u32) -> Polled {
+        let mut engine = self.engine();
+        for _ in 0..polls {
+            match engine.poll(payload) {
+                // What a peer sent before it was lost is heard before the loss is told.
+                Polled::Idle if self.any_losses.load(Ordering::Acquire) => {
+                    self.tell_losses(&mut engine);
+                    return Polled::Progressed;
+                }
+                Polled::Idle => std::hint::spin_loop(),
+                moved => {
+                    // Others may have so much to say that it never gets quiet.
+                    if self.any_losses.load(Ordering::Relaxed)
+                        && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX
+                    {
+                        self.tell_losses(&mut engine);
+                    }
+                    return moved;
+                }
+            }
+        }
+        Polled::Idle
+    }
+
+    #[cold]
+    fn tell_losses(&self, engine: &mut Engine) {
+        self.any_losses.store(false, Ordering::Release);
+        self.heard.store(0, Ordering::Relaxed);
+        for rank in lock(&self.losses).drain(..) {
+            engine.lose(rank);
+        }
+    }
+
+    /// Lets go on whoever waited for what has just moved.
+    #[inline]
+    fn after_progress(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.bell.poke();
+        }
+        if self.any_wakers.load(Ordering::Acquire) {
+            self.wake_tasks();
+        }
+        if self.any_orphans.load(Ordering::Acquire) {
+            self.bury_orphans();
+        }
+    }
+
+    #[cold]
+    fn wake_tasks(&self) {
+        self.any_wakers.store(false, Ordering::Release);
+        for waker in std::mem::take(&mut *lock(&self.wakers)) {
+            waker.wake();
+        }
+    }
+
+    #[cold]
+    fn bury_orphans(&self) {
+        let engine = self.engine();
+        let mut orphans = lock(&self.orphans);
+        // An operation that nobody asks about leaves the table when it ends.
+        orphans.retain(|(op, _)| !engine.is_locally_done(*op));
+        self.any_orphans.store(!orphans.is_empty(), Ordering::Release);
+    }
+
+    /// Keeps a buffer until the operation that uses it has ended.
+    pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
+        lock(&self.orphans).push((op, buffer));
+        self.any_orphans.store(true, Ordering::Release);
+    }
+
+    /// Wakes the task at the next progress that moves anything.
+    pub(crate) fn wake_later(&self, waker: &Waker) {
+        let mut wakers = lock(&self.wakers);
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.any_wakers.store(true, Ordering::Release);
+    }
+
+    /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
+    /// whoever holds it may be waiting for that very thread.
+    pub(crate) fn on_notice(&self, notice: &Notice) {
+        let own = self.peers.own();
+        let gone: Vec<Rank> = match notice {
+            Notice::Lost { rank, how } => {
+                tracing::info!(peer = rank, %how, "peer lost");
+                vec![*rank]
+            }
+            Notice::BrokerGone => (0..own.size).filter(|rank| *rank != own.rank).collect(),
+        };
+        let news: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
+        if !news.is_empty() {
+            lock(&self.losses).extend(news);
+            self.any_losses.store(true, Ordering::Release);
+            self.wake();
+        }
+    }
+
+    /// Wakes every thread that waits, so that it looks again at what it waits for.
+    pub(crate) fn wake(&self) {
+        self.bell.poke();
+        self.wake_tasks();
+    }
+
+    /// Makes progress until `done` gives something or the deadline passes (then `None`).
+    pub(crate) fn wait<R>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(deadline, SLEEP_MAX, done)
+    }
+
+    /// As [`Inner::wait`], for what nothing announces: no sleep is longer than a nap.
+    pub(crate) fn wait_for_room<R>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(deadline, NAP, done)
+    }
+
+    /// Makes progress without ever polling in vain, until `done`.
+    pub(crate) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+        while done().is_none() {
+            if self.progress(1) != Progress::Moved {
+                self.sleep(SLEEP_MAX, &mut done);
+            }
+        }
+    }
+
+    fn wait_napping<R>(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        sleep_max: Duration,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let mut idle_since = None;
+        loop {
+            if let Some(result) = done() {
+                return Some(result);
+            }
+            if self.progress(POLLS) == Progress::Moved {
+                idle_since = None;
+                continue;
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return done();
+            }
+            if now - *idle_since.get_or_insert(now) < self.spin {
+                continue;
+            }
+            let left = deadline.map_or(sleep_max, |deadline| (deadline - now).min(sleep_max));
+            if let Some(result) = self.sleep(left, &mut done) {
+                return Some(result);
+            }
+        }
+    }
+
+    /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
+    fn sleep<R>(&self, at_most: Duration, done: &mut impl FnMut() -> Option<R>) -> Option<R> {
+        let _asleep = Asleep::new(&self.sleepers);
+        let ticket = self.bell.announce();
+        let cold = {
+            let mut engine = self.engine();
+            engine.expire(self.nanos(Instant::now()));
+            engine.transport().turn_cold()
+        };
+        let at_most = match cold {
+            Cold::Work => return None,
+            Cold::Blocked => at_most.min(NAP),
+            Cold::Quiet => at_most,
+        };
+        let result = done();
+        if result.is_none() && !self.any_losses.load(Ordering::Acquire) {
+            ticket.sleep(Some(at_most));
+        }
+        result
+    }
+}
+
+/// A thread that sleeps or is about to, counted while this lives.
+struct Asleep<'a>(&'a AtomicU32);
+
+impl<'a> Asleep<'a> {
+    fn new(sleepers: &'a AtomicU32) -> Asleep<'a> {
+        sleepers.fetch_add(1, Ordering::SeqCst);
+        Asleep(sleepers)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Reset;
+
+impl Drop for Reset {
+    fn drop(&mut self) {
+        IN_HANDLER.set(false);
+    }
+}

@@ -1,0 +1,216 @@
+//! The node: this process's part in a job.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use engine::{OpId, Rank, Why};
+
+use crate::error::Error;
+use crate::inner::{Inner, Progress};
+use crate::stats::Stats;
+use crate::sync::lock;
+
+/// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
+/// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].
+#[derive(Clone)]
+pub struct Node {
+    pub(crate) inner: Arc<Inner>,
+    timeout: Option<Duration>,
+    /// Shared by all handles but those of handlers: what to end when the last one goes.
+    _life: Option<Arc<Life>>,
+}
+
+impl Node {
+    /// The first handle on a new node.
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        progress: Option<JoinHandle<()>>,
+        timeout: Option<Duration>,
+    ) -> Node {
+        let life = Life { inner: Arc::clone(&inner), progress };
+        Node { inner, timeout, _life: Some(Arc::new(life)) }
+    }
+
+    /// A handle for the time that a handler runs.
+    pub(crate) fn from_inner(inner: &Arc<Inner>) -> Node {
+        Node { inner: Arc::clone(inner), timeout: None, _life: None }
+    }
+
+    /// This process's rank: its number in the job, from 0.
+    pub fn rank(&self) -> Rank {
+        self.inner.peers.own().rank
+    }
+
+    /// Processes in the job, this one included.
+    pub fn size(&self) -> u32 {
+        self.inner.peers.own().size
+    }
+
+    /// A handle on the same node whose blocking calls wait at most `timeout`.
+    pub fn within(&self, timeout: Duration) -> Node {
+        Node { timeout: Some(timeout), ..self.clone() }
+    }
+
+    /// Connects to a peer now; otherwise the first operation with it does. Waits until the peer has joined the job.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPeer`], [`Error::PeerLost`], [`Error::Timeout`] (after 60 s where the node has no timeout),
+    /// [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's segments cannot be
+    /// had or are not what they should be.
+    pub fn connect(&self, peer: Rank) -> Result<(), Error> {
+        self.inner.may_wait("connecting to a peer")?;
+        self.inner.peers.get(peer, self.deadline()).map(|_| ())
+    }
+
+    /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
+    /// before the first contact.
+    pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
+        self.inner.peers.known(peer).map(|peer| peer.attach)
+    }
+
+    /// Every rank that is known to be gone.
+    pub fn lost_peers(&self) -> Vec<Rank> {
+        self.inner.peers.lost_ranks()
+    }
+
+    /// Waits until every process of the job has called this. Everything that this node has put is complete before it
+    /// arrives. Active Messages may still be on their way.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::Timeout`], after which the
+    /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.inner.may_wait("a barrier")?;
+        self.quiet()?;
+        let op = self.inner.engine().barrier(None);
+        self.finish(op).map(|_| ())
+    }
+
+    /// Waits until every put of this node is complete at its target, and every get has arrived.
+    ///
+    /// # Errors
+    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`];
+    /// [`Error::InHandler`].
+    pub fn quiet(&self) -> Result<(), Error> {
+        // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
+        fence(Ordering::SeqCst);
+        let settled = |inner: &Inner| {
+            let mut engine = inner.engine();
+            (engine.in_flight() == 0).then(|| engine.take_detached_error())
+        };
+        let failed = match settled(&self.inner) {
+            Some(failed) => failed,
+            None => {
+                self.inner.may_wait("quiet")?;
+                let inner = &self.inner;
+                inner.wait(self.deadline(), || settled(inner)).ok_or(Error::Timeout { peer: self.rank() })?
+            }
+        };
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Orders: puts to a peer that were started before are seen by it before those started after. Waits only if some
+    /// are going by message.
+    ///
+    /// # Errors
+    /// As for [`Node::quiet`].
+    pub fn fence(&self) -> Result<(), Error> {
+        self.quiet()
+    }
+
+    /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.
+    pub fn progress(&self) -> bool {
+        self.inner.progress(1) == Progress::Moved
+    }
+
+    /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in between.
+    /// What changes the condition should be a handler, a put by this node, or be followed by [`Node::wake`]; a change
+    /// by a peer's put into the heap is found within 100 ms.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] naming this rank, [`Error::InHandler`].
+    pub fn wait_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
+        if condition() {
+            return Ok(());
+        }
+        self.inner.may_wait("waiting for a condition")?;
+        self.inner
+            .wait(self.deadline(), || condition().then_some(()))
+            .ok_or(Error::Timeout { peer: self.rank() })
+    }
+
+    /// Wakes this node's threads that wait, so that they look again at what they wait for.
+    pub fn wake(&self) {
+        self.inner.wake();
+    }
+
+    /// What this node has done so far.
+    pub fn stats(&self) -> Stats {
+        let mut counters = self.inner.engine().counters().clone();
+        self.inner.tallies.add_to(&mut counters);
+        Stats::new(counters)
+    }
+
+    /// When a blocking call that starts now must end.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.timeout.map(|timeout| Instant::now() + timeout)
+    }
+
+    /// Waits for an operation's outcome. However this ends, the operation then touches no memory any more.
+    pub(crate) fn finish(&self, op: OpId) -> Result<u64, Error> {
+        let unfinished = Unfinished { node: self, op };
+        self.inner.may_wait("waiting for an operation")?;
+        let inner = &self.inner;
+        let outcome = inner.wait(self.deadline(), || inner.engine().outcome(op));
+        drop(unfinished);
+        match outcome {
+            Some(outcome) => outcome.map_err(Error::from),
+            None => Err(Error::Timeout { peer: self.rank() }),
+        }
+    }
+}
+
+/// Ends an operation that is still under way when a wait for it ends early, be it by a handler's panic.
+struct Unfinished<'a> {
+    node: &'a Node,
+    op: OpId,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let mut engine = self.node.inner.engine();
+        engine.cancel(self.op);
+        engine.outcome(self.op);
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("rank", &self.rank()).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
+/// Ends the progress thread when the last handle goes.
+struct Life {
+    inner: Arc<Inner>,
+    progress: Option<JoinHandle<()>>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.inner.closing.store(true, Ordering::SeqCst);
+        self.inner.wake();
+        // What is published holds the node itself.
+        lock(&self.inner.published).clear();
+        self.inner.peers.leave();
+        if let Some(thread) = self.progress.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("a handler panicked on the progress thread");
+        }
+    }
+}

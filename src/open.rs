@@ -1,0 +1,206 @@
+//! Opening a node: its segments, the job it joins, its engine and its threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use vm::checked::CheckedCopy;
+use vm::heap::HeapAllocator;
+use vm::{Segment, SegmentError, membarrier};
+
+use crate::bootstrap::{JobEnv, JobEnvError, JoinError, Membership, Notice};
+use crate::config::{Config, ProgressThread};
+use crate::directory;
+use crate::heap_state::HeapState;
+use crate::inner::{Engine, Inner, Parts};
+use crate::node::Node;
+use crate::sync::lock;
+use crate::transport::shm::control::Identity;
+use crate::transport::shm::peers::Own;
+use crate::transport::shm::{Control, Peers, ShmTransport};
+
+/// How long joining the job may take.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Taken for the physical memory where the system does not tell.
+const HEAP_UNKNOWN: u64 = 2 << 30;
+
+/// How long a wait polls before it sleeps, where the job has a core for each process.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Why a node did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The environment names a job, but not one that can be.
+    #[error("the job that the environment names: {0}")]
+    Environment(#[from] JobEnvError),
+    /// The job's launcher did not let this process in.
+    #[error("cannot join the job: {0}")]
+    Join(#[from] JoinError),
+    /// The system gave no memory segment.
+    #[error("cannot create a memory segment: {0}")]
+    Segment(#[from] SegmentError),
+    /// The system gave no thread or scratch memory.
+    #[error("cannot start: {0}")]
+    Os(#[from] std::io::Error),
+}
+
+/// Opening.
+impl Node {
+    /// Opens this process's node: joins the job that `standpipe run` started it in, or makes a job of one.
+    ///
+    /// From now on every process of the job may put to and get from every address of this one, as `ptrace` would let
+    /// it: a job is one program in several processes.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Never waits for other ranks to come.
+    pub fn open(config: Config) -> Result<Node, OpenError> {
+        Node::open_in(config, JobEnv::from_env()?.as_ref())
+    }
+
+    /// Opens a node of the job that `env` names, or a job of one. Several nodes may live in one process, which is how
+    /// tests run a whole job inside themselves.
+    ///
+    /// # Errors
+    /// As for [`Node::open`].
+    pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
+        let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
+        let names = config.handlers.names();
+        let heap = Segment::create("standpipe-heap", heap_bytes(&config))?;
+        let mut allocator = HeapAllocator::new(heap.len());
+        let directory = directory::reserve(&mut allocator);
+        let nonce = Box::new(nonce());
+        let identity = Identity {
+            rank,
+            nonce: *nonce,
+            nonce_addr: std::ptr::from_ref(&*nonce).expose_provenance() as u64,
+            fences_asymmetric: membarrier::register(),
+            directory,
+        };
+        let (control, control_segment) = Control::create(size, &identity, &names)?;
+        control.live().store(allocator.high_water(), Ordering::Release);
+        let own = Own {
+            rank,
+            size,
+            identity,
+            control: control.clone(),
+            heap: Arc::clone(heap.memory()),
+            names,
+            attach_never: config.attach_never,
+        };
+        let peers = Arc::new(Peers::new(own));
+        let watch = Arc::new(Watch::default());
+        if let Some(env) = env {
+            let deadline = Instant::now() + JOIN_WITHIN;
+            let notify = Arc::clone(&watch);
+            let on_notice = Box::new(move |notice: Notice| notify.tell(notice));
+            let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
+            allow_tracer(member.launcher_pid());
+            peers.set_membership(member);
+        }
+        let heap = Arc::new(HeapState::new(heap, control, allocator));
+        Node::assemble(config, peers, heap, nonce, &watch)
+    }
+
+    fn assemble(
+        config: Config,
+        peers: Arc<Peers>,
+        heap: Arc<HeapState>,
+        nonce: Box<u64>,
+        watch: &Watch,
+    ) -> Result<Node, OpenError> {
+        let own = peers.own();
+        let sleepers = Arc::new(AtomicU32::new(0));
+        let transport = ShmTransport::new(
+            Arc::clone(&peers),
+            Arc::clone(&sleepers),
+            CheckedCopy::new().map_err(std::io::Error::from)?,
+        );
+        let engine = Engine::new(own.rank, own.size, config.handlers.len(), transport);
+        let threaded = match config.progress {
+            ProgressThread::On => true,
+            ProgressThread::Off => false,
+            ProgressThread::Auto => own.size > 1 && peers.itself().attach.is_err(),
+        };
+        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded));
+        let parts = Parts {
+            peers,
+            heap,
+            run_handler: config.handlers.into_run_handler(),
+            engine,
+            sleepers,
+            spin,
+            nonce,
+        };
+        let inner = Arc::new(Inner::new(parts));
+        watch.watch(&inner);
+        let progress = if threaded { Some(start_progress(&inner)?) } else { None };
+        Ok(Node::new(inner, progress, config.timeout))
+    }
+}
+
+/// Where the launcher's news goes: to the node, once there is one.
+#[derive(Default)]
+struct Watch {
+    state: std::sync::Mutex<(Option<std::sync::Weak<Inner>>, Vec<Notice>)>,
+}
+
+impl Watch {
+    fn tell(&self, notice: Notice) {
+        let mut state = lock(&self.state);
+        match &state.0 {
+            Some(inner) => {
+                if let Some(inner) = inner.upgrade() {
+                    drop(state);
+                    inner.on_notice(&notice);
+                }
+            }
+            None => state.1.push(notice),
+        }
+    }
+
+    fn watch(&self, inner: &Arc<Inner>) {
+        let mut state = lock(&self.state);
+        state.0 = Some(Arc::downgrade(inner));
+        for notice in state.1.drain(..) {
+            inner.on_notice(&notice);
+        }
+    }
+}
+
+/// Lets the job's processes, which descend from the launcher, attach to this one where Yama restricts that.
+fn allow_tracer(launcher: u32) {
+    // Where there is no Yama there is nothing to allow; where it does not let us, peers go by message and say why.
+    if let Err(errno) = vm::host::allow_tracer(launcher) {
+        tracing::debug!(%errno, launcher, "the launcher was not made the permitted tracer");
+    }
+}
+
+fn start_progress(inner: &Arc<Inner>) -> std::io::Result<JoinHandle<()>> {
+    let inner = Arc::clone(inner);
+    std::thread::Builder::new().name("standpipe-progress".to_owned()).spawn(move || {
+        let closing = || inner.closing.load(Ordering::SeqCst).then_some(());
+        inner.wait_asleep(closing);
+    })
+}
+
+/// Spinning pays only while there is a core for whoever is waited for.
+fn default_spin(size: u32, threaded: bool) -> Duration {
+    let cores = vm::host::cores();
+    let threads = size as usize * if threaded { 2 } else { 1 };
+    if threads <= cores { SPIN } else { Duration::ZERO }
+}
+
+fn heap_bytes(config: &Config) -> u64 {
+    let wanted = config.heap_bytes.unwrap_or_else(|| vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN) / 2);
+    wanted.max(directory::BYTES + 4096).next_multiple_of(4096)
+}
+
+/// A number that no other process's memory holds at the same address but by an unlikely chance.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}

@@ -1,0 +1,283 @@
+//! Put and get.
+//!
+//! Blocking calls are complete at the target when they return. The heap is reached by plain copies; other memory by
+//! one cross-memory attach a call, or through messages where that is forbidden.
+
+use bytemuck::Pod;
+use engine::{Direction, Mechanism};
+
+use crate::error::Error;
+use crate::event::{Buffer, Event};
+use crate::global::{GlobalPtr, Remote};
+use crate::node::Node;
+use crate::tally::Direct;
+use crate::transport::shm::copy::{self, CopyError};
+use crate::transport::shm::{Peer, PieceList};
+
+/// One piece of a scattered put.
+#[derive(Clone, Copy, Debug)]
+pub struct PutPiece<'a> {
+    /// Where the bytes go.
+    pub to: Remote,
+    /// The bytes.
+    pub from: &'a [u8],
+}
+
+/// One piece of a scattered get.
+#[derive(Debug)]
+pub struct GetPiece<'a> {
+    /// Where the bytes come from.
+    pub from: Remote,
+    /// Where they go.
+    pub into: &'a mut [u8],
+}
+
+/// Puts and gets. Any thread may call them. Blocking ones end by their own when the peer is lost or the node's
+/// timeout passes ([`Node::within`]); in a handler those that would have to wait end with [`Error::InHandler`].
+impl Node {
+    /// Stores `value` in a peer's heap.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] outside the live part of the heap, [`Error::PeerLost`], [`Error::NoSuchPeer`], and at the
+    /// first contact with the peer what [`Node::connect`] says.
+    #[inline]
+    pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
+        let size = size_of::<T>() as u64;
+        if let Some(peer) = self.inner.peers.known(to.peer())
+            && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
+            && heap.store(to.offset(), value).is_ok()
+        {
+            self.inner.tallies.add(Direct::PutMapped, size);
+            return Ok(());
+        }
+        self.put_bytes(to, bytemuck::bytes_of(&value))
+    }
+
+    /// Loads a value from a peer's heap.
+    ///
+    /// # Errors
+    /// As for [`Node::put`].
+    #[inline]
+    pub fn get<T: Pod>(&self, from: GlobalPtr<T>) -> Result<T, Error> {
+        let size = size_of::<T>() as u64;
+        if let Some(peer) = self.inner.peers.known(from.peer())
+            && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
+            && let Ok(value) = heap.load(from.offset())
+        {
+            self.inner.tallies.add(Direct::GetMapped, size);
+            return Ok(value);
+        }
+        let mut value = T::zeroed();
+        self.get_bytes(from, bytemuck::bytes_of_mut(&mut value))?;
+        Ok(value)
+    }
+
+    /// Stores a slice in a peer's heap.
+    ///
+    /// # Errors
+    /// As for [`Node::put`].
+    pub fn put_slice<T: Pod>(&self, to: GlobalPtr<T>, from: &[T]) -> Result<(), Error> {
+        self.put_bytes(to, bytemuck::cast_slice(from))
+    }
+
+    /// Loads a slice from a peer's heap.
+    ///
+    /// # Errors
+    /// As for [`Node::put`].
+    pub fn get_slice<T: Pod>(&self, from: GlobalPtr<T>, into: &mut [T]) -> Result<(), Error> {
+        self.get_bytes(from, bytemuck::cast_slice_mut(into))
+    }
+
+    /// Puts bytes anywhere in a peer's memory.
+    ///
+    /// # Errors
+    /// As for [`Node::put`]; besides, [`Error::Fault`] where the peer has no writable memory, [`Error::Timeout`], and
+    /// [`Error::InHandler`] where the bytes would have to go by message.
+    pub fn put_bytes(&self, to: impl Into<Remote>, from: &[u8]) -> Result<(), Error> {
+        let to = to.into();
+        let peer = self.connected(to.peer)?;
+        match copy::put_one(peer, to.place, from) {
+            Ok(mechanism) => {
+                self.count(Direction::Put, mechanism, from.len() as u64);
+                Ok(())
+            }
+            Err(CopyError::Failed(error)) => Err(error.into()),
+            Err(CopyError::Unreachable(_)) => {
+                let mut list = PieceList::put(1);
+                list.push_put(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
+                self.by_message(peer, &list)
+            }
+        }
+    }
+
+    /// Gets bytes from anywhere in a peer's memory.
+    ///
+    /// # Errors
+    /// As for [`Node::put_bytes`]; the target's contents are then unspecified.
+    pub fn get_bytes(&self, from: impl Into<Remote>, into: &mut [u8]) -> Result<(), Error> {
+        let from = from.into();
+        let peer = self.connected(from.peer)?;
+        match copy::get_one(peer, from.place, into) {
+            Ok(mechanism) => {
+                self.count(Direction::Get, mechanism, into.len() as u64);
+                Ok(())
+            }
+            Err(CopyError::Failed(error)) => Err(error.into()),
+            Err(CopyError::Unreachable(_)) => {
+                let mut list = PieceList::get(1);
+                let len = into.len();
+                list.push_get(from.place, into).ok_or_else(|| wraps(from, len))?;
+                self.by_message(peer, &list)
+            }
+        }
+    }
+
+    /// Puts many pieces in one call: each run of pieces for the same peer takes one system call for all its private
+    /// memory (for every 1,024 pieces), and none for its heap.
+    ///
+    /// # Errors
+    /// As for [`Node::put_bytes`], for the first run that fails; what the failed run has written is unspecified.
+    pub fn put_list(&self, pieces: &[PutPiece<'_>]) -> Result<(), Error> {
+        for run in pieces.chunk_by(|a, b| a.to.peer == b.to.peer) {
+            let mut list = PieceList::put(run.len());
+            for piece in run {
+                list.push_put(piece.to.place, piece.from).ok_or_else(|| wraps(piece.to, piece.from.len()))?;
+            }
+            self.transfer(run[0].to, &list)?;
+        }
+        Ok(())
+    }
+
+    /// Gets many pieces in one call; as [`Node::put_list`].
+    ///
+    /// # Errors
+    /// As for [`Node::put_list`].
+    pub fn get_list(&self, pieces: &mut [GetPiece<'_>]) -> Result<(), Error> {
+        for run in pieces.chunk_by_mut(|a, b| a.from.peer == b.from.peer) {
+            let first = run[0].from;
+            let mut list = PieceList::get(run.len());
+            for piece in run {
+                let len = piece.into.len();
+                list.push_get(piece.from.place, piece.into).ok_or_else(|| wraps(piece.from, len))?;
+            }
+            self.transfer(first, &list)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a put from a buffer that the event gives back. Where the copy can be made at once, it has been made when
+    /// this returns.
+    pub fn put_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B) -> Event<B> {
+        let to = to.into();
+        let started =
+            self.connected(to.peer).and_then(|peer| match copy::put_one(peer, to.place, buffer.bytes()) {
+                Ok(mechanism) => {
+                    self.count(Direction::Put, mechanism, buffer.bytes().len() as u64);
+                    Ok(None)
+                }
+                Err(CopyError::Failed(error)) => Err(error.into()),
+                Err(CopyError::Unreachable(_)) => {
+                    let mut list = PieceList::put(1);
+                    let len = buffer.bytes().len();
+                    list.push_put(to.place, buffer.bytes()).ok_or_else(|| wraps(to, len))?;
+                    Ok(Some(self.start(peer, &list)))
+                }
+            });
+        Event::new(self, to.peer, started, buffer)
+    }
+
+    /// Starts a get into a buffer that the event gives back; as [`Node::put_nb`].
+    pub fn get_nb<B: Buffer>(&self, from: impl Into<Remote>, mut buffer: B) -> Event<B> {
+        let from = from.into();
+        let started = self.connected(from.peer).and_then(|peer| {
+            let len = buffer.bytes().len();
+            match copy::get_one(peer, from.place, buffer.bytes_mut()) {
+                Ok(mechanism) => {
+                    self.count(Direction::Get, mechanism, len as u64);
+                    Ok(None)
+                }
+                Err(CopyError::Failed(error)) => Err(error.into()),
+                Err(CopyError::Unreachable(_)) => {
+                    let mut list = PieceList::get(1);
+                    list.push_get(from.place, buffer.bytes_mut()).ok_or_else(|| wraps(from, len))?;
+                    Ok(Some(self.start(peer, &list)))
+                }
+            }
+        });
+        Event::new(self, from.peer, started, buffer)
+    }
+
+    /// Puts and forgets: the source may be reused at return, and [`Node::quiet`] says when the bytes are in place at
+    /// the target, and whether that failed.
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::put_bytes`].
+    pub fn put_nbi<T: Pod>(&self, to: impl Into<Remote>, from: &[T]) -> Result<(), Error> {
+        let (to, from) = (to.into(), bytemuck::cast_slice(from));
+        let peer = self.connected(to.peer)?;
+        match copy::put_one(peer, to.place, from) {
+            Ok(mechanism) => {
+                self.count(Direction::Put, mechanism, from.len() as u64);
+                Ok(())
+            }
+            Err(CopyError::Failed(error)) => Err(error.into()),
+            Err(CopyError::Unreachable(_)) => {
+                drop(self.put_nb::<Vec<u8>>(to, from.to_vec()));
+                Ok(())
+            }
+        }
+    }
+
+    /// One transfer of all pieces with one peer, to its end.
+    fn transfer(&self, remote: Remote, list: &PieceList<'_>) -> Result<(), Error> {
+        let peer = self.connected(remote.peer)?;
+        match list.copy(peer) {
+            Ok(mechanism) => {
+                self.count(list.direction(), mechanism, list.bytes());
+                Ok(())
+            }
+            Err(CopyError::Failed(error)) => Err(error.into()),
+            Err(CopyError::Unreachable(_)) => self.by_message(peer, list),
+        }
+    }
+
+    #[cold]
+    fn by_message(&self, peer: &Peer, list: &PieceList<'_>) -> Result<(), Error> {
+        self.inner.may_wait("a put or get by message")?;
+        let op = self.start(peer, list);
+        self.finish(op).map(|_| ())
+    }
+
+    pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
+        let deadline = self.deadline().map(|at| self.inner.nanos(at));
+        self.inner.engine().transfer(peer.rank, list.direction(), list.pieces(), deadline)
+    }
+
+    #[inline]
+    fn connected(&self, rank: engine::Rank) -> Result<&Peer, Error> {
+        self.inner.peers.get(rank, self.deadline()).map(|peer| &**peer)
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, direction: Direction, mechanism: Mechanism, bytes: u64) {
+        let what = match (direction, mechanism) {
+            (Direction::Put, Mechanism::Mapped) => Direct::PutMapped,
+            (Direction::Get, Mechanism::Mapped) => Direct::GetMapped,
+            (Direction::Put, _) => Direct::PutCma,
+            (Direction::Get, _) => Direct::GetCma,
+        };
+        self.inner.tallies.add(what, bytes);
+    }
+}
+
+/// The error for a transfer whose remote end would wrap around the end of the address space.
+#[cold]
+pub(crate) fn wraps(remote: Remote, len: usize) -> Error {
+    engine::OpError::Fault {
+        peer: remote.peer,
+        mem: remote.place.mem,
+        addr: remote.place.offset,
+        len: len as u64,
+    }
+    .into()
+}

@@ -1,0 +1,38 @@
+//! What a node has done, to be looked at.
+
+use engine::{Counters, Mechanism, Operation, Tally, Why};
+
+/// Counts of a node's operations since it opened: by operation, by mechanism, and by the reason for the path taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    counters: Counters,
+}
+
+impl Stats {
+    pub(crate) fn new(counters: Counters) -> Stats {
+        Stats { counters }
+    }
+
+    /// Operations of this kind that went by this mechanism, and their bytes.
+    pub fn get(&self, operation: Operation, mechanism: Mechanism) -> Tally {
+        self.counters.get(operation, mechanism)
+    }
+
+    /// Operations of this kind by any mechanism.
+    pub fn total(&self, operation: Operation) -> Tally {
+        Mechanism::ALL.iter().map(|mechanism| self.get(operation, *mechanism)).fold(
+            Tally::default(),
+            |sum, tally| Tally { count: sum.count + tally.count, bytes: sum.bytes + tally.bytes },
+        )
+    }
+
+    /// How many operations took their path for this reason.
+    pub fn why(&self, why: Why) -> u64 {
+        self.counters.why(why)
+    }
+
+    /// Messages from peers that could not be understood, and were dropped.
+    pub fn malformed(&self) -> u64 {
+        self.counters.malformed
+    }
+}

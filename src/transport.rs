@@ -1,0 +1,3 @@
+//! The ways to reach peers. One so far: shared memory, for peers on this host.
+
+pub(crate) mod shm;

@@ -1,0 +1,19 @@
+//! Shared memory: peers on this host.
+//!
+//! Every process has two sealed memory segments that its peers map when they first talk to it. The *heap* is what
+//! users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who the process
+//! is, its doorbell, the barrier's counter and two message rings for every possible sender, whose pages exist only
+//! once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or through messages where
+//! that is forbidden. [`peers`] says who is reachable how; [`rings`] is the engine's transport.
+
+pub(crate) mod control;
+pub(crate) mod copy;
+pub(crate) mod peers;
+pub(crate) mod rings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use control::Control;
+pub(crate) use copy::PieceList;
+pub(crate) use peers::{Peer, Peers};
+pub(crate) use rings::ShmTransport;

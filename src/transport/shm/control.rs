@@ -1,0 +1,167 @@
+//! The control segment: what a process shares with its peers besides its heap.
+//!
+//! ```text
+//! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences
+//! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
+//! 128      the barrier's counter (rank 0's is used)
+//! 4096     the names of the handlers, sorted, each ended by a zero byte
+//! 65536    the doorbell
+//! rings    for each sender: the request ring and the reply ring
+//! ```
+//! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our own.
+
+use engine::{Lane, Rank};
+use vm::{Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x01");
+const MAGIC_AT: u64 = 0;
+const RANK_AT: u64 = 8;
+const NONCE_AT: u64 = 16;
+const NONCE_ADDR_AT: u64 = 24;
+const NAMES_LEN_AT: u64 = 32;
+const DIRECTORY_AT: u64 = 40;
+const FENCES_AT: u64 = 48;
+const LIVE_AT: u64 = 64;
+const BARRIER_AT: u64 = 128;
+const NAMES_AT: u64 = 4096;
+const BELL_AT: u64 = 65536;
+const PAGE: u64 = 4096;
+
+/// Bytes that the sorted handler names may take in all.
+pub(crate) const NAMES_MAX: usize = (BELL_AT - NAMES_AT) as usize;
+
+/// One lane from one sender.
+pub(crate) const RING: RingLayout = RingLayout { slots: 128, payload_bytes: 64 << 10 };
+
+/// Bytes of payload that one message may have.
+pub(crate) const PAYLOAD_MAX: usize = 8 << 10;
+
+const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds several of the largest messages");
+
+/// A process's control segment: its own, or a peer's.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    memory: Arc<SharedMemory>,
+    size: u32,
+}
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) rank: Rank,
+    /// A word of the process's private memory, and what it holds: to find out whether cross-memory attach reaches it.
+    pub(crate) nonce: u64,
+    pub(crate) nonce_addr: u64,
+    /// Whether the process registered for the heavy fence, so that it may do without light ones.
+    pub(crate) fences_asymmetric: bool,
+    /// Where the process's share of the directory lies in its heap.
+    pub(crate) directory: u64,
+}
+
+impl Control {
+    /// Bytes of the control segment of a job of `size`.
+    pub(crate) fn bytes(size: u32) -> u64 {
+        rings_at(size) + 2 * u64::from(size) * ring_bytes()
+    }
+
+    /// Creates this process's own control segment; `names` are the sorted handler names as in the layout above.
+    pub(crate) fn create(
+        size: u32,
+        identity: &Identity,
+        names: &[u8],
+    ) -> Result<(Control, Segment), SegmentError> {
+        assert!(
+            names.len() <= NAMES_MAX,
+            "handlers are refused at registration where their names are too long"
+        );
+        let segment = Segment::create("standpipe-control", Control::bytes(size))?;
+        let control = Control { memory: Arc::clone(segment.memory()), size };
+        control.word(RANK_AT).store(u64::from(identity.rank) | u64::from(size) << 32, Ordering::Relaxed);
+        control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);
+        control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
+        control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
+        control.word(DIRECTORY_AT).store(identity.directory, Ordering::Relaxed);
+        control.word(FENCES_AT).store(u64::from(identity.fences_asymmetric), Ordering::Relaxed);
+        control.memory.copy_in(NAMES_AT, names).expect("the names fit below the doorbell, as asserted above");
+        control.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+        Ok((control, segment))
+    }
+
+    /// Looks at a peer's control segment; the error says what is wrong with it.
+    pub(crate) fn open(segment: &Segment, size: u32, rank: Rank) -> Result<(Control, Identity), String> {
+        let expected = Control::bytes(size);
+        if segment.len() < expected {
+            return Err(format!("a control segment of {} bytes instead of {expected}", segment.len()));
+        }
+        let control = Control { memory: Arc::clone(segment.memory()), size };
+        let magic = control.word(MAGIC_AT).load(Ordering::Acquire);
+        if magic != MAGIC {
+            return Err(format!("a control segment marked {magic:#x} instead of {MAGIC:#x}"));
+        }
+        let ranks = control.word(RANK_AT).load(Ordering::Relaxed);
+        if ranks != u64::from(rank) | u64::from(size) << 32 {
+            return Err(format!("a control segment of rank {} in a job of {}", ranks as u32, ranks >> 32));
+        }
+        let identity = Identity {
+            rank,
+            nonce: control.word(NONCE_AT).load(Ordering::Relaxed),
+            nonce_addr: control.word(NONCE_ADDR_AT).load(Ordering::Relaxed),
+            fences_asymmetric: control.word(FENCES_AT).load(Ordering::Relaxed) == 1,
+            directory: control.word(DIRECTORY_AT).load(Ordering::Relaxed),
+        };
+        Ok((control, identity))
+    }
+
+    /// The sorted handler names that the process registered.
+    pub(crate) fn names(&self) -> Vec<u8> {
+        let len = self.word(NAMES_LEN_AT).load(Ordering::Relaxed).min(NAMES_MAX as u64);
+        let mut names = vec![0; len as usize];
+        self.memory.copy_out(NAMES_AT, &mut names).expect("at most the names' area was asked for");
+        names
+    }
+
+    /// Bytes of the process's heap that were ever in use: beyond them an access is a fault.
+    #[inline]
+    pub(crate) fn live(&self) -> &AtomicU64 {
+        self.word(LIVE_AT)
+    }
+
+    /// The counter of the barrier.
+    pub(crate) fn barrier(&self) -> &AtomicU64 {
+        self.word(BARRIER_AT)
+    }
+
+    /// The process's doorbell.
+    pub(crate) fn bell(&self) -> Bell<Words> {
+        let peers = self.size as usize;
+        let words = self.words(BELL_AT, bell_words(peers));
+        Bell::new(words, peers).expect("there are as many words as the bell wants")
+    }
+
+    /// The words of the ring that brings `lane` from `sender` to this control segment's process.
+    pub(crate) fn ring(&self, sender: Rank, lane: Lane) -> Words {
+        assert!(sender < self.size, "rank {sender} in a job of {}", self.size);
+        let index = 2 * u64::from(sender) + u64::from(lane == Lane::Reply);
+        self.words(rings_at(self.size) + index * ring_bytes(), RING.words())
+    }
+
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        self.memory.atomic_u64(at).expect("a control segment is larger than its first page")
+    }
+
+    fn words(&self, at: u64, count: usize) -> Words {
+        self.memory.words(at, count).expect("the layout lies inside a segment of the layout's size")
+    }
+}
+
+fn rings_at(size: u32) -> u64 {
+    BELL_AT + (bell_words(size as usize) as u64 * 8).next_multiple_of(PAGE)
+}
+
+const fn ring_bytes() -> u64 {
+    (RING.words() as u64 * 8).next_multiple_of(PAGE)
+}

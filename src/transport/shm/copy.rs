@@ -1,0 +1,213 @@
+//! One-sided copies: plain copies for heaps, which are mapped, and cross-memory attach for all other memory.
+
+use std::marker::PhantomData;
+
+use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Rank, Why, choose};
+use vm::cma::{self, CmaError, Iov};
+
+use super::peers::Peer;
+
+/// Pieces of one transfer whose local ends are borrowed memory: every local place is an address in this process that
+/// is valid for the transfer's direction until `'a` ends.
+pub(crate) struct PieceList<'a> {
+    pieces: Vec<Piece>,
+    direction: Direction,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> PieceList<'a> {
+    /// An empty list of pieces to be put.
+    pub(crate) fn put(capacity: usize) -> PieceList<'a> {
+        PieceList { pieces: Vec::with_capacity(capacity), direction: Direction::Put, borrowed: PhantomData }
+    }
+
+    /// An empty list of pieces to be got.
+    pub(crate) fn get(capacity: usize) -> PieceList<'a> {
+        PieceList { direction: Direction::Get, ..PieceList::put(capacity) }
+    }
+
+    /// Adds a piece that goes from `from` to `remote`. `None` where the remote end would wrap.
+    pub(crate) fn push_put(&mut self, remote: Place, from: &'a [u8]) -> Option<()> {
+        assert_eq!(self.direction, Direction::Put, "a list of gets takes no source");
+        self.push(remote, from.as_ptr().expose_provenance(), from.len())
+    }
+
+    /// Adds a piece that comes from `remote` to `into`. `None` where the remote end would wrap.
+    pub(crate) fn push_get(&mut self, remote: Place, into: &'a mut [u8]) -> Option<()> {
+        assert_eq!(self.direction, Direction::Get, "a list of puts takes no target");
+        self.push(remote, into.as_mut_ptr().expose_provenance(), into.len())
+    }
+
+    fn push(&mut self, remote: Place, addr: usize, len: usize) -> Option<()> {
+        let local = Place::new(MemId::Space, addr as u64);
+        self.pieces.push(Piece::new(remote, local, len as u64)?);
+        Some(())
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Bytes of all pieces.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Copies all pieces to or from `peer` now.
+    pub(crate) fn copy(&self, peer: &Peer) -> Result<Mechanism, CopyError> {
+        // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
+        unsafe { copy_pieces(peer, self.direction, &self.pieces) }
+    }
+}
+
+/// Why a one-sided copy did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyError {
+    /// Nothing was copied: the peer's private memory cannot be attached, for this reason.
+    Unreachable(Why),
+    /// It failed on the way.
+    Failed(OpError),
+}
+
+impl From<OpError> for CopyError {
+    fn from(error: OpError) -> CopyError {
+        CopyError::Failed(error)
+    }
+}
+
+/// Puts one piece now.
+#[inline]
+pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechanism, CopyError> {
+    let local = Place::new(MemId::Space, from.as_ptr().expose_provenance() as u64);
+    let piece = Piece { remote, local, len: from.len() as u64 };
+    // SAFETY: the local end is a slice borrowed for reading until this returns.
+    unsafe { copy_pieces(peer, Direction::Put, &[piece]) }
+}
+
+/// Gets one piece now.
+#[inline]
+pub(crate) fn get_one(peer: &Peer, remote: Place, into: &mut [u8]) -> Result<Mechanism, CopyError> {
+    let local = Place::new(MemId::Space, into.as_mut_ptr().expose_provenance() as u64);
+    let piece = Piece { remote, local, len: into.len() as u64 };
+    // SAFETY: the local end is a slice borrowed for writing until this returns.
+    unsafe { copy_pieces(peer, Direction::Get, &[piece]) }
+}
+
+/// Copies all pieces to or from `peer`: heap pieces as memory, all others in as few system calls as their list
+/// allows. Returns the slowest mechanism used.
+///
+/// # Safety
+/// For a put every piece's local place must be [`MemId::Space`] with an address and length that this process may
+/// read; for a get, memory that it may write and that nothing else refers to meanwhile.
+pub(crate) unsafe fn copy_pieces(
+    peer: &Peer,
+    direction: Direction,
+    pieces: &[Piece],
+) -> Result<Mechanism, CopyError> {
+    let private = pieces.iter().filter(|piece| piece.remote.mem == MemId::Space).count();
+    let mut slowest = Mechanism::Mapped;
+    if private > 0 {
+        let (mechanism, why) = choose::mechanism(MemId::Space, peer.attach);
+        if mechanism == Mechanism::Message {
+            return Err(CopyError::Unreachable(why));
+        }
+        slowest = mechanism;
+        // SAFETY: the caller's promise about all pieces covers these.
+        unsafe { attach(peer, direction, pieces, private) }?;
+    }
+    if private < pieces.len() {
+        for piece in pieces.iter().filter(|piece| piece.remote.mem != MemId::Space) {
+            // SAFETY: the caller's promise about all pieces covers this one.
+            unsafe { copy_mapped(peer, direction, piece) }?;
+        }
+    }
+    Ok(slowest)
+}
+
+/// # Safety
+/// As for [`copy_pieces`].
+unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Result<(), OpError> {
+    let fault = || heap_fault(peer, piece.remote.offset, piece.len);
+    let end = piece.remote.offset.checked_add(piece.len).ok_or_else(fault)?;
+    let heap = peer.heap_up_to(end).filter(|_| piece.remote.mem == MemId::Heap).ok_or_else(fault)?;
+    let (addr, len) = (piece.local.offset as usize, piece.len as usize);
+    let copied = match direction {
+        Direction::Put => {
+            // SAFETY: the caller promises `len` readable bytes at this address; the address was exposed by whoever
+            // borrowed them. They lie outside every mapping of ours, of which no slice exists.
+            let from = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr), len) };
+            heap.copy_in(piece.remote.offset, from)
+        }
+        Direction::Get => {
+            // SAFETY: the caller promises `len` writable bytes at this address that nothing else refers to.
+            let into =
+                unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(addr), len) };
+            heap.copy_out(piece.remote.offset, into)
+        }
+    };
+    copied.map_err(|_| fault())
+}
+
+/// The error for an access to `len` bytes at `offset` of the peer's heap that is not allowed.
+#[cold]
+pub(crate) fn heap_fault(peer: &Peer, offset: u64, len: u64) -> OpError {
+    if peer.is_lost() {
+        OpError::PeerLost { peer: peer.rank }
+    } else {
+        OpError::Fault { peer: peer.rank, mem: MemId::Heap, addr: offset, len }
+    }
+}
+
+/// # Safety
+/// As for [`copy_pieces`].
+unsafe fn attach(peer: &Peer, direction: Direction, pieces: &[Piece], private: usize) -> Result<(), OpError> {
+    if peer.is_lost() {
+        return Err(OpError::PeerLost { peer: peer.rank });
+    }
+    let ends = |piece: &Piece| {
+        let remote = Iov { addr: piece.remote.offset, len: piece.len };
+        (remote, Iov { addr: piece.local.offset, len: piece.len })
+    };
+    let done = if let [piece] = pieces {
+        let (remote, local) = ends(piece);
+        // SAFETY: the caller's promise about the local end.
+        unsafe { attach_list(peer.pid, direction, &[remote], &[local]) }
+    } else {
+        let mut remote = Vec::with_capacity(private);
+        let mut local = Vec::with_capacity(private);
+        for (there, here) in pieces.iter().filter(|piece| piece.remote.mem == MemId::Space).map(ends) {
+            remote.push(there);
+            local.push(here);
+        }
+        // SAFETY: the caller's promise about all local ends.
+        unsafe { attach_list(peer.pid, direction, &remote, &local) }
+    };
+    done.map_err(|error| attach_error(peer.rank, error))
+}
+
+/// # Safety
+/// `local` as for [`copy_pieces`].
+unsafe fn attach_list(pid: u32, direction: Direction, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
+    match direction {
+        // SAFETY: the caller promises local memory that may be read.
+        Direction::Put => unsafe { cma::write_to(pid, remote, local) },
+        // SAFETY: the caller promises local memory that may be written and is not referred to otherwise.
+        Direction::Get => unsafe { cma::read_from(pid, remote, local) },
+    }
+}
+
+#[cold]
+fn attach_error(peer: Rank, error: CmaError) -> OpError {
+    match error {
+        CmaError::Fault { addr, len, .. } => OpError::Fault { peer, mem: MemId::Space, addr, len },
+        CmaError::LocalFault { addr, len, .. } => OpError::LocalFault { mem: MemId::Space, addr, len },
+        CmaError::Gone => OpError::PeerLost { peer },
+        // Rights were there when the peer was introduced.
+        CmaError::Denied { .. } => OpError::Unsupported { peer, why: Why::PtraceDenied },
+        _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
+    }
+}

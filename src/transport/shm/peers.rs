@@ -1,0 +1,241 @@
+//! Who is reachable, and how: one entry a peer, made when it is first talked to.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use engine::{Rank, Why};
+use vm::cma::{self, CmaError};
+use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
+
+use super::control::{Control, Identity};
+use crate::bootstrap::{Membership, PeerHandles};
+use crate::error::Error;
+use crate::sync::lock;
+
+/// How long a connection may take when the call that needs it has no deadline: the peer may not have started yet.
+const CONNECT_WITHIN: Duration = Duration::from_secs(60);
+
+/// A process of the job, this one included.
+pub(crate) struct Peer {
+    pub(crate) rank: Rank,
+    pub(crate) pid: u32,
+    /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
+    /// comparison thus answers both questions on the fast path.
+    limit: AtomicU64,
+    lost: AtomicBool,
+    heap: Arc<SharedMemory>,
+    pub(crate) control: Control,
+    pub(crate) bell: Bell<Words>,
+    pub(crate) fence: FenceMode,
+    /// Whether cross-memory attach reaches its private memory, and if not, why.
+    pub(crate) attach: Result<(), Why>,
+    pub(crate) directory: u64,
+}
+
+impl Peer {
+    /// The heap, if the first `end` bytes of it may be accessed.
+    #[inline(always)]
+    pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
+        if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
+    }
+
+    /// Looks again how much of the heap is live. What the peer says is believed as far as its mapping goes.
+    #[cold]
+    fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {
+        let live = self.control.live().load(Ordering::Acquire).min(self.heap.len());
+        if self.is_lost() || end > live {
+            return None;
+        }
+        self.limit.fetch_max(live, Ordering::Relaxed);
+        // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
+        if self.is_lost() {
+            self.limit.store(0, Ordering::Relaxed);
+            return None;
+        }
+        Some(&self.heap)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+        self.limit.store(0, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer").field("rank", &self.rank).field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// What this process is to its peers.
+pub(crate) struct Own {
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+    pub(crate) identity: Identity,
+    pub(crate) control: Control,
+    pub(crate) heap: Arc<SharedMemory>,
+    pub(crate) names: Vec<u8>,
+    pub(crate) attach_never: bool,
+}
+
+/// Every process of the job that this one has talked to.
+pub(crate) struct Peers {
+    own: Own,
+    slots: Box<[OnceLock<Arc<Peer>>]>,
+    lost: Box<[AtomicBool]>,
+    /// `None` in a job of one.
+    membership: Mutex<Option<Arc<Membership>>>,
+    connecting: Mutex<()>,
+}
+
+impl Peers {
+    pub(crate) fn new(own: Own) -> Peers {
+        let slots: Box<[OnceLock<Arc<Peer>>]> = (0..own.size).map(|_| OnceLock::new()).collect();
+        let itself = Peer {
+            rank: own.rank,
+            pid: std::process::id(),
+            limit: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            heap: Arc::clone(&own.heap),
+            control: own.control.clone(),
+            bell: own.control.bell(),
+            fence: FenceMode::Symmetric,
+            attach: probe(std::process::id(), &own.identity, own.attach_never),
+            directory: own.identity.directory,
+        };
+        let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
+        let peers = Peers { own, slots, lost, membership: Mutex::new(None), connecting: Mutex::new(()) };
+        let _ = peers.slots[peers.own.rank as usize].set(Arc::new(itself));
+        peers
+    }
+
+    /// Gives the table its way to find peers; in a job of one there is none.
+    pub(crate) fn set_membership(&self, membership: Membership) {
+        *lock(&self.membership) = Some(Arc::new(membership));
+    }
+
+    /// Leaves the job: peers are told, and no new ones are found.
+    pub(crate) fn leave(&self) {
+        let membership = lock(&self.membership).take();
+        drop(membership);
+    }
+
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// This process's own entry.
+    pub(crate) fn itself(&self) -> &Arc<Peer> {
+        self.slots[self.own.rank as usize].get().expect("set when the table was made")
+    }
+
+    /// The peer, if it has been talked to.
+    #[inline(always)]
+    pub(crate) fn known(&self, rank: Rank) -> Option<&Arc<Peer>> {
+        self.slots.get(rank as usize)?.get()
+    }
+
+    /// The peer; connects at the first call for it, which may wait until `deadline` for it to join.
+    pub(crate) fn get(&self, rank: Rank, deadline: Option<Instant>) -> Result<&Arc<Peer>, Error> {
+        if let Some(peer) = self.known(rank) {
+            return if peer.is_lost() { Err(Error::PeerLost { peer: rank }) } else { Ok(peer) };
+        }
+        self.connect(rank, deadline)
+    }
+
+    #[cold]
+    fn connect(&self, rank: Rank, deadline: Option<Instant>) -> Result<&Arc<Peer>, Error> {
+        let slot =
+            self.slots.get(rank as usize).ok_or(Error::NoSuchPeer { peer: rank, size: self.own.size })?;
+        if self.is_lost(rank) {
+            return Err(Error::PeerLost { peer: rank });
+        }
+        let _one_at_a_time = lock(&self.connecting);
+        if let Some(peer) = slot.get() {
+            return Ok(peer);
+        }
+        let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + CONNECT_WITHIN);
+        let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
+        let peer = self.introduce(rank, handles)?;
+        tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
+        let peer = slot.get_or_init(|| Arc::new(peer));
+        // A loss that was noted before the slot was filled found nobody to mark.
+        if self.is_lost(rank) {
+            peer.lose();
+            return Err(Error::PeerLost { peer: rank });
+        }
+        Ok(peer)
+    }
+
+    fn introduce(&self, rank: Rank, handles: PeerHandles) -> Result<Peer, Error> {
+        let garbled = |what: String| Error::Protocol { peer: rank, what };
+        let segment = Segment::open(handles.control).map_err(|e| garbled(e.to_string()))?;
+        let heap = Segment::open(handles.heap).map_err(|e| garbled(e.to_string()))?;
+        let (control, identity) = Control::open(&segment, self.own.size, rank).map_err(garbled)?;
+        let names = control.names();
+        if names != self.own.names {
+            let difference = crate::handler_names::difference(&self.own.names, &names);
+            return Err(Error::HandlersDiffer { peer: rank, difference });
+        }
+        let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
+        Ok(Peer {
+            rank,
+            pid: handles.pid,
+            limit: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            heap: Arc::clone(heap.memory()),
+            bell: control.bell(),
+            control,
+            fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
+            attach: probe(handles.pid, &identity, self.own.attach_never),
+            directory: identity.directory,
+        })
+    }
+
+    /// Whether the peer is known to be gone.
+    pub(crate) fn is_lost(&self, rank: Rank) -> bool {
+        self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::SeqCst))
+    }
+
+    /// Every rank known to be gone, in rising order.
+    pub(crate) fn lost_ranks(&self) -> Vec<Rank> {
+        (0..self.own.size).filter(|rank| self.is_lost(*rank)).collect()
+    }
+
+    /// Takes note that a peer is gone; from now on its memory is not accessed. Returns whether that is news.
+    pub(crate) fn lose(&self, rank: Rank) -> bool {
+        let Some(lost) = self.lost.get(rank as usize) else { return false };
+        let news = !lost.swap(true, Ordering::SeqCst);
+        if let Some(peer) = self.known(rank) {
+            peer.lose();
+        }
+        news
+    }
+}
+
+/// Whether cross-memory attach reaches the process that says this of itself: reads its nonce.
+fn probe(pid: u32, identity: &Identity, never: bool) -> Result<(), Why> {
+    if never {
+        return Err(Why::Configured);
+    }
+    match cma::probe(pid, identity.nonce_addr, identity.nonce) {
+        Ok(()) => Ok(()),
+        Err(CmaError::Denied { errno }) if errno == rustix::io::Errno::PERM => {
+            // One's own memory needs no rights: where even that is refused, a filter forbids the call itself.
+            let own = Box::new(identity.nonce);
+            match cma::probe(std::process::id(), std::ptr::from_ref(&*own).addr() as u64, identity.nonce) {
+                Ok(()) => Err(Why::PtraceDenied),
+                Err(_) => Err(Why::CallForbidden),
+            }
+        }
+        Err(CmaError::Denied { .. }) => Err(Why::CallForbidden),
+        Err(_) => Err(Why::PidMismatch),
+    }
+}
