@@ -229,3 +229,18 @@ fn an_operation_that_failed_reads_its_buffer_no_more() {
     let fault = OpError::Fault { peer: 2, mem: MemId::Space, addr: 0, len: 64 };
     assert_eq!(node.outcome(id), Some(Err(fault)));
 }
+
+#[test]
+fn only_the_very_token_that_was_sent_is_believed() {
+    let mut node = node();
+    let id = node.transfer(2, Direction::Put, &[piece(0, 0, 8)], None);
+    let token = node.transport().sent[0].header.token;
+    // The table's keys have odd generations: this token's key would be the same.
+    let other = Header { token: token ^ 1 << 32, ..Header::new(Kind::PutDone) };
+    node.transport().arrive(2, Lane::Reply, other.encode(), &[]);
+    drain(&mut node);
+    assert_eq!(node.outcome(id), None);
+    node.transport().arrive(2, Lane::Reply, Header { token, ..other }.encode(), &[]);
+    drain(&mut node);
+    assert_eq!(node.outcome(id), Some(Ok(0)));
+}

@@ -193,8 +193,10 @@ impl<T: Transport> Node<T> {
 
     /// Takes the answer to a chunk.
     pub(super) fn on_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let key = OpId::from_token(header.token).key();
-        if self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
+        let id = OpId::from_token(header.token);
+        let key = id.key();
+        // Several tokens lead to one place in the table; only one of them was sent.
+        if OpId::of(key) != id || self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
             // A late answer to an operation that timed out is no offence.
             return;
         }
