@@ -41,6 +41,8 @@ pub(crate) struct Bench<C: Cluster> {
     asleep: BTreeSet<Rank>,
     /// By rank: every message that its handlers have seen.
     pub(crate) got: Vec<Vec<Got>>,
+    /// By rank: how many of those were for [`ANSWER`].
+    pub(crate) answers: Vec<usize>,
     payload: Vec<u8>,
 }
 
@@ -49,7 +51,7 @@ impl<C: Cluster> Bench<C> {
         let cluster = make(size);
         assert_eq!(cluster.size(), size, "the cluster has another size than was asked for");
         let got = (0..size).map(|_| Vec::new()).collect();
-        Bench { cluster, asleep: BTreeSet::new(), got, payload: Vec::new() }
+        Bench { cluster, asleep: BTreeSet::new(), got, answers: vec![0; size as usize], payload: Vec::new() }
     }
 
     pub(crate) fn node(&mut self, rank: Rank) -> &mut Node<C::Transport> {
@@ -109,6 +111,7 @@ impl<C: Cluster> Bench<C> {
             let gone = Err(SendError::Failed(OpError::PeerLost { peer: delivery.peer }));
             assert!(sent == Ok(()) || sent == gone, "{sent:?} for a reply to the request being handled");
         }
+        self.answers[rank as usize] += usize::from(delivery.handler == ANSWER);
         self.got[rank as usize].push(Got { delivery, payload });
     }
 

@@ -53,7 +53,7 @@ mod without_atomics {
         copies: OneSided::Off,
         atomics: OneSided::Off,
         lane_messages: 1,
-        payload_max: 64,
+        payload_max: 200,
     };
     conformance::conformance_tests!(|size| MemoryCluster::new(size, BARE));
 }
@@ -71,7 +71,7 @@ mod one_sided {
 }
 
 /// Without optimisation a seed takes a third of a second; every setting still has its turn.
-const SEEDS: u64 = if cfg!(debug_assertions) { 16 } else { 400 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 16 } else { 200 };
 
 #[test]
 fn many_seeds_hold_in_every_setting_even() {

@@ -107,7 +107,7 @@ fn flood<C: Cluster>(bench: &mut Bench<C>, each: u64) {
     let (size, max) = (bench.size(), bench.node(0).transport().payload_max());
     let mut left: Vec<(Rank, Rank, u64)> =
         (0..size).flat_map(|rank| (0..size).map(move |peer| (rank, peer, 0))).collect();
-    let replies: Vec<usize> = (0..size as usize).map(|rank| answers(bench, rank)).collect();
+    let replies = bench.answers.clone();
     let wanted = u64::from(size) * each;
     bench.until("the flood to be answered", |bench| {
         for (rank, peer, sent) in &mut left {
@@ -120,12 +120,8 @@ fn flood<C: Cluster>(bench: &mut Bench<C>, each: u64) {
                 }
             }
         }
-        (0..size as usize).all(|rank| (answers(bench, rank) - replies[rank]) as u64 == wanted)
+        (0..size as usize).all(|rank| (bench.answers[rank] - replies[rank]) as u64 == wanted)
     });
-}
-
-fn answers<C: Cluster>(bench: &Bench<C>, rank: usize) -> usize {
-    bench.got[rank].iter().filter(|got| got.delivery.handler == ANSWER).count()
 }
 
 pub(crate) fn a_flood_of_requests_is_replied_to<C: Cluster>(make: Make<'_, C>) {
