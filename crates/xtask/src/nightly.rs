@@ -2,6 +2,8 @@
 
 use crate::command::{Failure, Run, root, run};
 use crate::outcome::{Missing, Outcome};
+use std::fs;
+use std::path::Path;
 
 /// Few random cases: Miri is some hundred times slower than the machine.
 const MIRI_PROPTEST_CASES: &str = "4";
@@ -64,8 +66,35 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
     };
-    test("--package standpipe-vm --lib --tests")
-        .status()
-        .and_then(|()| test("--package standpipe --lib --tests").status())
-        .into()
+    let library = || test(&format!("--package standpipe --lib {}", integration_tests()));
+    test("--package standpipe-vm --lib --tests").status().and_then(|()| library().status()).into()
+}
+
+/// The library's test targets as arguments, without `house`, which only reads sources and would take minutes.
+fn integration_tests() -> String {
+    let entries = fs::read_dir(root().join("tests")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| test_target(&entry.path())).collect();
+    names.retain(|name| name != "house");
+    names.sort();
+    names.iter().map(|name| format!("--test {name} ")).collect()
+}
+
+/// The target that cargo makes of this file or folder in `tests`, if it makes one.
+fn test_target(path: &Path) -> Option<String> {
+    let is_target =
+        path.extension().is_some_and(|extension| extension == "rs") || path.join("main.rs").exists();
+    is_target.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_folders_with_a_main_are_test_targets() {
+        assert_eq!(test_target(&root().join("tests/house")), Some("house".into()));
+        assert_eq!(test_target(Path::new("tests/shm.rs")), Some("shm".into()));
+        assert_eq!(test_target(Path::new("tests/common")), None);
+        assert!(!integration_tests().contains("house"));
+    }
 }
