@@ -30,6 +30,8 @@
 mod am;
 mod atomics;
 #[doc(hidden)]
+pub mod bare;
+#[doc(hidden)]
 pub mod bootstrap;
 pub mod config;
 mod directory;

@@ -30,6 +30,8 @@ compile_error!("the futex word is the low half of a 64-bit word: little-endian m
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("offsets and addresses are 64 bits wide");
 
+#[cfg(not(loom))]
+pub mod bare;
 pub mod bell;
 pub mod checked;
 pub mod cma;

@@ -41,6 +41,11 @@ impl Peer {
         if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
     }
 
+    /// The heap as it is mapped, live or not.
+    pub(crate) fn heap(&self) -> &Arc<SharedMemory> {
+        &self.heap
+    }
+
     /// Looks again how much of the heap is live. What the peer says is believed as far as its mapping goes.
     #[cold]
     fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {

@@ -1,0 +1,179 @@
+//! What the machine does with nothing of ours in between: the limits that benchmarks measure against.
+//!
+//! Every function does its operation a number of times and returns how long that took, so that what surrounds it is
+//! measured like what surrounds ours.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cma::Iov;
+use crate::futex;
+use crate::shared::{Outside, SharedMemory};
+
+/// A run of bytes of a mapping, to be copied to and from by memcpy alone.
+#[derive(Debug)]
+pub struct Mapped {
+    memory: Arc<SharedMemory>,
+    offset: u64,
+    len: usize,
+}
+
+impl Mapped {
+    /// `len` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`Outside`] if they are not inside the mapping.
+    pub fn new(memory: &Arc<SharedMemory>, offset: u64, len: usize) -> Result<Mapped, Outside> {
+        memory.copy_out(offset, &mut vec![0; len])?;
+        Ok(Mapped { memory: Arc::clone(memory), offset, len })
+    }
+
+    /// Calls memcpy, as a function that the compiler cannot see through, from `from` to the mapping.
+    pub fn put(&self, from: &[u8], times: u32) -> Duration {
+        assert_eq!(from.len(), self.len, "the buffer is as long as the run");
+        let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
+        let start = Instant::now();
+        for _ in 0..times {
+            // SAFETY: the target's `len` bytes were found inside the mapping, which the handle keeps alive; the
+            // source is a slice of as many, which cannot lie in a mapping.
+            unsafe { memcpy(black_box(self.at()), black_box(from.as_ptr()).cast(), black_box(self.len)) };
+        }
+        start.elapsed()
+    }
+
+    /// Calls memcpy from the mapping to `into`, as [`Mapped::put`] does.
+    pub fn get(&self, into: &mut [u8], times: u32) -> Duration {
+        assert_eq!(into.len(), self.len, "the buffer is as long as the run");
+        let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
+        let start = Instant::now();
+        for _ in 0..times {
+            // SAFETY: as in `put`, with source and target exchanged; the slice is borrowed for writing.
+            unsafe { memcpy(black_box(into.as_mut_ptr()).cast(), black_box(self.at()), black_box(self.len)) };
+        }
+        start.elapsed()
+    }
+
+    fn at(&self) -> *mut libc::c_void {
+        std::ptr::with_exposed_provenance_mut((self.memory.base_addr() + self.offset) as usize)
+    }
+}
+
+/// Calls process_vm_writev with one list from `local` to `remote` of process `pid`. `None` if a call fails or falls
+/// short.
+///
+/// # Safety
+/// The local pieces must be readable memory of this process; the remote ones, memory of the other process that its
+/// program lets us change.
+pub unsafe fn attach_write(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> Option<Duration> {
+    let wanted: u64 = local.iter().map(|iov| iov.len).sum();
+    let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
+    let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
+    let start = Instant::now();
+    for _ in 0..times {
+        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists name.
+        let done = unsafe { libc::process_vm_writev(pid, here, here_len, there, there_len, 0) };
+        if done != wanted as isize {
+            return None;
+        }
+    }
+    Some(start.elapsed())
+}
+
+/// Calls process_vm_readv with one list from `remote` of process `pid` to `local`. `None` if a call fails or falls
+/// short.
+///
+/// # Safety
+/// The local pieces must be memory of this process that may be written and that nothing refers to meanwhile.
+pub unsafe fn attach_read(pid: u32, remote: &[Iov], local: &[Iov], times: u32) -> Option<Duration> {
+    let wanted: u64 = local.iter().map(|iov| iov.len).sum();
+    let (there, here) = (remote.as_ptr().cast(), local.as_ptr().cast());
+    let (pid, there_len, here_len) = (pid as i32, remote.len() as u64, local.len() as u64);
+    let start = Instant::now();
+    for _ in 0..times {
+        // SAFETY: `Iov` has the layout of iovec, which `cma` asserts; the caller promises what the lists name.
+        let done = unsafe { libc::process_vm_readv(pid, here, here_len, there, there_len, 0) };
+        if done != wanted as isize {
+            return None;
+        }
+    }
+    Some(start.elapsed())
+}
+
+/// Bounces a cache line with another process `times` times there and back; both call it with the same word, which
+/// must hold `start`, and exactly one of them is `first`. Returns at once with the time so far if `stop` says so.
+pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl Fn() -> bool) -> Duration {
+    let begun = Instant::now();
+    let parity = u64::from(!first);
+    for turn in 0..u64::from(times) {
+        let mine = start + 2 * turn + parity;
+        let mut spins = 0u32;
+        while word.load(Ordering::Acquire) != mine {
+            spin_loop();
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(1 << 16) && stop() {
+                return begun.elapsed();
+            }
+        }
+        word.store(mine + 1, Ordering::Release);
+    }
+    while first && word.load(Ordering::Acquire) != start + 2 * u64::from(times) {
+        spin_loop();
+        if stop() {
+            break;
+        }
+    }
+    begun.elapsed()
+}
+
+/// Passes a turn with another process `times` times there and back, each sleeping on a futex while it is not its
+/// turn. Both call it with the same two words (`mine` of one is `theirs` of the other), which both must hold `start`.
+pub fn futex_ping_pong(mine: &AtomicU64, theirs: &AtomicU64, first: bool, start: u64, times: u32) -> Duration {
+    let begun = Instant::now();
+    for turn in 1..=u64::from(times) {
+        if first {
+            pass(theirs, start + turn);
+        }
+        await_turn(mine, start + turn);
+        if !first {
+            pass(theirs, start + turn);
+        }
+    }
+    begun.elapsed()
+}
+
+fn pass(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Release);
+    futex::wake_all(word);
+}
+
+fn await_turn(word: &AtomicU64, value: u64) {
+    const LOST: Duration = Duration::from_secs(2);
+    loop {
+        let now = word.load(Ordering::Acquire);
+        if now == value || futex::wait(word, now as u32, Some(LOST)) == futex::Wake::TimedOut {
+            return;
+        }
+    }
+}
+
+/// A barrier of nothing but a counter and a futex: `arrived` counts, `round` holds the number of rounds done. Every
+/// one of `size` processes calls it as often.
+pub fn futex_barrier(arrived: &AtomicU64, round: &AtomicU64, size: u64, times: u32) -> Duration {
+    let begun = Instant::now();
+    for _ in 0..times {
+        let before = round.load(Ordering::Acquire);
+        if arrived.fetch_add(1, Ordering::AcqRel) + 1 == size {
+            arrived.store(0, Ordering::Relaxed);
+            pass(round, before + 1);
+        } else {
+            while round.load(Ordering::Acquire) == before {
+                if futex::wait(round, before as u32, Some(Duration::from_secs(2))) == futex::Wake::TimedOut {
+                    return begun.elapsed();
+                }
+            }
+        }
+    }
+    begun.elapsed()
+}

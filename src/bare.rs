@@ -1,0 +1,94 @@
+//! The machine's own limits on a job's memory, for `standpipe perf` and anyone who wants to measure against them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use engine::MemId;
+use vm::Iov;
+pub use vm::bare::{Mapped, bounce, futex_barrier, futex_ping_pong};
+
+use crate::error::Error;
+use crate::global::{GlobalPtr, Remote};
+use crate::node::Node;
+use crate::transport::shm::Peer;
+
+/// A word of some heap, mapped here, for the limits that need nothing but memory.
+#[derive(Debug)]
+pub struct Word {
+    memory: Arc<vm::SharedMemory>,
+    offset: u64,
+}
+
+impl Word {
+    /// The word that `ptr` points to.
+    ///
+    /// # Errors
+    /// As for [`Node::fetch_add`].
+    pub fn new(node: &Node, ptr: GlobalPtr<u64>) -> Result<Word, Error> {
+        node.fetch_add(ptr, 0)?;
+        let memory = Arc::clone(peer(node, ptr.peer())?.heap());
+        Ok(Word { memory, offset: ptr.offset() })
+    }
+
+    /// The word.
+    pub fn get(&self) -> &AtomicU64 {
+        self.memory.atomic_u64(self.offset).expect("an atomic was done there when this was made")
+    }
+}
+
+/// `len` bytes of a peer's heap as plain memory.
+///
+/// # Errors
+/// As for [`Node::get_bytes`].
+pub fn mapped(node: &Node, ptr: GlobalPtr<u8>, len: usize) -> Result<Mapped, Error> {
+    let mut bytes = vec![0; len];
+    node.get_bytes(ptr, &mut bytes)?;
+    let memory = peer(node, ptr.peer())?.heap();
+    Ok(Mapped::new(memory, ptr.offset(), len).expect("these very bytes were read above"))
+}
+
+/// Calls process_vm_writev `times` times, with one list for all pieces, of one peer and all private. `None` where the
+/// kernel refuses.
+///
+/// # Errors
+/// As for [`Node::connect`].
+pub fn attach_put(node: &Node, pieces: &[(Remote, &[u8])], times: u32) -> Result<Option<Duration>, Error> {
+    let Some(((first, _), _)) = pieces.split_first() else { return Ok(None) };
+    let pid = peer(node, first.peer())?.pid;
+    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(remote, local.len())).collect();
+    let local: Vec<Iov> = pieces.iter().map(|(_, local)| here(local.as_ptr(), local.len())).collect();
+    // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that putting
+    // through them does no harm.
+    Ok(unsafe { vm::bare::attach_write(pid, &remote, &local, times) })
+}
+
+/// Calls process_vm_readv `times` times, as [`attach_put`] does for writing.
+///
+/// # Errors
+/// As for [`Node::connect`].
+pub fn attach_get(
+    node: &Node,
+    pieces: &mut [(Remote, &mut [u8])],
+    times: u32,
+) -> Result<Option<Duration>, Error> {
+    let Some(((first, _), _)) = pieces.split_first() else { return Ok(None) };
+    let pid = peer(node, first.peer())?.pid;
+    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(remote, local.len())).collect();
+    let local: Vec<Iov> = pieces.iter_mut().map(|(_, local)| here(local.as_mut_ptr(), local.len())).collect();
+    // SAFETY: the local pieces are slices borrowed for writing until this returns.
+    Ok(unsafe { vm::bare::attach_read(pid, &remote, &local, times) })
+}
+
+fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Peer>, Error> {
+    node.inner.peers.get(rank, None)
+}
+
+fn there(remote: &Remote, len: usize) -> Iov {
+    assert_eq!(remote.place.mem, MemId::Space, "cross-memory attach is for private memory");
+    Iov { addr: remote.place.offset, len: len as u64 }
+}
+
+fn here(start: *const u8, len: usize) -> Iov {
+    Iov { addr: start.expose_provenance() as u64, len: len as u64 }
+}
