@@ -42,6 +42,7 @@ mod handler_names;
 mod heap;
 mod heap_state;
 mod inner;
+pub mod launch;
 mod node;
 mod open;
 mod rma;

@@ -1,0 +1,131 @@
+//! How ranks end, and what that makes of the job.
+
+use std::fmt;
+
+use signal_hook::low_level::signal_name;
+
+use crate::bootstrap::How;
+
+/// How a rank's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this code.
+    Exited(i32),
+    /// It was killed by this signal.
+    Killed(i32),
+    /// Somebody else in the launching process collected its status, or `SIGCHLD` is ignored there.
+    Unknown,
+}
+
+impl End {
+    /// The exit status in the shell's terms: the code; 128 and the signal's number; 255 where it is unknown.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Exited(code) => u8::try_from(code).unwrap_or(u8::MAX),
+            Self::Killed(signal) => u8::try_from(128_i32.saturating_add(signal)).unwrap_or(u8::MAX),
+            Self::Unknown => u8::MAX,
+        }
+    }
+
+    /// Whether the rank failed: anything but an exit with code zero.
+    pub fn is_failure(self) -> bool {
+        self != Self::Exited(0)
+    }
+
+    /// As the other members are told.
+    pub(super) fn how(self) -> How {
+        match self {
+            Self::Exited(code) => How::Exited(code),
+            Self::Killed(signal) => How::Killed(signal),
+            Self::Unknown => How::Vanished,
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exited with status {code}"),
+            Self::Killed(signal) => match signal_name(*signal) {
+                Some(name) => write!(f, "was killed by signal {signal} ({name})"),
+                None => write!(f, "was killed by signal {signal}"),
+            },
+            Self::Unknown => f.write_str("ended, nobody knows how"),
+        }
+    }
+}
+
+/// How one rank ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankOutcome {
+    /// The rank.
+    pub rank: u32,
+    /// Its process.
+    pub pid: u32,
+    /// How that ended.
+    pub end: End,
+    /// Whether it ended after the launcher had begun to end the job because another rank had failed. How it ended
+    /// then says nothing about the program.
+    pub ended_by_launcher: bool,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Every rank, in order.
+    pub ranks: Vec<RankOutcome>,
+    /// The rank whose failure was seen first.
+    pub first_failed: Option<u32>,
+}
+
+impl Outcome {
+    /// The job's exit status: the greatest [`status`](End::status) of the ranks that ended by themselves. Ranks that
+    /// the launcher ended because another had failed do not count, or every failure would look like `SIGTERM`.
+    pub fn status(&self) -> u8 {
+        let own = self.ranks.iter().filter(|rank| !rank.ended_by_launcher);
+        own.map(|rank| rank.end.status()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(ends: &[(End, bool)]) -> Outcome {
+        let rank = |(rank, (end, ended_by_launcher)): (u32, &(End, bool))| RankOutcome {
+            rank,
+            pid: 1,
+            end: *end,
+            ended_by_launcher: *ended_by_launcher,
+        };
+        Outcome { ranks: (0..).zip(ends).map(rank).collect(), first_failed: None }
+    }
+
+    #[test]
+    fn statuses_are_the_shells() {
+        assert_eq!(End::Exited(3).status(), 3);
+        assert_eq!(End::Killed(9).status(), 137);
+        assert_eq!(End::Killed(i32::MAX).status(), 255);
+        assert_eq!(End::Unknown.status(), 255);
+    }
+
+    #[test]
+    fn the_greatest_status_counts() {
+        let ends = [(End::Exited(0), false), (End::Exited(7), false), (End::Exited(2), false)];
+        assert_eq!(outcome(&ends).status(), 7);
+        assert_eq!(outcome(&[(End::Exited(0), false)]).status(), 0);
+    }
+
+    #[test]
+    fn ranks_that_the_launcher_ended_do_not_count() {
+        let ends = [(End::Exited(7), false), (End::Killed(15), true)];
+        assert_eq!(outcome(&ends).status(), 7);
+    }
+
+    #[test]
+    fn ends_are_named() {
+        assert_eq!(End::Killed(9).to_string(), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(End::Killed(60).to_string(), "was killed by signal 60");
+        assert_eq!(End::Exited(2).to_string(), "exited with status 2");
+    }
+}

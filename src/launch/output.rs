@@ -1,0 +1,277 @@
+//! What the ranks write: passed on line by line, by one thread, so that no two lines mix.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::bootstrap::poll::{Waker, poll_until};
+
+/// A longer line is passed on in pieces of this many bytes.
+const LINE_BYTES_MAX: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
+const STARVED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Where a rank wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// To its standard output.
+    Stdout,
+    /// To its standard error.
+    Stderr,
+}
+
+/// What to do with a line.
+pub(super) type OnLine = Box<dyn Fn(u32, Stream, &[u8]) + Send>;
+
+/// Where the ranks' output goes.
+pub(super) enum Output {
+    /// The ranks have the launcher's own streams.
+    Direct { stdout_to_stderr: bool },
+    /// Through the launcher, each line marked with its rank.
+    Tagged { stdout_to_stderr: bool },
+    /// To a function.
+    Lines(OnLine),
+}
+
+/// The launcher's end of one rank's stream.
+pub(super) struct Pipe {
+    pub(super) rank: u32,
+    pub(super) stream: Stream,
+    pub(super) source: OwnedFd,
+}
+
+/// The thread that reads the pipes.
+pub(super) struct Pump {
+    thread: JoinHandle<()>,
+    stop: Arc<Stop>,
+}
+
+struct Stop {
+    waker: Waker,
+    asked: AtomicBool,
+}
+
+impl Pump {
+    pub(super) fn start(pipes: Vec<Pipe>, output: Output) -> io::Result<Self> {
+        let stop = Arc::new(Stop { waker: Waker::new()?, asked: AtomicBool::new(false) });
+        let seen = Arc::clone(&stop);
+        let pumping = move || pump(pipes.into_iter().map(Reader::new).collect(), Sink::new(output), &seen);
+        let thread = std::thread::Builder::new().name("standpipe-output".into()).spawn(pumping)?;
+        Ok(Self { thread, stop })
+    }
+
+    /// To be called when the last rank has ended: passes on what is still in the pipes and stops, even if a process
+    /// that a rank left behind keeps its end open.
+    pub(super) fn finish(self) {
+        self.stop.asked.store(true, Ordering::Release);
+        self.stop.waker.wake();
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn pump(mut readers: Vec<Reader>, mut sink: Sink, stop: &Stop) {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        stop.waker.clear();
+        if readers.is_empty() || stop.asked.load(Ordering::Acquire) {
+            break;
+        }
+        let mut fds = vec![PollFd::new(&stop.waker, PollFlags::IN)];
+        fds.extend(readers.iter().map(|reader| PollFd::new(&reader.pipe.source, PollFlags::IN)));
+        if poll_until(&mut fds, None).is_err() {
+            // For want of memory, which may be over soon.
+            std::thread::sleep(STARVED_PAUSE);
+        }
+        let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        readers.retain_mut(|reader| {
+            !ready.next().unwrap_or(false) || reader.read(&mut buffer, &mut sink).is_ok()
+        });
+    }
+    for reader in readers {
+        reader.drain(&mut buffer, &mut sink);
+    }
+}
+
+/// One pipe, and the beginning of a line whose end has not come.
+struct Reader {
+    pipe: Pipe,
+    begun: Vec<u8>,
+}
+
+/// The pipe is at its end, or nobody takes what comes out of it.
+struct Ended;
+
+impl Reader {
+    fn new(pipe: Pipe) -> Self {
+        Self { pipe, begun: Vec::new() }
+    }
+
+    /// Reads once, which does not block as the pipe is ready.
+    fn read(&mut self, buffer: &mut [u8], sink: &mut Sink) -> Result<(), Ended> {
+        let count = match rustix::io::read(&self.pipe.source, &mut *buffer) {
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
+            Ok(0) | Err(_) => {
+                self.end(sink);
+                return Err(Ended);
+            }
+            Ok(count) => count,
+        };
+        self.split(&buffer[..count], sink);
+        sink.flush(self.pipe.stream).map_err(|_| Ended)
+    }
+
+    /// Reads what is in the pipe now, and takes it for the end.
+    fn drain(mut self, buffer: &mut [u8], sink: &mut Sink) {
+        let mut left = rustix::io::ioctl_fionread(&self.pipe.source).unwrap_or(0);
+        while left > 0 {
+            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match rustix::io::read(&self.pipe.source, &mut buffer[..room]) {
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => break,
+                Ok(count) => {
+                    self.split(&buffer[..count], sink);
+                    left -= count as u64;
+                }
+            }
+        }
+        self.end(sink);
+    }
+
+    fn split(&mut self, bytes: &[u8], sink: &mut Sink) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, whole) = match piece.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (piece, false),
+            };
+            for text in text.chunks(LINE_BYTES_MAX) {
+                if self.begun.len() + text.len() > LINE_BYTES_MAX {
+                    self.pass_on(sink);
+                }
+                self.begun.extend_from_slice(text);
+            }
+            if whole {
+                self.pass_on(sink);
+            }
+        }
+    }
+
+    fn end(&mut self, sink: &mut Sink) {
+        if !self.begun.is_empty() {
+            self.pass_on(sink);
+        }
+        // Nobody takes it: then it is lost, as it would be without us.
+        let _ = sink.flush(self.pipe.stream);
+    }
+
+    fn pass_on(&mut self, sink: &mut Sink) {
+        sink.line(self.pipe.rank, self.pipe.stream, &self.begun);
+        self.begun.clear();
+    }
+}
+
+enum Sink {
+    Tagged { stdout_to_stderr: bool, lines: Vec<u8> },
+    Lines(OnLine),
+    Nothing,
+}
+
+impl Sink {
+    fn new(output: Output) -> Self {
+        match output {
+            Output::Direct { .. } => Self::Nothing,
+            Output::Tagged { stdout_to_stderr } => Self::Tagged { stdout_to_stderr, lines: Vec::new() },
+            Output::Lines(on_line) => Self::Lines(on_line),
+        }
+    }
+
+    fn line(&mut self, rank: u32, stream: Stream, line: &[u8]) {
+        match self {
+            Self::Tagged { lines, .. } => {
+                lines.extend_from_slice(format!("[{rank}] ").as_bytes());
+                lines.extend_from_slice(line);
+                lines.push(b'\n');
+            }
+            Self::Lines(on_line) => on_line(rank, stream, line),
+            Self::Nothing => {}
+        }
+    }
+
+    /// Writes the lines since the last flush, which are all of `stream`.
+    fn flush(&mut self, stream: Stream) -> io::Result<()> {
+        let Self::Tagged { stdout_to_stderr, lines } = self else { return Ok(()) };
+        let lines = std::mem::take(lines);
+        if stream == Stream::Stderr || *stdout_to_stderr {
+            return io::stderr().write_all(&lines);
+        }
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&lines)?;
+        stdout.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What comes out when `writes` go in one after another, and the writer stays.
+    fn lines(writes: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (source, end) = rustix::pipe::pipe().expect("a pipe");
+        let (send, lines) = channel();
+        let on_line = Box::new(move |rank, stream, line: &[u8]| {
+            assert_eq!((rank, stream), (3, Stream::Stderr));
+            send.send(line.to_vec()).expect("the test listens");
+        });
+        let pipe = Pipe { rank: 3, stream: Stream::Stderr, source };
+        let pump = Pump::start(vec![pipe], Output::Lines(on_line)).expect("a thread");
+        let mut writer = std::fs::File::from(end);
+        for write in writes {
+            writer.write_all(write).expect("the pump reads");
+        }
+        pump.finish();
+        lines.iter().collect()
+    }
+
+    #[test]
+    fn the_last_line_needs_no_line_feed() {
+        assert_eq!(
+            lines(&[b"one\n\ntw".to_vec(), b"o\nthree".to_vec()]),
+            [&b"one"[..], b"", b"two", b"three"]
+        );
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        let writes = vec![vec![b'x'; 100_000]; 3];
+        let lines = lines(&writes);
+        assert!(lines.iter().all(|line| line.len() <= LINE_BYTES_MAX));
+        assert_eq!(lines.concat(), writes.concat());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn however_it_is_cut_the_lines_are_the_same(
+            writes in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..50), 0..10)
+        ) {
+            let all = writes.concat();
+            let mut expected: Vec<&[u8]> = all.split(|byte| *byte == b'\n').collect();
+            if expected.last().is_some_and(|last| last.is_empty()) {
+                expected.pop();
+            }
+            prop_assert_eq!(lines(&writes), expected);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Starting the ranks: all of them, or none.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
+
+use super::descriptors::{Raised, TooFew, make_room};
+use super::output::{Output, Pipe, Pump, Stream};
+use super::signals::Signals;
+use crate::bootstrap::{Broker, BrokerError};
+
+/// What to start.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) program: OsString,
+    pub(super) args: Vec<OsString>,
+    pub(super) env: Vec<(OsString, OsString)>,
+    pub(super) ranks: u32,
+}
+
+impl Plan {
+    pub(super) fn new(program: OsString) -> Self {
+        Self { program, args: Vec::new(), env: Vec::new(), ranks: 1 }
+    }
+}
+
+/// Why a job could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is no such program.
+    #[error("cannot run {}: there is no such program", program.display())]
+    NotFound {
+        /// The program.
+        program: OsString,
+    },
+    /// The program is there, but this user may not run it.
+    #[error("cannot run {}: permission denied", program.display())]
+    NotExecutable {
+        /// The program.
+        program: OsString,
+    },
+    /// A rank could not be started for another reason.
+    #[error("cannot start rank {rank} ({}): {source}", program.display())]
+    Spawn {
+        /// The rank.
+        rank: u32,
+        /// The program.
+        program: OsString,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The job would need more file descriptors than this process may have.
+    #[error("a job of {ranks} needs {needed} file descriptors, and {allowed} are allowed (ulimit -n)")]
+    Descriptors {
+        /// The size of the job.
+        ranks: u32,
+        /// File descriptors needed.
+        needed: u64,
+        /// File descriptors allowed.
+        allowed: u64,
+    },
+    /// The number of ranks is out of bounds, or the broker could not be started.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// The operating system refused a thread or a handler.
+    #[error("cannot launch: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl LaunchError {
+    /// The exit status in the shell's terms: 127 for a program that is not there, 126 for one that cannot be run, 125
+    /// for all else.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// A started job.
+pub(super) struct Started {
+    pub(super) broker: Broker,
+    pub(super) signals: Signals,
+    pub(super) ranks: Vec<Rank>,
+    pub(super) pump: Option<Pump>,
+}
+
+/// A rank's process, which is ours to reap.
+pub(super) struct Rank {
+    pub(super) rank: u32,
+    pub(super) process: Pid,
+    pub(super) handle: OwnedFd,
+}
+
+impl Rank {
+    pub(super) fn pid(&self) -> u32 {
+        self.process.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Signals the rank's process and whatever it has started in its process group. To be called only while the
+    /// process has not been reaped: until then the group's number cannot become another's.
+    pub(super) fn signal(&self, signal: Signal) {
+        // Fails only when all of the group are dead already, or have changed user.
+        let _ = kill_process_group(self.process, signal);
+    }
+}
+
+/// Starts all ranks of `plan`. If one cannot be started, none is left.
+pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> {
+    let ranks = plan.ranks;
+    let broker = Broker::start_supervised(ranks)?;
+    let raised = make_room(ranks).map_err(|TooFew { needed, allowed }| LaunchError::Descriptors {
+        ranks,
+        needed,
+        allowed,
+    })?;
+    // A signal that comes while the ranks are being started is theirs too.
+    let signals = Signals::new()?;
+    let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new() };
+    for rank in 0..ranks {
+        crew.add(&plan, rank, &output, &broker, raised.as_ref())?;
+    }
+    let pump = match output {
+        Output::Direct { .. } => None,
+        output => Some(Pump::start(std::mem::take(&mut crew.pipes), output)?),
+    };
+    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump })
+}
+
+/// The ranks started so far. Dropped before the last has been, it ends them.
+struct Crew {
+    ranks: Vec<Rank>,
+    pipes: Vec<Pipe>,
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for rank in &self.ranks {
+            rank.signal(Signal::KILL);
+        }
+        for rank in &self.ranks {
+            // Nobody asks how they ended.
+            let _ = waitid(WaitId::PidFd(rank.handle.as_fd()), WaitIdOptions::EXITED);
+        }
+    }
+}
+
+impl Crew {
+    fn add(
+        &mut self,
+        plan: &Plan,
+        rank: u32,
+        output: &Output,
+        broker: &Broker,
+        raised: Option<&Raised>,
+    ) -> Result<(), LaunchError> {
+        let fail = |source: io::Error| spawn_error(rank, &plan.program, source);
+        let mut command = Command::new(&plan.program);
+        command.args(&plan.args).envs(plan.env.iter().map(|(name, value)| (name, value)));
+        command.envs(broker.env(rank).vars()).process_group(0).stdin(input(rank));
+        direct(&mut command, output).map_err(fail)?;
+        vm::spawn::die_with_parent(&mut command);
+        let child = command.spawn().map_err(fail)?;
+        let process = Pid::from_child(&child);
+        if let Some(raised) = raised {
+            raised.lower_for(process);
+        }
+        match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(handle) => self.ranks.push(Rank { rank, process, handle }),
+            Err(error) => {
+                end_unwatched(child);
+                return Err(fail(error.into()));
+            }
+        }
+        self.pipes.extend(pipes(rank, child));
+        Ok(())
+    }
+}
+
+fn spawn_error(rank: u32, program: &OsStr, source: io::Error) -> LaunchError {
+    let program = program.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => LaunchError::NotFound { program },
+        io::ErrorKind::PermissionDenied => LaunchError::NotExecutable { program },
+        _ => LaunchError::Spawn { rank, program, source },
+    }
+}
+
+/// Rank 0 reads what the launcher is given. From a terminal it cannot: in its own process group it would be stopped
+/// at the first read.
+fn input(rank: u32) -> Stdio {
+    if rank == 0 && !io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() }
+}
+
+fn direct(command: &mut Command, output: &Output) -> io::Result<()> {
+    match output {
+        Output::Direct { stdout_to_stderr: false } => {}
+        Output::Direct { stdout_to_stderr: true } => {
+            command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+        }
+        Output::Tagged { .. } | Output::Lines(_) => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+    }
+    Ok(())
+}
+
+fn pipes(rank: u32, child: Child) -> impl Iterator<Item = Pipe> {
+    let stdout = child.stdout.map(|source| (Stream::Stdout, source.into()));
+    let stderr = child.stderr.map(|source| (Stream::Stderr, source.into()));
+    stdout.into_iter().chain(stderr).map(move |(stream, source)| Pipe { rank, stream, source })
+}
+
+fn end_unwatched(mut child: Child) {
+    // Either fails only when it is over already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
