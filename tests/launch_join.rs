@@ -6,6 +6,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,44 @@ fn whoever_must_not_join_is_told_why() {
 
     // None of it has harmed the job.
     join(&broker.env(0)).expect("let in");
+}
+
+/// Set for the process that [`another_users_process_is_refused`] starts.
+const AS_ANOTHER_USER: &str = "LAUNCH_TEST_AS_ANOTHER_USER";
+
+#[test]
+fn another_users_process_is_refused() {
+    const NOBODY: u32 = 65_534;
+    if std::env::var_os(AS_ANOTHER_USER).is_some() {
+        let env = JobEnv::from_env().expect("well formed").expect("set by the test below");
+        println!("@@{:?}", join(&env).map(|_| ()));
+        let mut answer = [0; 512];
+        let (len, _) = recv(stranger(&env), &mut answer, RecvFlags::empty()).expect("answered unasked");
+        println!("@@{:?}", &answer[..len]);
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start a process of another user");
+        return;
+    }
+    let broker = Broker::start(1).expect("a broker");
+    // In a directory that the other user can get at.
+    let this = std::env::current_exe().expect("a running program has a path");
+    let copy = std::env::temp_dir().join(format!("launch_join-{}", std::process::id()));
+    std::fs::copy(this, &copy).expect("room for a copy");
+    let mut command = std::process::Command::new(&copy);
+    command.args(["--exact", "another_users_process_is_refused", "--nocapture"]).current_dir("/");
+    let output = command.env(AS_ANOTHER_USER, "1").envs(broker.env(0).vars()).uid(NOBODY).output();
+    std::fs::remove_file(&copy).expect("copied above");
+    let output = output.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    // Its own look at the socket tells it before it shows the secret.
+    let theirs = rustix::process::geteuid().as_raw();
+    assert!(said.contains(&format!("@@Err(ForeignBroker {{ ours: {NOBODY}, theirs: {theirs} }})")), "{said}");
+    // Reply::Refused, Refusal::Uid { ours: 0, theirs: 65534 }: so the broker says to whoever does not look.
+    let refused = [&b"SPJ\n\x01\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
+    assert!(said.contains(&format!("@@{refused:?}")), "{said}");
+    join(&broker.env(0)).expect("the job goes on");
 }
 
 #[test]

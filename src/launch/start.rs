@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 
 use super::descriptors::{Raised, TooFew, make_room};
@@ -108,8 +108,10 @@ impl Rank {
     /// Signals the rank's process and whatever it has started in its process group. To be called only while the
     /// process has not been reaped: until then the group's number cannot become another's.
     pub(super) fn signal(&self, signal: Signal) {
-        // Fails only when all of the group are dead already, or have changed user.
-        let _ = kill_process_group(self.process, signal);
+        if kill_process_group(self.process, signal).is_err() {
+            // It has joined another process group, or is dead already: then this fails too.
+            let _ = pidfd_send_signal(&self.handle, signal);
+        }
     }
 }
 
