@@ -41,6 +41,7 @@ mod global;
 mod handler_names;
 mod heap;
 mod heap_state;
+pub mod host;
 mod inner;
 pub mod launch;
 mod node;

@@ -1,5 +1,7 @@
 //! What the `standpipe` command is made of. The library of the same name is what programs build on; this crate
 //! only reads arguments, starts processes, and shows what came of it.
 
+pub mod doctor;
 pub mod kv;
 pub mod machine;
+pub mod table;

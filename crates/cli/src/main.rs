@@ -1,2 +1,69 @@
-//! The standpipe command.
-fn main() {}
+//! The `standpipe` command.
+
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
+
+use clap::{ArgAction, Parser, Subcommand};
+use standpipe_cli::doctor;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Put to and get from any address of any peer, without registering memory.
+#[derive(Debug, Parser)]
+#[command(name = "standpipe", version, about, propagate_version = true)]
+struct Cli {
+    /// Say more on standard error: -v what is done, -vv how, -vvv every step
+    #[arg(long, short, action = ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what this host allows, which path memory takes here, and what to change
+    Doctor(doctor::DoctorArgs),
+    /// A process that `doctor` starts, to have its memory read
+    #[command(hide = true, name = doctor::peer::SUBCOMMAND)]
+    DoctorPeer,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let result = match cli.command {
+        Command::Doctor(args) => doctor::run(&args),
+        Command::DoctorPeer => doctor::peer::run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("standpipe: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::lines::{Done, Pull, Tick};
@@ -153,9 +153,7 @@ impl Outcome {
     /// The result table for a terminal.
     #[must_use]
     pub fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["KV study", "result"]);
+        let mut table = crate::table::plain(&["KV study", "result"]);
         for (what, value) in self.rows() {
             table.add_row([what, value]);
         }

@@ -1,0 +1,249 @@
+//! What the facts mean.
+
+use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
+
+use super::{Check, Status, facts::Facts, peer::Attach};
+use crate::kv::outcome::bytes;
+
+/// All checks, the most basic first; the paths that memory takes here come last.
+pub(super) fn of(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![
+        check("kernel", Status::Info, &facts.kernel, ""),
+        cores(facts.cores),
+        check("memory", Status::Info, facts.memory_bytes.map_or_else(unknown, bytes), ""),
+        segment(&facts.segment),
+        membarrier(facts.membarrier),
+        seccomp(facts.seccomp),
+        ptrace_scope(facts),
+        check("CAP_SYS_PTRACE", Status::Info, facts.traces_anyone.map_or_else(unknown, held), ""),
+        attach(facts),
+        memlock(facts.memlock),
+        userfaultfd(facts.userfaultfd),
+        huge_pages(facts.shmem_huge_pages),
+        dev_shm(facts.dev_shm_bytes),
+    ];
+    checks.extend([heap_path(facts), private_path(facts)]);
+    checks
+}
+
+fn check(check: &'static str, status: Status, value: impl Into<String>, remedy: &str) -> Check {
+    Check { check, status, value: value.into(), remedy: remedy.to_owned() }
+}
+
+fn unknown() -> String {
+    "not known".to_owned()
+}
+
+fn held(held: bool) -> String {
+    if held { "held: this process may read any other's memory" } else { "not held" }.to_owned()
+}
+
+fn cores(cores: usize) -> Check {
+    if cores == 1 {
+        let remedy = "with one core, processes that wait for each other take turns; give the job two or more";
+        return check("cores", Status::Warn, "1", remedy);
+    }
+    check("cores", Status::Ok, cores.to_string(), "")
+}
+
+fn segment(segment: &Result<(), String>) -> Check {
+    match segment {
+        Ok(()) => check("memfd", Status::Ok, "sealed memory files can be made", ""),
+        Err(why) => check(
+            "memfd",
+            Status::Fail,
+            why,
+            "no job can start: allow memfd_create, ftruncate and fcntl in the seccomp filter",
+        ),
+    }
+}
+
+fn membarrier(works: bool) -> Check {
+    if works {
+        return check("membarrier", Status::Ok, "senders need no fence; sleepers pay for it", "");
+    }
+    let remedy = "messages cost a fence each, some nanoseconds: Linux 4.16 and a seccomp filter that allows membarrier \
+                  would spare it";
+    check("membarrier", Status::Warn, "refused", remedy)
+}
+
+fn seccomp(seccomp: Option<Seccomp>) -> Check {
+    let value = match seccomp {
+        Some(Seccomp::Off) => return check("seccomp", Status::Ok, "no filter", ""),
+        Some(Seccomp::Strict) => "strict: only read, write and exit".to_owned(),
+        Some(Seccomp::Filter) => "a filter is in force; what it forbids shows in the other checks".to_owned(),
+        None => unknown(),
+    };
+    check("seccomp", Status::Info, value, "")
+}
+
+fn ptrace_scope(facts: &Facts) -> Check {
+    let name = "ptrace scope";
+    match (facts.ptrace_scope, facts.traces_anyone) {
+        (None, _) => {
+            check(name, Status::Ok, "no Yama: processes of one user may read each other's memory", "")
+        }
+        (Some(0), _) => check(name, Status::Ok, "0: processes of one user may read each other's memory", ""),
+        (Some(1), _) => check(name, Status::Ok, "1: ranks permit each other, as Yama asks for", ""),
+        (Some(2), Some(true)) => check(name, Status::Ok, "2: administrators only, and this is one", ""),
+        (Some(scope @ 2), _) => {
+            check(name, Status::Warn, format!("{scope}: administrators only"), PTRACE_REMEDY)
+        }
+        (Some(scope), _) => {
+            check(name, Status::Warn, format!("{scope}: nobody, until the next boot"), PTRACE_REMEDY)
+        }
+    }
+}
+
+const PTRACE_REMEDY: &str = "sysctl kernel.yama.ptrace_scope=1 (from 3 only by rebooting), or give the processes \
+                             CAP_SYS_PTRACE";
+
+fn attach(facts: &Facts) -> Check {
+    let name = "cross-memory attach";
+    match &facts.attach {
+        Attach::Works => check(name, Status::Ok, "one process read another's private memory", ""),
+        Attach::Denied(why) => check(name, Status::Warn, format!("denied: {why}"), attach_remedy(facts)),
+        Attach::Failed(why) => check(name, Status::Warn, format!("could not be tried: {why}"), ""),
+    }
+}
+
+/// Who forbids cross-memory attach here, and how to change their mind.
+fn attach_remedy(facts: &Facts) -> &'static str {
+    if facts.ptrace_scope.is_some_and(|scope| scope >= 2) && facts.traces_anyone != Some(true) {
+        PTRACE_REMEDY
+    } else if facts.seccomp == Some(Seccomp::Filter) {
+        "allow process_vm_readv and process_vm_writev in the seccomp filter (docker: --cap-add SYS_PTRACE, or \
+         --security-opt seccomp=FILE)"
+    } else {
+        "run all ranks as one user, in one user namespace, and not from set-user-id programs"
+    }
+}
+
+fn memlock(limit: Limit) -> Check {
+    let text = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), bytes);
+    let value = format!("{} (at most {})", text(limit.soft), text(limit.hard));
+    check("memlock", Status::Info, value, "nothing is pinned between processes of one host")
+}
+
+fn userfaultfd(offer: Userfaultfd) -> Check {
+    let value = match offer {
+        Userfaultfd::Full => "offered".to_owned(),
+        Userfaultfd::UserModeOnly => "offered for faults of user code".to_owned(),
+        Userfaultfd::Refused { errno } => format!("refused: {errno}"),
+    };
+    check("userfaultfd", Status::Info, value, "not used between processes of one host")
+}
+
+fn huge_pages(setting: Option<ShmemHugePages>) -> Check {
+    let name = "huge pages";
+    let small = "the heap has small pages, which costs a few per cent on large puts and gets: echo advise > \
+                 /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    match setting {
+        Some(ShmemHugePages::Always) => check(name, Status::Ok, "always, for shared memory", ""),
+        Some(ShmemHugePages::WithinSize) => check(name, Status::Ok, "within_size, for shared memory", ""),
+        Some(ShmemHugePages::Force) => check(name, Status::Ok, "force, for shared memory", ""),
+        Some(ShmemHugePages::Advise) => check(name, Status::Ok, "advise, for shared memory", ""),
+        Some(ShmemHugePages::Never) => check(name, Status::Info, "never, for shared memory", small),
+        Some(ShmemHugePages::Deny) => check(name, Status::Info, "deny, for shared memory", small),
+        None => check(name, Status::Info, "none for shared memory in this kernel", ""),
+    }
+}
+
+fn dev_shm(size: Option<u64>) -> Check {
+    let value = size.map_or_else(|| "not there".to_owned(), bytes);
+    check("/dev/shm", Status::Info, value, "not used: heaps are anonymous, its size is no limit")
+}
+
+fn heap_path(facts: &Facts) -> Check {
+    match facts.segment {
+        Ok(()) => check("path: heap", Status::Ok, "mapped: a put is a store, a get is a load", ""),
+        Err(_) => check("path: heap", Status::Fail, "none: there can be no heap", "see memfd"),
+    }
+}
+
+fn private_path(facts: &Facts) -> Check {
+    let name = "path: private memory";
+    let messages = "messages: copied twice, and the owner must make progress";
+    match facts.attach {
+        _ if facts.attach_never => check(
+            name,
+            Status::Warn,
+            format!("{messages} (STANDPIPE_ATTACH=never)"),
+            "unset STANDPIPE_ATTACH to use cross-memory attach",
+        ),
+        Attach::Works => {
+            let value =
+                "cross-memory attach: one system call for up to 1,024 pieces, the owner takes no part";
+            check(name, Status::Ok, value, "")
+        }
+        _ => check(name, Status::Warn, messages, "see cross-memory attach"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host where everything works.
+    fn good() -> Facts {
+        Facts {
+            kernel: "6.1.0".to_owned(),
+            cores: 8,
+            memory_bytes: Some(16 << 30),
+            segment: Ok(()),
+            membarrier: true,
+            seccomp: Some(Seccomp::Off),
+            ptrace_scope: Some(1),
+            traces_anyone: Some(false),
+            attach: Attach::Works,
+            attach_never: false,
+            memlock: Limit { soft: Some(8 << 20), hard: None },
+            userfaultfd: Userfaultfd::UserModeOnly,
+            shmem_huge_pages: Some(ShmemHugePages::Advise),
+            dev_shm_bytes: Some(64 << 20),
+        }
+    }
+
+    fn find(facts: &Facts, name: &str) -> Check {
+        of(facts).into_iter().find(|check| check.check == name).expect("a check of that name")
+    }
+
+    #[test]
+    fn a_good_host_has_nothing_to_mend() {
+        for check in of(&good()) {
+            assert!(matches!(check.status, Status::Ok | Status::Info), "{check:?}");
+        }
+        assert_eq!(find(&good(), "memlock").value, "8.00 MiB (at most no limit)");
+        assert!(find(&good(), "path: private memory").value.starts_with("cross-memory attach"));
+    }
+
+    #[test]
+    fn denied_attach_sends_private_memory_by_message_and_names_who_denies() {
+        let denied = Facts { attach: Attach::Denied("EPERM".to_owned()), ..good() };
+        let by_filter = Facts { seccomp: Some(Seccomp::Filter), ..denied.clone() };
+        let by_yama = Facts { ptrace_scope: Some(2), ..by_filter.clone() };
+        for (facts, who) in
+            [(&denied, "one user"), (&by_filter, "seccomp filter"), (&by_yama, "ptrace_scope")]
+        {
+            assert!(find(facts, "cross-memory attach").remedy.contains(who), "{who}");
+            let path = find(facts, "path: private memory");
+            assert_eq!((path.status, path.value.starts_with("messages")), (Status::Warn, true));
+        }
+        let root = Facts { traces_anyone: Some(true), ..by_yama };
+        assert_eq!(find(&root, "ptrace scope").status, Status::Ok);
+        assert!(find(&root, "cross-memory attach").remedy.contains("seccomp filter"), "Yama lets it through");
+    }
+
+    #[test]
+    fn the_users_own_setting_is_named() {
+        let facts = Facts { attach_never: true, ..good() };
+        assert!(find(&facts, "path: private memory").value.contains("STANDPIPE_ATTACH=never"));
+    }
+
+    #[test]
+    fn without_memory_files_the_doctor_fails() {
+        let facts = Facts { segment: Err("memfd_create: EPERM".to_owned()), ..good() };
+        assert_eq!(find(&facts, "memfd").status, Status::Fail);
+        assert_eq!(find(&facts, "path: heap").status, Status::Fail);
+    }
+}

@@ -1,0 +1,50 @@
+//! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
+
+use standpipe::host::{
+    self, Limit, Seccomp, ShmemHugePages, Userfaultfd, cores, dev_shm_bytes, kernel_release, memlock,
+    memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone, userfaultfd,
+};
+
+use super::peer::{self, Attach};
+
+/// Everything that was found out.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) kernel: String,
+    pub(super) cores: usize,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) segment: Result<(), String>,
+    pub(super) membarrier: bool,
+    pub(super) seccomp: Option<Seccomp>,
+    pub(super) ptrace_scope: Option<u8>,
+    pub(super) traces_anyone: Option<bool>,
+    pub(super) attach: Attach,
+    /// `STANDPIPE_ATTACH=never` is set.
+    pub(super) attach_never: bool,
+    pub(super) memlock: Limit,
+    pub(super) userfaultfd: Userfaultfd,
+    pub(super) shmem_huge_pages: Option<ShmemHugePages>,
+    pub(super) dev_shm_bytes: Option<u64>,
+}
+
+impl Facts {
+    /// Asks the system; takes a fraction of a second, for two short-lived processes.
+    pub(super) fn gather() -> Self {
+        Self {
+            kernel: kernel_release(),
+            cores: cores(),
+            memory_bytes: memory_bytes(),
+            segment: host::try_segment().map_err(|error| error.to_string()),
+            membarrier: host::register_membarrier(),
+            seccomp: seccomp(),
+            ptrace_scope: ptrace_scope(),
+            traces_anyone: traces_anyone(),
+            attach: peer::try_attach(),
+            attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
+            memlock: memlock(),
+            userfaultfd: userfaultfd(),
+            shmem_huge_pages: shmem_huge_pages(),
+            dev_shm_bytes: dev_shm_bytes(),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `standpipe doctor`: what this host allows, which path each kind of memory takes here, and what to change.
+
+mod checks;
+mod facts;
+pub mod peer;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{Cell, Color, Table};
+use serde::Serialize;
+
+use facts::Facts;
+
+/// Arguments of `standpipe doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print one JSON list and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Things work, but slower or with less than they could.
+    Warn,
+    /// Something does not work at all.
+    Fail,
+    /// A fact that is neither good nor bad.
+    Info,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it came out.
+    pub status: Status,
+    /// What was found.
+    pub value: String,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: String,
+}
+
+/// Looks at everything and prints it. The command fails if a check does.
+///
+/// # Errors
+/// If standard output cannot take the result.
+pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    let checks = checks::of(&Facts::gather());
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&checks)?);
+    } else {
+        println!("{}", table(&checks));
+    }
+    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn table(checks: &[Check]) -> Table {
+    let mut table = crate::table::plain(&["check", "", "found", "what to do"]);
+    for check in checks {
+        let (word, colour) = match check.status {
+            Status::Ok => ("ok", Color::Green),
+            Status::Warn => ("warn", Color::Yellow),
+            Status::Fail => ("FAIL", Color::Red),
+            Status::Info => ("info", Color::Blue),
+        };
+        table.add_row([
+            Cell::new(check.check),
+            Cell::new(word).fg(colour),
+            Cell::new(&check.value),
+            Cell::new(&check.remedy),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_written_as_promised() {
+        let check =
+            Check { check: "memfd", status: Status::Warn, value: "v".to_owned(), remedy: "r".to_owned() };
+        let json = serde_json::to_string(&[&check]).expect("plain data");
+        assert_eq!(json, r#"[{"check":"memfd","status":"warn","value":"v","remedy":"r"}]"#);
+        assert!(table(&[check]).to_string().contains("warn"));
+    }
+}

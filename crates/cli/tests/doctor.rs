@@ -1,0 +1,43 @@
+//! `standpipe doctor` on the host that runs the tests, whatever it is like.
+
+use std::process::Command;
+
+#[test]
+fn doctor_prints_one_json_list_and_tries_a_real_attach() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_standpipe")).args(["doctor", "--json"]).output().expect("it starts");
+    let checks: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("one JSON value, nothing else");
+    let checks = checks.as_array().expect("a list");
+    assert!(checks.len() > 10);
+    for check in checks {
+        for name in ["check", "status", "value", "remedy"] {
+            assert!(check[name].is_string(), "{name} in {check}");
+        }
+        assert!(
+            ["ok", "warn", "fail", "info"].contains(&check["status"].as_str().expect("a string")),
+            "{check}"
+        );
+    }
+    let find = |name| checks.iter().find(|check| check["check"] == name).expect("a check of that name");
+    let attach = find("cross-memory attach");
+    assert!(!attach["value"].as_str().expect("a string").starts_with("could not be tried"), "{attach}");
+    let works = attach["status"] == "ok";
+    assert_eq!(find("path: private memory")["status"] == "ok", works);
+    let failed = checks.iter().any(|check| check["status"] == "fail");
+    assert_eq!(output.status.success(), !failed);
+}
+
+#[test]
+fn the_table_has_no_colours_where_nobody_would_see_them() {
+    let output = Command::new(env!("CARGO_BIN_EXE_standpipe")).arg("doctor").output().expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("path: heap") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn a_bad_command_line_is_explained_and_fails() {
+    let output = Command::new(env!("CARGO_BIN_EXE_standpipe")).arg("docter").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("doctor"), "a hint at what was meant");
+}

@@ -1,0 +1,21 @@
+//! What this host allows: the facts behind `standpipe doctor`, for tools that explain to users why a path was taken.
+//!
+//! Each call asks the system afresh; any thread may call.
+
+pub use vm::CmaError;
+pub use vm::cma::probe as probe_attach;
+pub use vm::host::{
+    Limit, Seccomp, ShmemHugePages, Userfaultfd, allow_tracer, cores, dev_shm_bytes, kernel_release,
+    memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone, userfaultfd,
+};
+pub use vm::membarrier::register as register_membarrier;
+
+use vm::{Segment, SegmentError};
+
+/// Tries to make the kind of memory that heaps are made of: a sealed, anonymous file.
+///
+/// # Errors
+/// What the kernel refused; no job can be opened then.
+pub fn try_segment() -> Result<(), SegmentError> {
+    Segment::create("standpipe-doctor", 1 << 16).map(drop)
+}
