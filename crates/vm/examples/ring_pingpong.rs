@@ -1,119 +1,179 @@
-//! Bounces a cache line between two cores, and a message through two rings, in turns: what a ring adds to the least
-//! that the machine allows. `cargo run --release -p standpipe-vm --example ring_pingpong`
+//! Bounces a cache line between two cores, and a message through two rings and through a link, in turns: what each
+//! adds to the least that the machine allows.
+//! `cargo run --release -p standpipe-vm --example ring_pingpong`
 //!
 //! Two threads, bound to different cores, over shared memory as two processes would use it. Each figure is the mean
-//! of a batch of round trips; printed are the best and the median batch.
+//! of a batch of round trips; printed are the best and the median batch. Batches are short, so that on a busy machine
+//! some of them run undisturbed.
 
 #[cfg(not(loom))]
 mod bench {
+    use std::hint::spin_loop;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;
-    use std::time::Instant;
-    use vm::{Attention, Consumer, FenceMode, Producer, RingLayout, Segment, SharedMemory, Words};
+    use std::time::{Duration, Instant};
+    use vm::{
+        Attention, BATON_WORDS, Consumer, FenceMode, Link, Producer, RingLayout, Segment, SharedMemory, Side,
+        Words,
+    };
 
-    const TRIPS: u64 = 50_000;
-    const BATCHES: usize = 15;
+    const TRIPS: u64 = 4_000;
+    const BATCHES: usize = 25;
     const RING: RingLayout = RingLayout { slots: 64, payload_bytes: 4096 };
 
-    fn memory(len: u64) -> Arc<SharedMemory> {
-        Arc::clone(Segment::create("pingpong", len).expect("a memfd").memory())
+    fn memory(words: usize) -> Arc<SharedMemory> {
+        Arc::clone(Segment::create("pingpong", words as u64 * 8).expect("a memfd").memory())
     }
 
-    fn nanoseconds(round_trips: impl FnOnce()) -> f64 {
-        let start = Instant::now();
-        round_trips();
-        start.elapsed().as_nanos() as f64 / TRIPS as f64
+    fn words(count: usize) -> Words {
+        memory(count).words(0, count).expect("just long enough")
+    }
+
+    /// Between two polls: without a pause the poller takes the line away from the writer.
+    #[inline(always)]
+    fn pause() {
+        spin_loop();
+        spin_loop();
+    }
+
+    /// Nanoseconds a round trip, with an echo on another core.
+    fn round_trips(echo: impl FnOnce() + Send, trips: impl FnOnce()) -> f64 {
+        let started = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                bind(1);
+                started.store(true, Ordering::Release);
+                echo();
+            });
+            while !started.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_micros(20));
+            }
+            bind(0);
+            let start = Instant::now();
+            trips();
+            start.elapsed().as_nanos() as f64 / TRIPS as f64
+        })
     }
 
     fn await_value(word: &AtomicU64, value: u64) {
-        while word.load(Ordering::Acquire) != value {}
+        while word.load(Ordering::Acquire) != value {
+            pause();
+        }
     }
 
     fn bounce() -> f64 {
-        let line = memory(4096).words(0, 1).expect("a page");
+        let line = words(1);
         let other = line.clone();
-        let echo = thread::spawn(move || {
-            bind(1);
+        let echo = move || {
             for n in 0..TRIPS {
                 await_value(&other[0], 2 * n + 1);
                 other[0].store(2 * n + 2, Ordering::Release);
             }
-        });
-        let took = nanoseconds(|| {
+        };
+        round_trips(echo, || {
             for n in 0..TRIPS {
                 line[0].store(2 * n + 1, Ordering::Release);
                 await_value(&line[0], 2 * n + 2);
             }
-        });
-        echo.join().expect("the echo ends");
-        took
+        })
     }
 
     fn ring(fence: FenceMode) -> (Producer<Words>, Consumer<Words>) {
-        let memory = memory(RING.words() as u64 * 8);
-        let words = memory.words(0, RING.words()).expect("just long enough");
+        let words = words(RING.words());
         let producer = Producer::new(words.clone(), RING, fence).expect("a good layout");
         let mut consumer = Consumer::new(words, RING).expect("a good layout");
         consumer.set_attention(Attention::Polled);
         (producer, consumer)
     }
 
-    fn exchange(fence: FenceMode, len: usize) -> f64 {
+    fn rings(fence: FenceMode, len: usize) -> f64 {
         let (mut there, mut at_there) = ring(fence);
         let (mut back, mut at_back) = ring(fence);
-        let echo = thread::spawn(move || {
-            bind(1);
+        let echo = move || {
             let (mut body, mut payload) = ([0; 7], Vec::new());
             for _ in 0..TRIPS {
-                while !at_there.pop(&mut body, &mut payload).expect("an honest peer") {}
+                while !at_there.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
                 assert!(!back.push(&body, &payload).expect("room").doorbell);
             }
-        });
+        };
         let (mut body, mut payload) = ([0; 7], Vec::new());
         let data = vec![7; len];
-        let took = nanoseconds(|| {
+        round_trips(echo, || {
             for n in 0..TRIPS {
                 assert!(!there.push(&[n; 7], &data).expect("room").doorbell);
-                while !at_back.pop(&mut body, &mut payload).expect("an honest peer") {}
+                while !at_back.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
                 assert_eq!(body[6], n);
             }
-        });
-        echo.join().expect("the echo ends");
-        took
+        })
+    }
+
+    fn link(fence: FenceMode) -> f64 {
+        let (there, at_there) = ring(fence);
+        let (back, at_back) = ring(fence);
+        let baton = words(BATON_WORDS);
+        let mut first = Link::new(Side::First, baton.clone(), there, at_back).expect("enough words");
+        let mut second = Link::new(Side::Second, baton, back, at_there).expect("enough words");
+        let echo = move || {
+            let (mut body, mut payload) = ([0; 7], Vec::new());
+            for _ in 0..TRIPS {
+                while !second.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
+                assert!(!second.push(&body, &payload).expect("room").doorbell);
+            }
+        };
+        let (mut body, mut payload) = ([0; 7], Vec::new());
+        round_trips(echo, || {
+            for n in 0..TRIPS {
+                assert!(!first.push(&[n; 7], &[]).expect("room").doorbell);
+                while !first.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
+                assert_eq!(body[6], n);
+            }
+        })
     }
 
     fn bind(core: usize) {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(core);
-        if rustix::thread::sched_setaffinity(None, &set).is_err() {
+        if vm::host::bind_to_core(core).is_err() {
             eprintln!("cannot bind to core {core}: the figures mean little");
         }
     }
 
+    type Measure = (&'static str, fn() -> f64);
+
+    const MEASURES: [Measure; 7] = [
+        ("cache line, bare", bounce),
+        ("link", || link(FenceMode::Asymmetric)),
+        ("link, full fences", || link(FenceMode::Symmetric)),
+        ("rings", || rings(FenceMode::Asymmetric, 0)),
+        ("rings, full fences", || rings(FenceMode::Symmetric, 0)),
+        ("rings, 64 B payload", || rings(FenceMode::Asymmetric, 64)),
+        ("rings, 1 KiB payload", || rings(FenceMode::Asymmetric, 1024)),
+    ];
+
     pub(super) fn main() {
-        bind(0);
-        let mut figures = [const { Vec::new() }; 5];
+        let mut figures = MEASURES.map(|_| Vec::new());
         for _ in 0..BATCHES {
-            figures[0].push(bounce());
-            figures[1].push(exchange(FenceMode::Asymmetric, 0));
-            figures[2].push(exchange(FenceMode::Symmetric, 0));
-            figures[3].push(exchange(FenceMode::Asymmetric, 64));
-            figures[4].push(exchange(FenceMode::Asymmetric, 1024));
+            for (batches, (_, measure)) in figures.iter_mut().zip(MEASURES) {
+                batches.push(measure());
+            }
         }
-        let names =
-            ["cache line, bare", "ring", "ring, full fences", "ring, 64 B payload", "ring, 1 KiB payload"];
-        let median = |batches: &mut Vec<f64>| {
+        for batches in &mut figures {
             batches.sort_by(f64::total_cmp);
-            batches[batches.len() / 2]
-        };
-        let bare = median(&mut figures[0]);
-        for (name, batches) in names.iter().zip(&mut figures) {
-            let middle = median(batches);
+        }
+        let bare = &figures[0];
+        for ((name, _), batches) in MEASURES.iter().zip(&figures) {
+            let (best, median) = (batches[0], batches[BATCHES / 2]);
+            let ratios = (best / bare[0], median / bare[BATCHES / 2]);
             println!(
-                "{name:20} best {:7.1} ns  median {middle:7.1} ns  ratio {:.2}",
-                batches[0],
-                middle / bare
+                "{name:20} best {best:7.1} ns ({:.2})  median {median:7.1} ns ({:.2})",
+                ratios.0, ratios.1
             );
         }
     }

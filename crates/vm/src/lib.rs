@@ -14,6 +14,7 @@
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
+//! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
@@ -22,7 +23,7 @@
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
-//! `ring` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
+//! `ring`, `link` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
 //! under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
@@ -38,6 +39,7 @@ pub mod cma;
 mod futex;
 pub mod heap;
 pub mod host;
+pub mod link;
 pub mod membarrier;
 pub mod ring;
 pub mod segment;
@@ -51,6 +53,7 @@ pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
+pub use link::{BATON_WORDS, Link, Side};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};

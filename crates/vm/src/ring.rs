@@ -115,6 +115,14 @@ pub enum Corrupt {
         /// How many were put in.
         highest: u64,
     },
+    /// A message of a link has a number that does not come next, and what should come before is not there.
+    #[error("message {number} where {expected} comes next")]
+    Order {
+        /// The number it has, modulo 2³².
+        number: u32,
+        /// The number that comes next.
+        expected: u32,
+    },
 }
 
 /// Why a message did not go into a ring.
@@ -303,7 +311,7 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
     /// After publishing. The fence is against the one between the consumer's turning cold and its last look: either
     /// it sees the message, or we see that it wants the doorbell.
     #[inline(always)]
-    fn wants_doorbell(&self) -> bool {
+    pub(crate) fn wants_doorbell(&self) -> bool {
         match self.fence {
             FenceMode::Asymmetric => light_fence(),
             FenceMode::Symmetric => fence(Ordering::SeqCst),
@@ -354,7 +362,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         let slot = self.places.slot(&self.words, self.taken);
         let word = slot[0].load(Ordering::Acquire);
         if (word >> 32) as u32 != (self.taken + 1) as u32 {
-            self.idle();
+            self.note_idle();
             return Ok(false);
         }
         // The whole slot, and the payload, were written before word 0. What a hostile producer writes after it only
@@ -427,8 +435,9 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         Ok(())
     }
 
+    /// Counts a poll that found nothing.
     #[inline(always)]
-    fn idle(&mut self) {
+    pub(crate) fn note_idle(&mut self) {
         if self.published != self.taken {
             self.idle_polls += 1;
             if self.idle_polls >= IDLE_POLLS {

@@ -1,0 +1,189 @@
+//! Both directions between two processes: a ring each way, and a line of memory that the two write in turn.
+//!
+//! A message through a ring costs two transfers of a cache line: the consumer polls the slot, so it has a copy, which
+//! the producer must first take away to write, and the consumer then fetches the line again. A line that both sides
+//! write in turn costs one: whoever has just read it from the other's cache is the next to write it, and the other's
+//! poll is already on its way. Asking and answering over such a line takes half the time.
+//!
+//! So there is one, the *baton*: the side that received the last message in it may put the next one there, if it is
+//! short and there is one to send. Everything else goes through the rings. Messages are numbered by direction over
+//! both ways, and come out in the order they were put in.
+
+use std::ops::Deref;
+
+use crate::ring::{Attention, Consumer, Corrupt, Producer, PushError, Pushed};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Words of a baton: two cache lines, of which processors fetch both. They must be zero at the start.
+pub const BATON_WORDS: usize = 16;
+
+/// Which end of a link this is: the two ends must differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that may write the baton first.
+    First,
+    /// The other one.
+    Second,
+}
+
+impl Side {
+    /// What this side writes into the low half of the baton's first word; the high half is the message's number.
+    fn mark(self) -> u32 {
+        match self {
+            Side::First => 1,
+            Side::Second => 2,
+        }
+    }
+
+    fn other(self) -> Side {
+        match self {
+            Side::First => Side::Second,
+            Side::Second => Side::First,
+        }
+    }
+}
+
+/// One process's end of the two directions. One thread at a time.
+#[derive(Debug)]
+pub struct Link<M> {
+    baton: M,
+    outward: Producer<M>,
+    inward: Consumer<M>,
+    side: Side,
+    /// The baton is ours to write: what the other side put there is taken out.
+    ours: bool,
+    /// Messages through the baton, each way.
+    pushed: u64,
+    taken: u64,
+}
+
+impl<M: Deref<Target = [AtomicU64]>> Link<M> {
+    /// Joins two fresh rings and a fresh baton; `None` if it has fewer than [`BATON_WORDS`]. The other process joins
+    /// the other ends of the same.
+    pub fn new(side: Side, baton: M, outward: Producer<M>, inward: Consumer<M>) -> Option<Link<M>> {
+        let ours = side == Side::First;
+        (baton.len() >= BATON_WORDS).then_some(Link {
+            baton,
+            outward,
+            inward,
+            side,
+            ours,
+            pushed: 0,
+            taken: 0,
+        })
+    }
+
+    /// Sends a message and says whether to ring the other side's doorbell.
+    ///
+    /// # Errors
+    /// [`PushError`]; then nothing was sent.
+    #[inline]
+    pub fn push(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
+        if !self.ours || !payload.is_empty() {
+            return self.outward.push(body, payload);
+        }
+        self.ours = false;
+        self.pushed += 1;
+        let number = (self.outward.pushed() + self.pushed) as u32;
+        for (word, value) in self.baton[1..].iter().zip(body) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let mark = u64::from(self.side.mark());
+        self.baton[0].store(u64::from(number) << 32 | mark, Ordering::Release);
+        Ok(Pushed { doorbell: self.outward.wants_doorbell() })
+    }
+
+    /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
+    /// [`push`](Link::push) would say [`PushError::Full`].
+    pub fn room(&mut self, payload_len: usize) -> bool {
+        (self.ours && payload_len == 0) || self.outward.room(payload_len)
+    }
+
+    /// Whether there is a message: a look at two words at most.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.baton_number().is_some() || self.inward.ready()
+    }
+
+    /// Takes the next message out, as [`Consumer::pop`] does.
+    ///
+    /// A caller that polls should pause between two calls ([`std::hint::spin_loop`], twice): polling without one
+    /// takes the line away from the other side while it writes.
+    ///
+    /// # Errors
+    /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
+    #[inline]
+    pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        if let Some(number) = self.baton_number() {
+            let expected = self.expected();
+            if number == expected {
+                self.take_baton(body, payload);
+                return Ok(true);
+            }
+            // What was sent before it went through the ring, and has been there at least as long.
+            if !self.inward.ready() {
+                return Err(Corrupt::Order { number, expected });
+            }
+        } else if !self.inward.ready() {
+            // Not by asking the ring to pop: a message that came just now may have one before it in the baton.
+            self.inward.note_idle();
+            return Ok(false);
+        } else if self.baton_number() == Some(self.expected()) {
+            // It was sent before what the ring holds, but came to sight between our two looks.
+            self.take_baton(body, payload);
+            return Ok(true);
+        }
+        self.inward.pop(body, payload)
+    }
+
+    /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`] does.
+    pub fn flush_credits(&mut self) -> bool {
+        self.inward.flush_credits()
+    }
+
+    /// Tells the other side whether to ring the doorbell; what [`Consumer::set_attention`] says holds here.
+    pub fn set_attention(&mut self, attention: Attention) {
+        self.inward.set_attention(attention);
+    }
+
+    /// How many messages were sent, in all.
+    pub fn pushed(&self) -> u64 {
+        self.outward.pushed() + self.pushed
+    }
+
+    /// How many messages were taken out, in all.
+    pub fn taken(&self) -> u64 {
+        self.inward.taken() + self.taken
+    }
+
+    /// The number of the message in the baton that we have not taken out yet, if there is one. While the baton is
+    /// ours it is not looked at: the other side has no business there.
+    #[inline(always)]
+    fn baton_number(&self) -> Option<u32> {
+        if self.ours {
+            return None;
+        }
+        let word = self.baton[0].load(Ordering::Acquire);
+        (word as u32 == self.side.other().mark()).then_some((word >> 32) as u32)
+    }
+
+    /// The number of the next message to take out.
+    #[inline(always)]
+    fn expected(&self) -> u32 {
+        (self.taken() + 1) as u32
+    }
+
+    #[inline(always)]
+    fn take_baton(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) {
+        for (value, word) in body.iter_mut().zip(&self.baton[1..]) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        payload.clear();
+        self.ours = true;
+        self.taken += 1;
+    }
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;
