@@ -112,7 +112,7 @@ mod bench {
         })
     }
 
-    fn link(fence: FenceMode) -> f64 {
+    fn link(fence: FenceMode, len: usize) -> f64 {
         let (there, at_there) = ring(fence);
         let (back, at_back) = ring(fence);
         let baton = words(BATON_WORDS);
@@ -128,9 +128,10 @@ mod bench {
             }
         };
         let (mut body, mut payload) = ([0; 7], Vec::new());
+        let data = vec![7; len];
         round_trips(echo, || {
             for n in 0..TRIPS {
-                assert!(!first.push(&[n; 7], &[]).expect("room").doorbell);
+                assert!(!first.push(&[n; 7], &data).expect("room").doorbell);
                 while !first.pop(&mut body, &mut payload).expect("an honest peer") {
                     pause();
                 }
@@ -147,13 +148,17 @@ mod bench {
 
     type Measure = (&'static str, fn() -> f64);
 
-    const MEASURES: [Measure; 7] = [
+    const MEASURES: [Measure; 11] = [
         ("cache line, bare", bounce),
-        ("link", || link(FenceMode::Asymmetric)),
-        ("link, full fences", || link(FenceMode::Symmetric)),
+        ("link", || link(FenceMode::Asymmetric, 0)),
+        ("link, full fences", || link(FenceMode::Symmetric, 0)),
+        ("link, 16 B payload", || link(FenceMode::Asymmetric, 16)),
+        ("link, 64 B payload", || link(FenceMode::Asymmetric, 64)),
+        ("link, 448 B payload", || link(FenceMode::Asymmetric, 448)),
         ("rings", || rings(FenceMode::Asymmetric, 0)),
         ("rings, full fences", || rings(FenceMode::Symmetric, 0)),
         ("rings, 64 B payload", || rings(FenceMode::Asymmetric, 64)),
+        ("rings, 448 B payload", || rings(FenceMode::Asymmetric, 448)),
         ("rings, 1 KiB payload", || rings(FenceMode::Asymmetric, 1024)),
     ];
 

@@ -53,7 +53,7 @@ pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
-pub use link::{BATON_WORDS, Link, Side};
+pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};

@@ -6,16 +6,28 @@
 //! poll is already on its way. Asking and answering over such a line takes half the time.
 //!
 //! So there is one, the *baton*: the side that received the last message in it may put the next one there, if it is
-//! short and there is one to send. Everything else goes through the rings. Messages are numbered by direction over
+//! is small and there is one to send. Everything else goes through the rings. Messages are numbered by direction over
 //! both ways, and come out in the order they were put in.
 
 use std::ops::Deref;
 
-use crate::ring::{Attention, Consumer, Corrupt, Producer, PushError, Pushed};
+use crate::ring::{Attention, Consumer, Corrupt, Producer, PushError, Pushed, load_bytes, store_bytes};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Words of a baton: two cache lines, of which processors fetch both. They must be zero at the start.
-pub const BATON_WORDS: usize = 16;
+/// The longest payload that goes with a baton, in bytes: beyond, a ring's copying costs more than its extra transfer.
+pub const BATON_PAYLOAD_BYTES: usize = 448;
+
+/// Words of a baton: a cache line for the message, those of its payload, and an even number of lines in all, since
+/// processors fetch them in pairs. They must be zero at the start, and should begin a pair.
+pub const BATON_WORDS: usize = 8 + BATON_PAYLOAD_BYTES / 8;
+const _: () = assert!(BATON_WORDS.is_multiple_of(16));
+
+/// Where the payload starts.
+const PAYLOAD: usize = 8;
+
+/// Bits of a baton's first word that say who wrote it; above them is the payload's length, in the high half the
+/// message's number.
+const MARK_BITS: u32 = 2;
 
 /// Which end of a link this is: the two ends must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +39,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// What this side writes into the low half of the baton's first word; the high half is the message's number.
+    /// How this side signs the baton.
     fn mark(self) -> u32 {
         match self {
             Side::First => 1,
@@ -79,30 +91,33 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     /// [`PushError`]; then nothing was sent.
     #[inline]
     pub fn push(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
-        if !self.ours || !payload.is_empty() {
+        if !self.ours || payload.len() > BATON_PAYLOAD_BYTES {
             return self.outward.push(body, payload);
         }
         self.ours = false;
         self.pushed += 1;
         let number = (self.outward.pushed() + self.pushed) as u32;
+        if !payload.is_empty() {
+            self.store_payload(payload);
+        }
         for (word, value) in self.baton[1..].iter().zip(body) {
             word.store(*value, Ordering::Relaxed);
         }
-        let mark = u64::from(self.side.mark());
-        self.baton[0].store(u64::from(number) << 32 | mark, Ordering::Release);
+        let low = (payload.len() as u32) << MARK_BITS | self.side.mark();
+        self.baton[0].store(u64::from(number) << 32 | u64::from(low), Ordering::Release);
         Ok(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
     /// [`push`](Link::push) would say [`PushError::Full`].
     pub fn room(&mut self, payload_len: usize) -> bool {
-        (self.ours && payload_len == 0) || self.outward.room(payload_len)
+        (self.ours && payload_len <= BATON_PAYLOAD_BYTES) || self.outward.room(payload_len)
     }
 
     /// Whether there is a message: a look at two words at most.
     #[inline]
     pub fn ready(&self) -> bool {
-        self.baton_number().is_some() || self.inward.ready()
+        self.baton().is_some() || self.inward.ready()
     }
 
     /// Takes the next message out, as [`Consumer::pop`] does.
@@ -114,24 +129,22 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
     #[inline]
     pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
-        if let Some(number) = self.baton_number() {
+        if let Some(baton) = self.baton() {
             let expected = self.expected();
-            if number == expected {
-                self.take_baton(body, payload);
-                return Ok(true);
+            if baton.number == expected {
+                return self.take_baton(baton, body, payload);
             }
             // What was sent before it went through the ring, and has been there at least as long.
             if !self.inward.ready() {
-                return Err(Corrupt::Order { number, expected });
+                return Err(Corrupt::Order { number: baton.number, expected });
             }
         } else if !self.inward.ready() {
             // Not by asking the ring to pop: a message that came just now may have one before it in the baton.
             self.inward.note_idle();
             return Ok(false);
-        } else if self.baton_number() == Some(self.expected()) {
+        } else if let Some(baton) = self.baton().filter(|baton| baton.number == self.expected()) {
             // It was sent before what the ring holds, but came to sight between our two looks.
-            self.take_baton(body, payload);
-            return Ok(true);
+            return self.take_baton(baton, body, payload);
         }
         self.inward.pop(body, payload)
     }
@@ -156,15 +169,17 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         self.inward.taken() + self.taken
     }
 
-    /// The number of the message in the baton that we have not taken out yet, if there is one. While the baton is
-    /// ours it is not looked at: the other side has no business there.
+    /// What the baton holds that we have not taken out yet. While it is ours it is not looked at: the other side has
+    /// no business there.
     #[inline(always)]
-    fn baton_number(&self) -> Option<u32> {
+    fn baton(&self) -> Option<Baton> {
         if self.ours {
             return None;
         }
         let word = self.baton[0].load(Ordering::Acquire);
-        (word as u32 == self.side.other().mark()).then_some((word >> 32) as u32)
+        let low = word as u32;
+        let theirs = low & ((1 << MARK_BITS) - 1) == self.side.other().mark();
+        theirs.then_some(Baton { number: (word >> 32) as u32, len: (low >> MARK_BITS) as usize })
     }
 
     /// The number of the next message to take out.
@@ -174,14 +189,48 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     #[inline(always)]
-    fn take_baton(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) {
+    fn take_baton(
+        &mut self,
+        baton: Baton,
+        body: &mut [u64; 7],
+        payload: &mut Vec<u8>,
+    ) -> Result<bool, Corrupt> {
+        if baton.len == 0 {
+            payload.clear();
+        } else {
+            self.load_payload(baton.len, payload)?;
+        }
         for (value, word) in body.iter_mut().zip(&self.baton[1..]) {
             *value = word.load(Ordering::Relaxed);
         }
-        payload.clear();
         self.ours = true;
         self.taken += 1;
+        Ok(true)
     }
+
+    // Out of line, so that the loop around `pop` stays small.
+    #[inline(never)]
+    fn store_payload(&self, payload: &[u8]) {
+        store_bytes(self.baton[PAYLOAD..].iter(), payload);
+    }
+
+    #[inline(never)]
+    fn load_payload(&self, len: usize, payload: &mut Vec<u8>) -> Result<(), Corrupt> {
+        if len > BATON_PAYLOAD_BYTES {
+            return Err(Corrupt::Length { len, max: BATON_PAYLOAD_BYTES });
+        }
+        load_bytes(self.baton[PAYLOAD..].iter(), len, payload);
+        Ok(())
+    }
+}
+
+/// What the first word of a baton says.
+#[derive(Clone, Copy)]
+struct Baton {
+    /// The message's number in its direction, modulo 2³².
+    number: u32,
+    /// Its payload's length in bytes, as claimed.
+    len: usize,
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ mod plain {
 
     #[test]
     fn messages_by_both_ways_come_in_order() {
-        let (mut first, mut second, _) = link(8, 64);
+        let (mut first, mut second, _) = link(8, 512);
         send(&mut second, 1); // Not its turn: by ring.
         assert_eq!(number(&mut first), Some(1));
         for n in 1..=4 {
@@ -77,16 +77,24 @@ mod plain {
         for n in 2..=5 {
             assert_eq!(number(&mut second), Some(n));
         }
-        let _ = second.push(&[3; 7], b"payload").expect("room");
-        assert!(second.ours, "the baton takes no payload");
-        assert_eq!(pop(&mut first), Ok(Some(([3; 7], b"payload".to_vec()))));
+        assert!(second.ours);
+        for len in [BATON_PAYLOAD_BYTES + 1, BATON_PAYLOAD_BYTES, 9, 0] {
+            let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let _ = second.push(&[3; 7], &payload).expect("room");
+            assert_eq!(second.ours, len > BATON_PAYLOAD_BYTES, "a long payload goes by ring");
+            assert_eq!(pop(&mut first), Ok(Some(([3; 7], payload))));
+            if first.ours {
+                send(&mut first, 6);
+                assert_eq!(number(&mut second), Some(6));
+            }
+        }
     }
 
     #[test]
     fn the_baton_has_room_when_the_ring_has_none() {
-        let (mut first, mut second, _) = link(1, 64);
-        let _ = first.push(&[1; 7], b"x").expect("room");
-        assert!(first.room(0) && !first.room(1));
+        let (mut first, mut second, _) = link(1, 1024);
+        let _ = first.push(&[1; 7], &[0; 500]).expect("room");
+        assert!(first.room(BATON_PAYLOAD_BYTES) && !first.room(BATON_PAYLOAD_BYTES + 1));
         send(&mut first, 2);
         assert!(!first.room(0));
         assert_eq!(first.push(&[3; 7], &[]), Err(PushError::Full));
@@ -110,13 +118,17 @@ mod plain {
         let (_, mut second, [_, _, baton]) = link(4, 0);
         baton[0].store(7 << 32 | 1, Ordering::Relaxed);
         assert_eq!(pop(&mut second), Err(Corrupt::Order { number: 7, expected: 1 }));
-        assert!(Link::new(Side::First, words(15), link(1, 0).0.outward, second.inward).is_none());
+        baton[0].store(1 << 32 | 449 << 2 | 1, Ordering::Relaxed);
+        assert_eq!(pop(&mut second), Err(Corrupt::Length { len: 449, max: 448 }));
+        assert!(
+            Link::new(Side::First, words(BATON_WORDS - 1), link(1, 0).0.outward, second.inward).is_none()
+        );
     }
 
     #[test]
     fn two_threads_talk_in_order() {
         let (mut first, mut second, _) = link(4, 128);
-        let total: u64 = if cfg!(miri) { 20 } else { 50_000 };
+        let total: u64 = if cfg!(miri) { 20 } else { 20_000 };
         // Each side sends in bursts of changing size and answers nothing in particular.
         let run = move |end: &mut End| {
             let (mut sent, mut got) = (0, 0);
@@ -161,12 +173,12 @@ mod plain {
         fn it_behaves_like_two_queues(
             steps in prop::collection::vec((any::<bool>(), any::<bool>(), prop::bool::weighted(0.2)), 1..150)
         ) {
-            let (first, second, _) = link(4, 128);
+            let (first, second, _) = link(4, 1024);
             let mut ends = [first, second];
             let mut queues = [VecDeque::new(), VecDeque::new()];
             for (n, (second, push, long)) in steps.into_iter().enumerate() {
                 let me = usize::from(second);
-                let payload = if long { vec![n as u8; 50] } else { vec![] };
+                let payload = if long { vec![n as u8; n * 37 % 900] } else { vec![] };
                 if push {
                     let room = ends[me].room(payload.len());
                     let pushed = ends[me].push(&[n as u64; 7], &payload).is_ok();
@@ -184,7 +196,7 @@ mod plain {
         #[test]
         fn scribbling_never_panics(
             steps in prop::collection::vec(
-                (any::<bool>(), any::<bool>(), any::<prop::sample::Index>(), (0..5_u64, 0..5_u64)), 1..150)
+                (any::<bool>(), any::<bool>(), any::<prop::sample::Index>(), (0..5_u64, prop_oneof![0..5_u64, any::<u32>().prop_map(u64::from)])), 1..150)
         ) {
             let (first, second, all) = link(2, 64);
             let mut ends = [first, second];
@@ -197,7 +209,7 @@ mod plain {
                 if push {
                     let _ = end.push(&[number; 7], &[]);
                 } else if let Ok(Some((_, payload))) = pop(end) {
-                    prop_assert!(payload.len() <= 64);
+                    prop_assert!(payload.len() <= BATON_PAYLOAD_BYTES);
                 }
             }
         }

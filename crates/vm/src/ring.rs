@@ -158,6 +158,34 @@ const fn lines_of(len: usize) -> u64 {
     len.div_ceil(LINE_BYTES) as u64
 }
 
+/// Writes `bytes` into as many words as they need, which `words` must have.
+#[inline]
+pub(crate) fn store_bytes<'a>(mut words: impl Iterator<Item = &'a AtomicU64>, bytes: &[u8]) {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for (eight, word) in eights.iter().zip(&mut words) {
+        word.store(u64::from_le_bytes(*eight), Ordering::Relaxed);
+    }
+    if rest.is_empty() {
+        return;
+    }
+    if let Some(word) = words.next() {
+        let mut eight = [0; 8];
+        eight[..rest.len()].copy_from_slice(rest);
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+/// Makes `bytes` the `len` bytes that `words` hold.
+#[inline]
+pub(crate) fn load_bytes<'a>(words: impl Iterator<Item = &'a AtomicU64>, len: usize, bytes: &mut Vec<u8>) {
+    bytes.resize(len.next_multiple_of(8), 0);
+    let (eights, _) = bytes.as_chunks_mut::<8>();
+    for (eight, word) in eights.iter_mut().zip(words) {
+        *eight = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    bytes.truncate(len);
+}
+
 /// Where things are in the words of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Places {
@@ -296,16 +324,7 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
 
     fn write_payload(&self, payload: &[u8]) {
         let (straight, wrapped) = self.places.payload(&self.words, self.line, payload.len());
-        let (eights, rest) = payload.as_chunks::<8>();
-        let mut words = straight.iter().chain(wrapped);
-        for (bytes, word) in eights.iter().zip(&mut words) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-        if let Some(word) = words.next() {
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
-            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
+        store_bytes(straight.iter().chain(wrapped), payload);
     }
 
     /// After publishing. The fence is against the one between the consumer's turning cold and its last look: either
@@ -426,12 +445,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
             return Err(Corrupt::Length { len, max: self.places.len_max() });
         }
         let (straight, wrapped) = self.places.payload(&self.words, self.line, len);
-        payload.resize(len.next_multiple_of(8), 0);
-        let (eights, _) = payload.as_chunks_mut::<8>();
-        for (bytes, word) in eights.iter_mut().zip(straight.iter().chain(wrapped)) {
-            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-        payload.truncate(len);
+        load_bytes(straight.iter().chain(wrapped), len, payload);
         Ok(())
     }
 
