@@ -6,7 +6,10 @@ use std::{
 };
 
 use clap::{ArgAction, Parser, Subcommand};
-use standpipe_cli::doctor;
+use standpipe_cli::{
+    doctor,
+    kv::{args::KvArgs, study, worker_process},
+};
 use tracing_subscriber::filter::LevelFilter;
 
 /// Put to and get from any address of any peer, without registering memory.
@@ -24,9 +27,21 @@ struct Cli {
 enum Command {
     /// Say what this host allows, which path memory takes here, and what to change
     Doctor(doctor::DoctorArgs),
+    /// Run a study and write its report
+    #[command(subcommand)]
+    Study(Study),
     /// A process that `doctor` starts, to have its memory read
     #[command(hide = true, name = doctor::peer::SUBCOMMAND)]
     DoctorPeer,
+    /// A worker that `study kv` starts
+    #[command(hide = true, name = worker_process::SUBCOMMAND)]
+    KvWorker(KvArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum Study {
+    /// Workers pull each other's key-value-cache blocks out of ordinary memory
+    Kv(study::StudyArgs),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +49,8 @@ fn main() -> ExitCode {
     log_to_stderr(cli.verbose);
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(&args),
+        Command::Study(Study::Kv(args)) => study::run(&args),
+        Command::KvWorker(args) => worker_process::run(&args),
         Command::DoctorPeer => doctor::peer::run(),
     };
     result.unwrap_or_else(|error| {

@@ -4,7 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{directory::WORKERS_MAX, plan::Plan};
+use super::{
+    directory::WORKERS_MAX,
+    generate::Generator,
+    plan::Plan,
+    trace::{self, Request, TraceError},
+};
 
 /// Arguments of `standpipe study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -31,7 +36,7 @@ pub struct KvArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub layers: u64,
     /// Processor time that making a block takes, in microseconds
-    #[arg(long, default_value_t = 2000, value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    #[arg(long, default_value_t = 3000, value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     pub compute_us: u64,
     /// Keep pulled blocks, so that a block may have several holders
     #[arg(long)]
@@ -63,6 +68,22 @@ impl KvArgs {
         })
     }
 
+    /// The requests to replay.
+    ///
+    /// # Errors
+    /// If the trace file cannot be read, or a line of it.
+    pub fn requests(&self) -> Result<Vec<Request>, TraceError> {
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        match &self.trace {
+            None => Ok(Generator::new(self.seed).take(self.requests.map_or(REQUESTS, count)).collect()),
+            Some(file) => {
+                let mut requests = trace::read(file)?;
+                requests.truncate(self.requests.map_or(usize::MAX, count));
+                Ok(requests)
+            }
+        }
+    }
+
     /// The same arguments as words of a command line; parsing them gives an equal value.
     #[must_use]
     pub fn to_words(&self) -> Vec<String> {
@@ -89,6 +110,9 @@ impl KvArgs {
         words
     }
 }
+
+/// Requests that are generated unless the user says how many: as many as the measured trace has.
+const REQUESTS: usize = 1000;
 
 /// Reads a number of bytes: digits, then nothing, `K`, `M` or `G` (powers of 1024), then perhaps `iB` or `B`.
 fn parse_bytes(text: &str) -> Result<u64, String> {

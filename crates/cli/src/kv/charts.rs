@@ -1,7 +1,7 @@
 //! Which charts the report shows, and how a record becomes their points.
 
 use super::{
-    lines::{Pull, Tick},
+    lines::Tick,
     outcome::{Record, sorted},
     plots::{Chart, Series, short},
 };
@@ -25,19 +25,23 @@ pub fn figures(record: &Record) -> Vec<Figure> {
 
 fn latency_by_state(record: &Record) -> Figure {
     let of = |name: &str, computing| {
-        distribution(name.to_owned(), record.pulls().filter(|pull| pull.computing == computing))
+        let pulls = record.pulls().filter(|pull| pull.computing == computing);
+        distribution(name.to_owned(), pulls.map(|pull| pull.took_ns))
     };
+    let busy =
+        distribution("the puller's processor time".to_owned(), record.pulls().map(|pull| pull.processor_ns));
     Figure {
         title: "Pulls while the owner computes",
-        note: "A get is one-sided: the owner's processor has no part in it. What difference remains is the share \
-               of the cores that the puller itself gets.",
-        chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false)]),
+        note: "A get is one-sided: the owner has no part in it, computing or not. Where a pull took longer than \
+               its processor time, the puller waited for a core.",
+        chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false), busy]),
     }
 }
 
 fn latency_by_owner(record: &Record) -> Figure {
     let of = |owner: usize| {
-        distribution(format!("from worker {owner}"), record.pulls().filter(move |pull| pull.owner == owner))
+        let pulls = record.pulls().filter(|pull| pull.owner == owner);
+        distribution(format!("from worker {owner}"), pulls.map(|pull| pull.took_ns))
     };
     Figure {
         title: "Pull latency by source",
@@ -58,9 +62,9 @@ fn latency_chart(mut series: Vec<Series>) -> Chart {
     }
 }
 
-/// The cumulative distribution of the pulls' durations.
-fn distribution<'a>(name: String, pulls: impl Iterator<Item = &'a Pull>) -> Series {
-    let took_ns = sorted(pulls.map(|pull| pull.took_ns.max(1)));
+/// The cumulative distribution of durations.
+fn distribution(name: String, took_ns: impl Iterator<Item = u64>) -> Series {
+    let took_ns = sorted(took_ns.map(|took_ns| took_ns.max(1)));
     let last = took_ns.len().saturating_sub(1);
     // A line needs no more points than the drawing has columns.
     let steps = last.min(POINTS);
@@ -161,9 +165,10 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::lines::Pull;
 
     fn pull(owner: usize, took_ns: u64) -> Pull {
-        Pull { owner, took_ns, bytes: 1 << 20, computing: took_ns > 2500 }
+        Pull { owner, took_ns, processor_ns: 1000, bytes: 1 << 20, computing: took_ns > 2500 }
     }
 
     fn record() -> Record {

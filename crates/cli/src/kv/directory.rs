@@ -16,6 +16,8 @@
 //!
 //! So what was pinned cannot change until it is unpinned, whatever happens in between.
 
+use standpipe::Error;
+
 /// Words in every worker's shared array, reached one-sided.
 pub trait Words {
     /// This worker's number.
@@ -25,19 +27,19 @@ pub trait Words {
     /// Reads words from `at` on; each word is whole, the run of them need not be.
     ///
     /// # Errors
-    /// [`Lost`] if that worker is dead.
-    fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Lost>;
+    /// [`Error::PeerLost`] if that worker is dead.
+    fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error>;
     /// Writes words from `at` on; each word arrives whole.
     ///
     /// # Errors
-    /// [`Lost`] if that worker is dead.
-    fn write(&self, at: Place, words: &[u64]) -> Result<(), Lost>;
+    /// [`Error::PeerLost`] if that worker is dead.
+    fn write(&self, at: Place, words: &[u64]) -> Result<(), Error>;
     /// Writes `new` if the word is `expected`; gives what the word was. What the caller wrote before is seen by
     /// whoever sees the new word.
     ///
     /// # Errors
-    /// [`Lost`] if that worker is dead.
-    fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Lost>;
+    /// [`Error::PeerLost`] if that worker is dead.
+    fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error>;
 }
 
 /// A word of a worker's array.
@@ -47,14 +49,6 @@ pub struct Place {
     pub rank: usize,
     /// The word's index in its array.
     pub word: usize,
-}
-
-/// The worker that was reached for is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("worker {rank} is lost")]
-pub struct Lost {
-    /// Its number.
-    pub rank: usize,
 }
 
 /// Where things are in a worker's array; the same for all workers of a job.
@@ -111,8 +105,19 @@ impl Layout {
 }
 
 const SPARE_ENTRIES: usize = 64;
-/// The first word of each array says whether its worker is computing; the index follows.
+/// The first word of each array is its worker's status; the index follows.
 const INDEX_AT: usize = 1;
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It looks blocks up, pulls them, or waits.
+    Moving = 0,
+    /// It makes a block, and has no thought for others.
+    Computing = 1,
+    /// Its requests are all served.
+    Done = 2,
+}
 
 /// Where a worker keeps a block, as the index says: a slot and the generation it had then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,27 +147,29 @@ impl<W: Words> Directory<W> {
         &self.words
     }
 
-    /// Tells the others whether this worker computes.
-    pub fn set_computing(&self, computing: bool) {
+    /// Tells the others what this worker does.
+    pub fn set_status(&self, status: Status) {
         // A worker can always reach its own words.
-        let _ = self.words.write(Place { rank: self.words.rank(), word: 0 }, &[u64::from(computing)]);
+        let _ = self.words.write(Place { rank: self.words.rank(), word: 0 }, &[status as u64]);
     }
 
-    /// Whether `rank` said that it computes.
+    /// What `rank` said that it does.
     ///
     /// # Errors
-    /// [`Lost`] if that worker is dead.
-    pub fn is_computing(&self, rank: usize) -> Result<bool, Lost> {
-        let mut word = [0];
-        self.words.read(Place { rank, word: 0 }, &mut word)?;
-        Ok(word[0] != 0)
+    /// [`Error::PeerLost`] if that worker is dead.
+    pub fn status(&self, rank: usize) -> Result<Status, Error> {
+        Ok(match self.state(Place { rank, word: 0 })? {
+            0 => Status::Moving,
+            1 => Status::Computing,
+            _ => Status::Done,
+        })
     }
 
     /// Which workers say that they hold `id`. The list may be old by the time it is read; pinning tells.
     ///
     /// # Errors
-    /// [`Lost`] if the worker that keeps this part of the index is dead: then nobody can find the block.
-    pub fn look_up(&self, id: u64) -> Result<Vec<Location>, Lost> {
+    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead: then nobody can find the block.
+    pub fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
         let mut entry = vec![0; self.layout.entry_words()];
         for place in self.probes(id) {
             self.words.read(place, &mut entry)?;
@@ -179,8 +186,8 @@ impl<W: Words> Directory<W> {
     /// has no room for the block; then only this worker knows of it.
     ///
     /// # Errors
-    /// [`Lost`] if the worker that keeps this part of the index is dead; the block is then this worker's alone.
-    pub fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Lost> {
+    /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead; the block is then this worker's alone.
+    pub fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
         assert_eq!(addresses.len(), self.layout.layers, "one address a layer");
         let state = self.layout.state_at(self.words.rank(), slot);
         self.words.write(Place { word: state.word + 1, ..state }, addresses)?;
@@ -223,8 +230,8 @@ impl<W: Words> Directory<W> {
     /// must be unpinned.
     ///
     /// # Errors
-    /// [`Lost`] if the owner is dead.
-    pub fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Lost> {
+    /// [`Error::PeerLost`] if the owner is dead.
+    pub fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
         let state = self.layout.state_at(location.owner, location.slot);
         let mut now = self.state(state)?;
         loop {
@@ -244,8 +251,8 @@ impl<W: Words> Directory<W> {
     /// Gives back a pin.
     ///
     /// # Errors
-    /// [`Lost`] if the owner is dead; there is nothing to give back then.
-    pub fn unpin(&self, location: Location) -> Result<(), Lost> {
+    /// [`Error::PeerLost`] if the owner is dead; there is nothing to give back then.
+    pub fn unpin(&self, location: Location) -> Result<(), Error> {
         self.clear_readers(self.layout.state_at(location.owner, location.slot), self.reader())
     }
 
@@ -257,7 +264,7 @@ impl<W: Words> Directory<W> {
         }
     }
 
-    fn clear_readers(&self, state: Place, readers: u64) -> Result<(), Lost> {
+    fn clear_readers(&self, state: Place, readers: u64) -> Result<(), Error> {
         let mut now = self.state(state)?;
         while now & readers != 0 {
             match self.words.compare_swap(state, now, now & !readers)? {
@@ -268,7 +275,7 @@ impl<W: Words> Directory<W> {
         Ok(())
     }
 
-    fn state(&self, at: Place) -> Result<u64, Lost> {
+    fn state(&self, at: Place) -> Result<u64, Error> {
         let mut word = [0];
         self.words.read(at, &mut word)?;
         Ok(word[0])
@@ -294,7 +301,7 @@ impl<W: Words> Directory<W> {
         })
     }
 
-    fn find_entry(&self, id: u64) -> Result<Option<Place>, Lost> {
+    fn find_entry(&self, id: u64) -> Result<Option<Place>, Error> {
         for place in self.probes(id) {
             match self.state(place)? {
                 EMPTY => break,
@@ -306,7 +313,7 @@ impl<W: Words> Directory<W> {
     }
 
     /// Finds the entry of `id` or makes one. Entries are never taken away, so that searches need no marks for gaps.
-    fn claim_entry(&self, id: u64) -> Result<Option<Place>, Lost> {
+    fn claim_entry(&self, id: u64) -> Result<Option<Place>, Error> {
         let Some(key) = key_of(id) else { return Ok(None) };
         for place in self.probes(id) {
             let found = self.words.compare_swap(place, EMPTY, key)?;

@@ -11,8 +11,9 @@ use std::{
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use standpipe::Error;
 
-use super::directory::{Directory, Layout, Lost, Place, Words};
+use super::directory::{Directory, Layout, Place, Words};
 
 /// A job in one process.
 struct Job {
@@ -40,8 +41,12 @@ struct Worker {
 }
 
 impl Worker {
-    fn heap(&self, rank: usize) -> Result<&[AtomicU64], Lost> {
-        if self.job.lost[rank].load(SeqCst) { Err(Lost { rank }) } else { Ok(&self.job.heaps[rank]) }
+    fn heap(&self, rank: usize) -> Result<&[AtomicU64], Error> {
+        if self.job.lost[rank].load(SeqCst) {
+            Err(Error::PeerLost { peer: rank as u32 })
+        } else {
+            Ok(&self.job.heaps[rank])
+        }
     }
 }
 
@@ -54,21 +59,21 @@ impl Words for Worker {
         self.job.heaps.len()
     }
 
-    fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Lost> {
+    fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
         for (word, cell) in words.iter_mut().zip(&self.heap(at.rank)?[at.word..]) {
             *word = cell.load(SeqCst);
         }
         Ok(())
     }
 
-    fn write(&self, at: Place, words: &[u64]) -> Result<(), Lost> {
+    fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
         for (word, cell) in words.iter().zip(&self.heap(at.rank)?[at.word..]) {
             cell.store(*word, SeqCst);
         }
         Ok(())
     }
 
-    fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Lost> {
+    fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error> {
         let cell = &self.heap(at.rank)?[at.word];
         Ok(cell.compare_exchange(expected, new, SeqCst, SeqCst).unwrap_or_else(|found| found))
     }
@@ -104,7 +109,7 @@ fn the_dead_lose_their_pins_and_their_blocks() {
     let pinned = reader.look_up(50).expect("nobody died")[0];
     assert!(reader.pin(pinned).expect("nobody died").is_some());
     job.lost[2].store(true, SeqCst);
-    assert_eq!(reader.pin(location), Err(Lost { rank: 2 }));
+    assert_eq!(reader.pin(location), Err(Error::PeerLost { peer: 2 }));
     job.lost[1].store(true, SeqCst);
     assert!(!owner.recycle(50, 0) && !owner.recycle(50, 0), "the dead reader's pin is still there");
     owner.release(0..layout.slots, 1);

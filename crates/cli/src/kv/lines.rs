@@ -50,6 +50,9 @@ pub struct Pull {
     /// Duration of the scatter get in nanoseconds.
     #[serde(rename = "t")]
     pub took_ns: u64,
+    /// The puller's processor time during it, in nanoseconds; the rest of the time it waited for a core.
+    #[serde(rename = "p")]
+    pub processor_ns: u64,
     /// Bytes of the block.
     #[serde(rename = "b")]
     pub bytes: u64,
@@ -65,8 +68,6 @@ pub struct Done {
     pub mechanisms: BTreeMap<String, u64>,
     /// Why operations took the path they took: reason to number of operations.
     pub reasons: BTreeMap<String, u64>,
-    /// Peers that died while the worker ran.
-    pub lost_peers: Vec<usize>,
 }
 
 impl Line {
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn lines_survive_and_other_text_is_told_apart() {
-        let pull = Pull { owner: 3, took_ns: 91_000, bytes: 1 << 20, computing: true };
+        let pull = Pull { owner: 3, took_ns: 91_000, processor_ns: 90_000, bytes: 1 << 20, computing: true };
         let tick = Line::Tick(Tick { at_ms: 5, requests: 2, pulls: vec![pull], ..Tick::default() });
         let done = Line::Done(Done { mechanisms: [("cma".to_owned(), 9)].into(), ..Done::default() });
         for line in [tick, done] {

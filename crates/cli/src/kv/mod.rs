@@ -7,6 +7,7 @@ pub mod directory;
 #[cfg(test)]
 mod directory_tests;
 pub mod generate;
+pub mod job;
 pub mod lines;
 pub mod outcome;
 pub mod pattern;
@@ -16,4 +17,7 @@ pub mod progress;
 pub mod report;
 pub mod statistics;
 pub mod store;
+pub mod study;
 pub mod trace;
+pub mod worker;
+pub mod worker_process;

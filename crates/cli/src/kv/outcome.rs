@@ -71,6 +71,12 @@ pub struct Outcome {
     pub pull_p50_us: f64,
     /// 99th percentile of the time of pulling one block, in microseconds.
     pub pull_p99_us: f64,
+    /// Median of the puller's processor time for one pull, in microseconds: what the pull costs, without waiting.
+    pub pull_processor_p50_us: f64,
+    /// 99th percentile of the same.
+    pub pull_processor_p99_us: f64,
+    /// Bandwidth of the median pull, in GB/s.
+    pub pull_p50_gbps: f64,
     /// Share of the pulls that began while the owner was computing.
     pub pulls_while_computing: f64,
     /// Bytes pulled over the time spent in pulls, in GB/s (10^9 bytes): what one worker sees.
@@ -90,6 +96,7 @@ impl Outcome {
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let took_ns = sorted(record.pulls().map(|pull| pull.took_ns));
+        let processor_ns = sorted(record.pulls().map(|pull| pull.processor_ns));
         let pulls = took_ns.len() as u64;
         let computing = record.pulls().filter(|pull| pull.computing).count() as f64;
         let bytes: u64 = record.pulls().map(|pull| pull.bytes).sum();
@@ -111,6 +118,9 @@ impl Outcome {
             mismatched_bytes: record.sum(|tick| tick.mismatched_bytes),
             pull_p50_us: percentile(&took_ns, 0.5) / 1e3,
             pull_p99_us: percentile(&took_ns, 0.99) / 1e3,
+            pull_processor_p50_us: percentile(&processor_ns, 0.5) / 1e3,
+            pull_processor_p99_us: percentile(&processor_ns, 0.99) / 1e3,
+            pull_p50_gbps: ratio(bytes as f64 / pulls as f64, percentile(&took_ns, 0.5)),
             pulls_while_computing: ratio(computing, pulls as f64),
             gbps: ratio(bytes as f64, took_ns.iter().sum::<u64>() as f64),
             hit_rate: ratio((local_hits + pulls) as f64, blocks as f64),
@@ -130,13 +140,16 @@ impl Outcome {
             ("  pulled from a peer".to_owned(), grouped(self.pulls)),
             ("  made".to_owned(), grouped(self.made)),
             ("hit rate".to_owned(), format!("{:.1} %", self.hit_rate * 100.0)),
-            ("pull of one block, median".to_owned(), format!("{:.0} µs", self.pull_p50_us)),
-            ("pull of one block, 99th percentile".to_owned(), format!("{:.0} µs", self.pull_p99_us)),
+            ("pull of one block, median".to_owned(), micros(self.pull_p50_us)),
+            ("  99th percentile".to_owned(), micros(self.pull_p99_us)),
+            ("  of it processor time, median".to_owned(), micros(self.pull_processor_p50_us)),
+            ("  of it processor time, 99th percentile".to_owned(), micros(self.pull_processor_p99_us)),
             (
                 "pulls while the owner computed".to_owned(),
                 format!("{:.0} %", self.pulls_while_computing * 100.0),
             ),
-            ("bandwidth within pulls".to_owned(), format!("{:.2} GB/s", self.gbps)),
+            ("bandwidth of the median pull".to_owned(), format!("{:.2} GB/s", self.pull_p50_gbps)),
+            ("bandwidth within all pulls".to_owned(), format!("{:.2} GB/s", self.gbps)),
             ("bytes verified".to_owned(), bytes(self.verified_bytes)),
             ("bytes wrong".to_owned(), grouped(self.mismatched_bytes)),
             ("blocks recycled".to_owned(), grouped(self.evictions)),
@@ -211,6 +224,17 @@ pub fn grouped(count: u64) -> String {
     out
 }
 
+/// A time given in microseconds, in the unit that suits it: `278 µs`, `40.4 ms`.
+#[must_use]
+pub fn micros(us: f64) -> String {
+    match us {
+        ..10.0 => format!("{us:.1} µs"),
+        10.0..1e3 => format!("{us:.0} µs"),
+        1e3..1e6 => format!("{:.1} ms", us / 1e3),
+        _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
 fn add_up<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for (name, value) in maps.flatten() {
@@ -228,7 +252,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        let pull = |took_ns, computing| Pull { owner: 0, took_ns, bytes: 1000, computing };
+        let pull = |took_ns, computing| Pull { owner: 0, took_ns, processor_ns: 70, bytes: 1000, computing };
         let mut record = Record::new(3);
         record.ticks[0] = vec![
             Tick { requests: 2, local_hits: 3, made: 4, verified_bytes: 2000, ..Tick::default() },
@@ -282,6 +306,7 @@ mod tests {
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!((grouped(0).as_str(), grouped(999).as_str()), ("0", "999"));
         assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.50 KiB"));
+        assert_eq!([2.25, 278.4, 40_381.0, 2e6].map(micros), ["2.2 µs", "278 µs", "40.4 ms", "2.0 s"]);
         assert_eq!((bytes(20 << 20).as_str(), bytes(300 << 30).as_str()), ("20.0 MiB", "300 GiB"));
     }
 

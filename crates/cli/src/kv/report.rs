@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{
     charts::{self, Figure},
     lines::Tick,
-    outcome::{Outcome, Record, bytes, grouped},
+    outcome::{Outcome, Record, bytes, grouped, micros},
     plots,
     statistics::Statistics,
 };
@@ -51,7 +51,7 @@ impl Report<'_> {
             css = include_str!("report.css"),
             lead = self.lead(),
             tiles = self.tiles(),
-            mechanisms = bars("Bytes between workers, by mechanism", &self.outcome.mechanisms, bytes),
+            mechanisms = bars("Bytes, by mechanism", &self.outcome.mechanisms, bytes),
             reasons = bars("Operations, by the reason for their path", &self.outcome.reasons, grouped),
             result = table("Result", &self.outcome.rows()),
             workers = self.workers(),
@@ -84,9 +84,9 @@ impl Report<'_> {
         };
         let wrong = if outcome.mismatched_bytes == 0 { "good" } else { "bad" };
         [
-            tile("", format!("{:.0} µs", outcome.pull_p50_us), "to pull a block, median"),
-            tile("", format!("{:.0} µs", outcome.pull_p99_us), "to pull a block, 99th percentile"),
-            tile("", format!("{:.2} GB/s", outcome.gbps), "within pulls, per worker"),
+            tile("", micros(outcome.pull_p50_us), "to pull a block, median"),
+            tile("", micros(outcome.pull_p99_us), "to pull a block, 99th percentile"),
+            tile("", format!("{:.2} GB/s", outcome.pull_p50_gbps), "within the median pull"),
             tile("", format!("{:.1} %", outcome.hit_rate * 100.0), "of blocks were held by a worker"),
             tile("", bytes(outcome.verified_bytes), "pulled and verified"),
             tile(wrong, grouped(outcome.mismatched_bytes), "wrong bytes"),
@@ -183,7 +183,7 @@ fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(
             format!(
                 "<div class=\"bar\"><div><span>{}</span><span>{}</span></div>\
                  <i style=\"width:{:.2}%;background:{}\"></i></div>\n",
-                escape(name),
+                escape(in_words(name)),
                 text(*value),
                 100.0 * *value as f64 / largest as f64,
                 plots::colour(index),
@@ -192,6 +192,21 @@ fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(
         .collect();
     let rows = if rows.is_empty() { "<p class=\"note\">none</p>".to_owned() } else { rows };
     format!("<div class=\"card\"><h3>{title}</h3>{rows}</div>\n")
+}
+
+/// What a mechanism's or reason's name in the library's counters stands for.
+fn in_words(name: &str) -> &str {
+    match name {
+        "cma" => "cross-memory attach: private memory, one system call a pull",
+        "mapped" => "mapped heap: the directory's words, no system call",
+        "message" => "messages: private memory, served by the owner",
+        "heap-mapped" => "the heap is mapped",
+        "private-reachable" => "private memory, and the kernel lets us reach it",
+        "ptrace-denied" => "private memory, and ptrace rights forbid reaching it",
+        "call-forbidden" => "private memory, and a filter forbids the system call",
+        "configured" => "private memory, and the configuration asks for messages",
+        other => other,
+    }
 }
 
 fn table(title: &str, rows: &[(String, String)]) -> String {
@@ -224,11 +239,9 @@ mod tests {
         record.seconds = 31.4;
         for rank in 0..4usize {
             record.ticks[rank] = (0..150u64).map(|step| tick(rank, step)).collect();
-            let mechanisms =
-                [("cross-memory attach".to_owned(), 1_200_000_000), ("mapped heap".to_owned(), 9_400_000)];
-            let reasons = [("private memory".to_owned(), 1140), ("in the heap".to_owned(), 38_000)];
-            record.done[rank] =
-                Some(Done { mechanisms: mechanisms.into(), reasons: reasons.into(), lost_peers: Vec::new() });
+            let mechanisms = [("cma".to_owned(), 1_200_000_000), ("mapped".to_owned(), 9_400_000)];
+            let reasons = [("private-reachable".to_owned(), 1140), ("heap-mapped".to_owned(), 38_000)];
+            record.done[rank] = Some(Done { mechanisms: mechanisms.into(), reasons: reasons.into() });
         }
         record.done[2] = None;
         record
@@ -242,7 +255,13 @@ mod tests {
                 + noise * 90
                 + if noise > 970 { noise * 2000 } else { 0 }
                 + u64::from(computing) * 9000;
-            Pull { owner: (rank + 1 + index as usize % 3) % 4, took_ns, bytes: 1 << 20, computing }
+            Pull {
+                owner: (rank + 1 + index as usize % 3) % 4,
+                took_ns,
+                processor_ns: 120_000 + noise * 80,
+                bytes: 1 << 20,
+                computing,
+            }
         };
         Tick {
             at_ms: step * 200 + rank as u64,

@@ -1,0 +1,93 @@
+//! One worker of the study as a process of its own: what `standpipe study kv` starts.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use standpipe::{Config, Node};
+
+use super::{
+    args::KvArgs,
+    directory::{Directory, Layout, Status, Words},
+    job::Job,
+    lines::{Done, Line, Tick},
+    statistics::Statistics,
+    worker::{Peers, Worker},
+};
+
+/// The hidden subcommand that runs a worker.
+pub const SUBCOMMAND: &str = "kv-worker";
+
+/// Serves this worker's share of the requests, telling on standard output what it does, and stays until the others
+/// need its blocks no more.
+///
+/// # Errors
+/// If the job cannot be joined, an operation fails for another reason than a peer's death, or nobody listens.
+pub fn run(args: &KvArgs) -> Result<ExitCode> {
+    let plan = args.plan().map_err(anyhow::Error::msg)?;
+    let requests = args.requests()?;
+    let node = Node::open(Config::from_env()?).context("joining the study's job")?;
+    let (rank, size) = (node.rank() as usize, node.size() as usize);
+    let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
+    let job = Job::join(&node, layout)?;
+    let mut teller = Teller::new();
+    let mut worker = Worker::new(Directory::new(job, layout), plan);
+    for request in requests.iter().skip(rank).step_by(size) {
+        worker.serve(request, |worker| {
+            if teller.is_due(worker.tick()) { teller.tell(worker.take_tick()) } else { Ok(()) }
+        })?;
+    }
+    teller.tell(worker.take_tick())?;
+    wait_for_the_others(worker.directory())?;
+    let job = worker.directory().words();
+    let (mechanisms, reasons) = job.counts();
+    print(&Line::Done(Done { mechanisms, reasons }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until every worker that lives has served its requests: until then this worker's blocks may be wanted.
+fn wait_for_the_others(directory: &Directory<Job>) -> Result<()> {
+    directory.set_status(Status::Done);
+    let others = 0..directory.words().size();
+    directory.words().wait_until(&mut || {
+        // A worker that cannot be reached is lost, and wants nothing any more.
+        others.clone().all(|rank| directory.status(rank).map_or(true, |status| status == Status::Done))
+    })?;
+    Ok(())
+}
+
+/// Tells what was done, a few times a second.
+struct Teller {
+    start: Instant,
+    last: Instant,
+}
+
+impl Teller {
+    fn new() -> Self {
+        let start = Instant::now();
+        Self { start, last: start }
+    }
+
+    fn is_due(&self, tick: &Tick) -> bool {
+        tick.pulls.len() >= PULLS_MAX || self.last.elapsed() >= INTERVAL
+    }
+
+    fn tell(&mut self, mut tick: Tick) -> Result<()> {
+        self.last = Instant::now();
+        tick.at_ms = u64::try_from((self.last - self.start).as_millis())?;
+        print(&Line::Tick(tick))
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Keeps a line well below the length at which the launcher cuts it.
+const PULLS_MAX: usize = 500;
+
+fn print(line: &Line) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", line.encode())?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,134 @@
+//! `standpipe study kv`, whole: real workers, real pulls, real deaths.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// A short study with small blocks and a cap that makes the stores recycle.
+fn study(out: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.args(["study", "kv", "--json", "--block-bytes", "64K", "--layers", "16", "--cap", "4M", "--out"]);
+    command.arg(out).args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits for a child, killing it when it takes too long: the test then fails, and leaves nothing behind.
+fn finish(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().expect("our child").is_none() {
+        if start.elapsed() > PATIENCE {
+            child.kill().expect("our child");
+            panic!("no end after {PATIENCE:?}: {:?}", child.wait_with_output());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().expect("our child")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn number(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("{name} in {json}"))
+}
+
+#[test]
+fn blocks_are_pulled_recycled_and_verified() {
+    let out = tempfile::tempdir().expect("a directory");
+    let output =
+        finish(study(out.path(), &["--requests", "60", "--compute-us", "300"]).spawn().expect("it starts"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = json(&output);
+    assert_eq!(number(&json, "requests"), 60);
+    assert_eq!(number(&json, "mismatched_bytes"), 0);
+    let pulls = number(&json, "pulls");
+    assert!(pulls > 20 && number(&json, "evictions") > 20, "{json}");
+    assert_eq!(number(&json, "verified_bytes"), pulls * BLOCK_BYTES);
+    assert_eq!(number(&json, "blocks"), number(&json, "local_hits") + pulls + number(&json, "made"));
+    let private: u64 = ["cma", "message"].iter().filter_map(|name| json["mechanisms"][name].as_u64()).sum();
+    assert_eq!(private, pulls * BLOCK_BYTES, "each block came out of private memory, once: {json}");
+    let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+    assert!(page.contains("--block-bytes 65536") && page.matches("<svg").count() == 4);
+    let kept = fs::read(out.path().join("result.json")).expect("a result");
+    assert_eq!(serde_json::from_slice::<Value>(&kept).expect("JSON"), json);
+}
+
+#[test]
+fn without_cross_memory_attach_blocks_come_by_message() {
+    let out = tempfile::tempdir().expect("a directory");
+    let mut command = study(out.path(), &["--requests", "30", "--compute-us", "100", "--keep-copies"]);
+    let output = finish(command.env("STANDPIPE_ATTACH", "never").spawn().expect("it starts"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = json(&output);
+    assert_eq!(number(&json, "mismatched_bytes"), 0);
+    assert!(number(&json, "pulls") > 5);
+    assert_eq!(number(&json["mechanisms"], "message"), number(&json, "verified_bytes"));
+    assert!(json["mechanisms"].get("cma").is_none() && number(&json["reasons"], "configured") > 0);
+}
+
+#[test]
+fn a_killed_worker_costs_its_blocks_and_nothing_else() {
+    let out = tempfile::tempdir().expect("a directory");
+    let child = study(out.path(), &["--requests", "120", "--compute-us", "3000"]).spawn().expect("it starts");
+    let victim = wait_for_workers(child.id());
+    thread::sleep(Duration::from_millis(500));
+    let killed = Command::new("kill").args(["-KILL", &victim]).status().expect("kill is everywhere");
+    assert!(killed.success(), "worker {victim} had ended already");
+    let output = finish(child);
+    let json = json(&output);
+    assert!(!output.status.success());
+    assert_eq!((number(&json, "workers_lost"), number(&json, "mismatched_bytes")), (1, 0));
+    let requests = number(&json, "requests");
+    assert!((90..120).contains(&requests), "three of four workers served all theirs: {requests}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("1 of 4 workers died"), "{stderr}");
+    assert!(!Path::new("/proc").join(&victim).exists());
+}
+
+/// Waits until the command has started all workers, and gives the process number of one.
+fn wait_for_workers(parent: u32) -> String {
+    let start = Instant::now();
+    loop {
+        let children = children(parent);
+        if let [_, _, victim, _] = children.as_slice() {
+            return victim.clone();
+        }
+        assert!(start.elapsed() < PATIENCE, "{} workers", children.len());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn children(parent: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_trace_file_is_replayed_and_a_bad_line_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mooncake_first_150.jsonl");
+    let real = real.to_str().expect("a plain path");
+    let arguments = ["--trace", real, "--requests", "12", "--compute-us", "0", "--workers", "2"];
+    let output = finish(study(directory.path(), &arguments).spawn().expect("it starts"));
+    assert_eq!((number(&json(&output), "requests"), output.status.success()), (12, true));
+
+    let bad = directory.path().join("bad.jsonl");
+    let line = r#"{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}"#;
+    fs::write(&bad, format!("{line}\n{{\"timestamp\": 1}}\n")).expect("a file");
+    let arguments = ["--trace", bad.to_str().expect("a plain path")];
+    let output = finish(study(directory.path(), &arguments).spawn().expect("it starts"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("bad.jsonl:2: missing field"), "{stderr}");
+}
