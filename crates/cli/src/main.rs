@@ -1,5 +1,7 @@
 //! The `standpipe` command.
 
+mod run;
+
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
@@ -25,6 +27,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Start the processes of a job on this host and stay until all have ended
+    Run(run::RunArgs),
     /// Say what this host allows, which path memory takes here, and what to change
     Doctor(doctor::DoctorArgs),
     /// Run a study and write its report
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.verbose);
     let result = match cli.command {
+        Command::Run(args) => Ok(run::run(args)),
         Command::Doctor(args) => doctor::run(&args),
         Command::Study(Study::Kv(args)) => study::run(&args),
         Command::KvWorker(args) => worker_process::run(&args),

@@ -1,0 +1,121 @@
+//! `standpipe run`: starts a job's processes on this host.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use serde::Serialize;
+use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
+
+/// The arguments of `standpipe run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// How many processes to start
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    ranks: u32,
+    /// Put `[rank] ` in front of every line that a process writes; lines of different ranks then never mix
+    #[arg(long)]
+    tag_output: bool,
+    /// Let the others go on when one fails
+    #[arg(long)]
+    keep_going: bool,
+    /// How long the others may take to end when one has failed, before they are killed
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    grace: Duration,
+    /// Print how the ranks ended as one JSON object; what they print goes to standard error then
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Starts the job and stays until it is over. The exit status is the worst of the ranks': see [`Outcome::status`];
+/// 127 where there is no such program, 126 where it cannot be run, 125 where the job cannot be started otherwise.
+pub(crate) fn run(args: RunArgs) -> ExitCode {
+    let RunArgs { ranks, tag_output, keep_going, grace, json, command } = args;
+    let mut words = command.into_iter();
+    let program = words.next().expect("clap wants at least one");
+    let launch = Launch::new(program)
+        .args(words)
+        .ranks(ranks)
+        .tag_output(tag_output)
+        .stdout_to_stderr(json)
+        .keep_going(keep_going)
+        .grace(grace);
+    match launch.run() {
+        Ok(outcome) => {
+            if json {
+                println!("{}", Report::of(&outcome).to_json());
+            }
+            outcome.status().into()
+        }
+        Err(error) => {
+            eprintln!("standpipe: {error}");
+            error.status().into()
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    status: u8,
+    first_failed: Option<u32>,
+    ranks: Vec<RankReport>,
+}
+
+#[derive(Serialize)]
+struct RankReport {
+    rank: u32,
+    pid: u32,
+    status: u8,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    ended_by_launcher: bool,
+}
+
+impl Report {
+    fn of(outcome: &Outcome) -> Self {
+        Self {
+            status: outcome.status(),
+            first_failed: outcome.first_failed,
+            ranks: outcome.ranks.iter().map(RankReport::of).collect(),
+        }
+    }
+
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers, truth values and field names")
+    }
+}
+
+impl RankReport {
+    fn of(outcome: &RankOutcome) -> Self {
+        let RankOutcome { rank, pid, end, ended_by_launcher } = *outcome;
+        let (exit_code, signal) = match end {
+            End::Exited(code) => (Some(code), None),
+            End::Killed(signal) => (None, Some(signal)),
+            End::Unknown => (None, None),
+        };
+        Self { rank, pid, status: end.status(), exit_code, signal, ended_by_launcher }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_may_have_a_fraction_but_not_be_negative() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["-1", "soon", "1e300", "NaN"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `standpipe run` as a user calls it.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn standpipe(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.arg("run").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    standpipe(args).output().expect("the command runs")
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn any_program_runs() {
+    let output = run(&["-n", "2", "--", "hostname"]);
+    assert!(output.status.success());
+    assert_eq!(lines(&output.stdout).len(), 2);
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn output_is_the_ranks_own_unless_tagged() {
+    let script = "echo $STANDPIPE_RANK; printf e$STANDPIPE_RANK >&2";
+    let plain = run(&["-n", "2", "--", "sh", "-c", script]);
+    assert_eq!(lines(&plain.stdout), ["0", "1"]);
+    let tagged = run(&["-n", "2", "--tag-output", "sh", "-c", script]);
+    assert_eq!(lines(&tagged.stdout), ["[0] 0", "[1] 1"]);
+    assert_eq!(lines(&tagged.stderr), ["[0] e0", "[1] e1"]);
+}
+
+#[test]
+fn tagged_lines_never_mix() {
+    // Each rank writes its lines in two halves.
+    let script =
+        "i=0; while [ $i -lt 200 ]; do printf 'begin $i $STANDPIPE_RANK '; echo end; i=$((i+1)); done";
+    let script = script.replace('\'', "\"");
+    let output = run(&["-n", "4", "--tag-output", "--", "sh", "-c", &script]);
+    let text = String::from_utf8(output.stdout).expect("letters and digits");
+    for rank in 0..4 {
+        let tag = format!("[{rank}] ");
+        let theirs: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(&tag)).collect();
+        let expected: Vec<String> = (0..200).map(|i| format!("begin {i} {rank} end")).collect();
+        assert_eq!(theirs, expected);
+    }
+    assert_eq!(text.lines().count(), 800);
+}
+
+#[test]
+fn a_failure_is_named_and_its_status_returned() {
+    let begun = Instant::now();
+    let script = "test $STANDPIPE_RANK = 1 && exit 7; exec sleep 60";
+    let output = run(&["-n", "3", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("standpipe: rank 1 (pid "), "{said}");
+    assert!(said.ends_with(") exited with status 7; ending the others\n"), "{said}");
+}
+
+#[test]
+fn the_grace_period_is_the_users() {
+    let begun = Instant::now();
+    let script =
+        "test $STANDPIPE_RANK = 0 && { sleep 0.2; kill -9 $$; }; trap '' TERM; while :; do sleep 0.05; done";
+    let output = run(&["-n", "2", "--grace", "0.2", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(137));
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("still running 200ms after SIGTERM: rank 1"));
+}
+
+#[test]
+fn json_is_one_object_and_nothing_else() {
+    let script = "echo noise; exit $STANDPIPE_RANK";
+    let output = run(&["-n", "2", "--keep-going", "--json", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!((&report["status"], &report["first_failed"]), (&1.into(), &1.into()));
+    assert_eq!((&report["ranks"][1]["exit_code"], &report["ranks"][1]["signal"]), (&1.into(), &().into()));
+    let noise = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(noise.lines().filter(|line| *line == "noise").count(), 2);
+}
+
+#[test]
+fn rank_zero_reads_the_launchers_input_and_the_others_nothing() {
+    let mut command = standpipe(&["-n", "2", "--tag-output", "--", "cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command runs");
+    child.stdin.take().expect("piped").write_all(b"hello\n").expect("read by rank 0");
+    let output = child.wait_with_output().expect("it ends at the end of input");
+    assert_eq!(lines(&output.stdout), ["[0] hello"]);
+    assert!(output.status.success());
+}
+
+#[test]
+fn when_nobody_takes_the_output_the_job_ends() {
+    let mut command = standpipe(&["-n", "2", "--tag-output", "--", "yes"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command runs");
+    drop(child.stdout.take());
+    let give_up = Instant::now() + Duration::from_secs(10);
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("ours to wait for") {
+            break status;
+        }
+        if Instant::now() > give_up {
+            let _ = child.kill();
+            panic!("it goes on without a reader");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(!status.success(), "yes(1) does not end well without a reader");
+}
+
+#[test]
+fn what_cannot_be_started_has_the_shells_status() {
+    let missing = run(&["-n", "1", "--", "no-such-program-anywhere"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("cannot run no-such-program-anywhere"));
+    assert_eq!(run(&["-n", "1", "--", "/etc/passwd"]).status.code(), Some(126));
+}
+
+#[test]
+fn arguments_are_checked() {
+    for wrong in
+        [&["-n", "0", "--", "true"][..], &["-n", "1025", "--", "true"], &["-n", "1"], &["--", "true"]]
+    {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
