@@ -77,6 +77,8 @@ enum Act {
         pick: usize,
     },
     Expire,
+    /// The outcomes that are there are taken; until then they lie in the node's table.
+    Take,
 }
 
 /// What is wrong with a forged answer.
@@ -131,6 +133,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => prop_oneof![Just(usize::MAX), 0usize..4].prop_map(|room| Act::Room { room }),
         1 => any::<usize>().prop_map(|pick| Act::Cancel { pick }),
         1 => Just(Act::Expire),
+        4 => Just(Act::Take),
     ]
 }
 
@@ -215,9 +218,9 @@ impl Trial {
                 }
             }
             Act::Expire => drop_deadline(self.node.expire(0)),
+            Act::Take => self.take_outcomes(),
         }
         self.poll();
-        self.take_outcomes();
     }
 
     /// Starts a transfer in a region of its own.
@@ -480,6 +483,7 @@ proptest! {
         for act in acts {
             trial.act(act);
         }
+        trial.take_outcomes();
     }
 
     #[test]
@@ -494,6 +498,7 @@ proptest! {
             words[0] = words[0] & 0xffff_ff0f | (payload.len() as u64) << 32;
             trial.act(Act::Noise { peer, lane, words, payload });
         }
+        trial.take_outcomes();
         prop_assert!(trial.ops.iter().all(|op| !op.over), "noise ended an operation");
     }
 }

@@ -244,3 +244,30 @@ fn only_the_very_token_that_was_sent_is_believed() {
     drain(&mut node);
     assert_eq!(node.outcome(id), Some(Ok(0)));
 }
+
+#[test]
+fn a_barrier_ends_when_its_counter_is_gone_and_cannot_answer() {
+    for pending_before in [false, true] {
+        let mut node = node();
+        node.transport().atomics.extend([Submit::Done(0), Submit::Pending, Submit::Pending]);
+        let wait = node.barrier(None);
+        if pending_before {
+            node.lose(2);
+            assert_eq!(node.outcome(wait), None, "the counter has still to say whether the lost had arrived");
+        }
+        node.lose(0);
+        assert!(matches!(node.outcome(wait), Some(Err(OpError::PeerLost { .. }))));
+    }
+}
+
+#[test]
+fn a_barrier_that_all_had_reached_opens_when_its_last_rank_is_lost() {
+    for (count, opens) in [(2, false), (3, true)] {
+        let mut node = node();
+        node.transport().atomics.extend([Submit::Done(0), Submit::Done(count)]);
+        let wait = node.barrier(None);
+        node.lose(2);
+        let lost = OpError::PeerLost { peer: 2 };
+        assert_eq!(node.outcome(wait), Some(if opens { Ok(0) } else { Err(lost) }));
+    }
+}

@@ -94,6 +94,11 @@ impl<T: Transport> Node<T> {
         }
         let key = self.insert(OpKind::BarrierCount, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(0)) {
+            // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from there.
+            Submit::Pending if self.lost.contains(&KEEPER) => {
+                self.transport.abandon(OpId::of(key));
+                self.on_count(key, Err(OpError::PeerLost { peer: KEEPER }));
+            }
             Submit::Pending => {}
             Submit::Done(count) => self.on_count(key, Ok(count)),
             Submit::Unreachable(why) => {

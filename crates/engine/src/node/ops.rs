@@ -78,7 +78,7 @@ impl OpKind {
     pub(super) fn needs(&self, peer: Rank) -> bool {
         match self {
             // Whether it can still open is a matter of who has arrived: see `Node::recount`.
-            OpKind::BarrierCount | OpKind::BarrierWait => false,
+            OpKind::BarrierWait => false,
             _ => self.peer() == peer,
         }
     }

@@ -60,6 +60,7 @@ impl Script {
     }
 
     fn range(&self, place: Place, len: usize) -> Option<std::ops::Range<usize>> {
+        assert_ne!(place.mem, MemId::Control, "the engine's own words are for atomics only");
         let start = usize::try_from(place.offset).ok()?;
         let end = start.checked_add(len)?;
         (place.mem == MemId::Space && end <= self.memory.len()).then_some(start..end)
