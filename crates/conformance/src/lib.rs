@@ -97,6 +97,7 @@ declare! { $
     barriers:
         nobody_passes_a_barrier_early
         a_barrier_without_a_rank_times_out_and_goes_on
+        a_barrier_that_all_reached_opens_despite_a_loss
         a_barrier_with_a_lost_rank_ends_everywhere;
     endings:
         a_late_answer_touches_no_buffer

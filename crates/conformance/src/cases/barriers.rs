@@ -81,6 +81,26 @@ pub(crate) fn a_barrier_without_a_rank_times_out_and_goes_on<C: Cluster>(make: M
     }
 }
 
+pub(crate) fn a_barrier_that_all_reached_opens_despite_a_loss<C: Cluster>(make: Make<'_, C>) {
+    if barrier_is_missing(make) {
+        return;
+    }
+    let mut bench = Bench::new(make, 4);
+    // Two ranks do not look while the last to arrive passes, and dies before they learn of it.
+    let waits: Vec<OpId> = (0..3).map(|rank| bench.node(rank).barrier(None)).collect();
+    bench.settle();
+    bench.sleep(1);
+    bench.sleep(2);
+    let last = bench.node(3).barrier(None);
+    assert_eq!(bench.outcome(3, last), Ok(0));
+    bench.kill(3);
+    bench.wake(1);
+    bench.wake(2);
+    for rank in 0..3 {
+        assert_eq!(bench.outcome(rank, waits[rank as usize]), Ok(0), "all had arrived");
+    }
+}
+
 pub(crate) fn a_barrier_with_a_lost_rank_ends_everywhere<C: Cluster>(make: Make<'_, C>) {
     if barrier_is_missing(make) {
         return;

@@ -82,13 +82,13 @@ impl World {
         }
     }
 
-    /// Ends a rank: its memory is out of reach, and half of what it has sent is lost.
+    /// Ends a rank: its memory is out of reach, and the last of what it has sent is lost.
     pub(super) fn kill(&mut self, rank: Rank) {
         self.dead.insert(rank);
         self.lanes.retain(|(to, _, _), _| *to != rank);
         for ((_, from, _), lane) in &mut self.lanes {
             if *from == rank {
-                lane.truncate(lane.len().div_ceil(2));
+                lane.truncate(self.dice.below(lane.len() as u64 + 1) as usize);
             }
         }
     }
