@@ -40,6 +40,9 @@ pub(crate) fn here() -> Outcome {
     all().into()
 }
 
+/// How this machine reaches the network: its name servers, and the certificates that it trusts.
+const NETWORK: [&str; 2] = ["etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"];
+
 /// In `machine`, a Debian with a C compiler and a copy of this machine's stable toolchain, and nothing else.
 pub(crate) fn in_debian(machine: &Path) -> Outcome {
     if run("debootstrap --version").output().is_err() || run("unshare --mount true").output().is_err() {
@@ -53,6 +56,9 @@ pub(crate) fn in_debian(machine: &Path) -> Outcome {
         let toolchain = run("rustc --print sysroot").output()?;
         run("rm -rf").arg(machine.join("opt/rust")).arg(machine.join(HOME)).status()?;
         run("cp -a").arg(toolchain.trim()).arg(machine.join("opt/rust")).status()?;
+        for file in NETWORK {
+            run("cp -L").arg(Path::new("/").join(file)).arg(machine.join(file)).status()?;
+        }
         fs::create_dir(machine.join(HOME)).map_err(|error| Failure(format!("its home: {error}")))?;
         clone_into(&machine.join(HOME))?;
         readme_commands()?.into_iter().try_for_each(|command| in_chroot(machine, &command))
