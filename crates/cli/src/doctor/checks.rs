@@ -2,7 +2,11 @@
 
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
 
-use super::{Check, Status, facts::Facts, peer::Attach};
+use super::{
+    check::{Check, Status},
+    facts::Facts,
+    peer::Attach,
+};
 use crate::kv::outcome::bytes;
 
 /// All checks, the most basic first; the paths that memory takes here come last.

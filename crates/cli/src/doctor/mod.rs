@@ -1,5 +1,6 @@
 //! `standpipe doctor`: what this host allows, which path each kind of memory takes here, and what to change.
 
+mod check;
 mod checks;
 mod facts;
 pub mod peer;
@@ -7,10 +8,9 @@ pub mod peer;
 use std::process::ExitCode;
 
 use anyhow::Result;
+pub use check::{Check, Status};
 use clap::Args;
 use comfy_table::{Cell, Color, Table};
-use serde::Serialize;
-
 use facts::Facts;
 
 /// Arguments of `standpipe doctor`.
@@ -19,33 +19,6 @@ pub struct DoctorArgs {
     /// Print one JSON list and nothing else
     #[arg(long)]
     json: bool,
-}
-
-/// How a check came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// Things work, but slower or with less than they could.
-    Warn,
-    /// Something does not work at all.
-    Fail,
-    /// A fact that is neither good nor bad.
-    Info,
-}
-
-/// One thing looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What was looked at.
-    pub check: &'static str,
-    /// How it came out.
-    pub status: Status,
-    /// What was found.
-    pub value: String,
-    /// What to do about it; empty if there is nothing to do.
-    pub remedy: String,
 }
 
 /// Looks at everything and prints it. The command fails if a check does.

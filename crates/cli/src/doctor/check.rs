@@ -1,0 +1,30 @@
+//! One thing that the doctor looked at.
+
+use serde::Serialize;
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Things work, but slower or with less than they could.
+    Warn,
+    /// Something does not work at all.
+    Fail,
+    /// A fact that is neither good nor bad.
+    Info,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it came out.
+    pub status: Status,
+    /// What was found.
+    pub value: String,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: String,
+}
