@@ -4,4 +4,5 @@
 pub mod doctor;
 pub mod kv;
 pub mod machine;
+pub mod perf;
 pub mod table;

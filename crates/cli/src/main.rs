@@ -11,6 +11,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use standpipe_cli::{
     doctor,
     kv::{args::KvArgs, study, worker_process},
+    perf,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -34,12 +35,17 @@ enum Command {
     /// Run a study and write its report
     #[command(subcommand)]
     Study(Study),
+    /// Measure operations beside the machine's own limits
+    Perf(perf::PerfArgs),
     /// A process that `doctor` starts, to have its memory read
     #[command(hide = true, name = doctor::peer::SUBCOMMAND)]
     DoctorPeer,
     /// A worker that `study kv` starts
     #[command(hide = true, name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
+    /// A process that `perf` starts
+    #[command(hide = true, name = perf::SUBCOMMAND)]
+    PerfWorker(perf::WorkerArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Study(Study::Kv(args)) => study::run(&args),
         Command::KvWorker(args) => worker_process::run(&args),
+        Command::Perf(args) => perf::run(&args),
+        Command::PerfWorker(args) => perf::run_worker(&args),
         Command::DoctorPeer => doctor::peer::run(),
     };
     result.unwrap_or_else(|error| {

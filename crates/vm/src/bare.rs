@@ -129,7 +129,13 @@ pub fn bounce(word: &AtomicU64, first: bool, start: u64, times: u32, stop: impl 
 
 /// Passes a turn with another process `times` times there and back, each sleeping on a futex while it is not its
 /// turn. Both call it with the same two words (`mine` of one is `theirs` of the other), which both must hold `start`.
-pub fn futex_ping_pong(mine: &AtomicU64, theirs: &AtomicU64, first: bool, start: u64, times: u32) -> Duration {
+pub fn futex_ping_pong(
+    mine: &AtomicU64,
+    theirs: &AtomicU64,
+    first: bool,
+    start: u64,
+    times: u32,
+) -> Duration {
     let begun = Instant::now();
     for turn in 1..=u64::from(times) {
         if first {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, Resource, Signal};
@@ -162,6 +163,21 @@ pub fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = status_field(&text, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Processor time that this process's threads have used, in user and kernel mode.
+pub fn cpu_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
+}
+
+/// Nanoseconds of the clock that all processes of this host share and that never goes back.
+pub fn monotonic_ns() -> u64 {
+    let now = duration(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic));
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn duration(time: rustix::time::Timespec) -> Duration {
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The kernel's release, as `uname -r` prints it.

@@ -1,0 +1,245 @@
+//! What `perf` measures: each case is an operation, its size, and the bound that its ratio has to keep.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// An operation that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Put contiguous bytes
+    Put,
+    /// Get contiguous bytes
+    Get,
+    /// Get many pieces by one call
+    Scatter,
+    /// An Active Message and its reply
+    Am,
+    /// A barrier of all processes
+    Barrier,
+    /// Processor time of a process that waits
+    Idle,
+    /// Starting a job until all its processes have met
+    Open,
+}
+
+impl Op {
+    /// Its name, as on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Put => "put",
+            Op::Get => "get",
+            Op::Scatter => "scatter",
+            Op::Am => "am",
+            Op::Barrier => "barrier",
+            Op::Idle => "idle",
+            Op::Open => "open",
+        }
+    }
+}
+
+/// Which memory of the target is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Memory {
+    /// The heap, which is mapped
+    Heap,
+    /// Ordinary memory from the allocator
+    Private,
+}
+
+/// What the target process does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// It sleeps
+    Asleep,
+    /// It computes, and calls nothing
+    Busy,
+}
+
+/// Where the processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cores {
+    /// Each on a core of its own, where there are enough; otherwise wherever the system puts them.
+    Apart,
+    /// All on one core.
+    Shared,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// The operation.
+    pub op: Op,
+    /// Bytes of one piece; of the payload for Active Messages.
+    pub size: usize,
+    /// Pieces of a scattered get; processes of a barrier, of idling or of opening; otherwise 1.
+    pub n: usize,
+    /// The memory at the target.
+    pub memory: Memory,
+    /// What the target does.
+    pub target: Target,
+    /// Where the processes run.
+    pub cores: Cores,
+    /// What the ratio must not exceed; `None` where no bound is promised.
+    pub bound: Option<f64>,
+}
+
+const fn case(op: Op, size: usize, n: usize, memory: Memory, bound: f64) -> Case {
+    Case { op, size, n, memory, target: Target::Asleep, cores: Cores::Apart, bound: Some(bound) }
+}
+
+const fn busy(case: Case) -> Case {
+    Case { target: Target::Busy, ..case }
+}
+
+const fn shared(case: Case) -> Case {
+    Case { cores: Cores::Shared, ..case }
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Everything that is promised, as `standpipe perf` measures it when no operation is named.
+pub const PROMISED: &[Case] = &[
+    case(Op::Put, 8, 1, Memory::Heap, 2.0),
+    case(Op::Get, 8, 1, Memory::Heap, 2.0),
+    case(Op::Put, 8, 1, Memory::Private, 1.15),
+    case(Op::Get, 8, 1, Memory::Private, 1.15),
+    case(Op::Put, 64 * KIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, 64 * KIB, 1, Memory::Heap, 1.053),
+    case(Op::Put, MIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, MIB, 1, Memory::Heap, 1.053),
+    case(Op::Put, 64 * MIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, 64 * MIB, 1, Memory::Heap, 1.053),
+    case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1),
+    busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
+    case(Op::Am, 0, 1, Memory::Heap, 1.5),
+    shared(case(Op::Am, 0, 1, Memory::Heap, 4.0)),
+    case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
+    case(Op::Idle, 0, 2, Memory::Heap, 1.0),
+    case(Op::Open, 0, 8, Memory::Heap, 1.0),
+];
+
+/// The bound for a case that the user composed: that of the promised case it falls under.
+#[must_use]
+pub fn bound_for(case: &Case) -> Option<f64> {
+    let bulk = 64 * KIB..=64 * MIB;
+    match (case.op, case.memory) {
+        (Op::Put | Op::Get, Memory::Heap) if case.size == 8 => Some(2.0),
+        (Op::Put | Op::Get, Memory::Private) if case.size == 8 => Some(1.15),
+        (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
+        (Op::Scatter, Memory::Private) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
+        (Op::Am, _) if case.size == 0 => Some(1.5),
+        (Op::Barrier, _) if case.n == 8 => Some(1.5),
+        (Op::Idle, _) => Some(1.0),
+        (Op::Open, _) if case.n == 8 => Some(1.0),
+        _ => None,
+    }
+}
+
+/// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The operation.
+    pub op: String,
+    /// Bytes of one piece.
+    pub size: usize,
+    /// Pieces, or processes.
+    pub n: usize,
+    /// The memory at the target.
+    pub memory: Memory,
+    /// What the target did.
+    pub target: Target,
+    /// Whether the processes shared a core.
+    pub cores: Cores,
+    /// How the bytes travelled.
+    pub transport: String,
+    /// Median of our time for one operation, in nanoseconds.
+    pub median_ns: f64,
+    /// 99th percentile of our time, in nanoseconds; below a microsecond, of means over batches.
+    pub p99_ns: f64,
+    /// What the limit is.
+    pub limit_name: String,
+    /// Median of the limit's time, in nanoseconds.
+    pub limit_ns: f64,
+    /// `median_ns / limit_ns`.
+    pub ratio: f64,
+    /// What the ratio is promised not to exceed.
+    pub bound: Option<f64>,
+    /// Whether it does not; `None` without a promise.
+    pub holds: Option<bool>,
+    /// Operations in one sample, whose mean the sample is.
+    pub batch: u32,
+    /// Samples of ours and of the limit, taken in turn.
+    pub samples: usize,
+    /// Our bandwidth, for bulk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gbps: Option<f64>,
+    /// The limit's bandwidth, for bulk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_gbps: Option<f64>,
+}
+
+impl Row {
+    /// The row for samples of ours and of the limit, in nanoseconds an operation.
+    #[must_use]
+    pub fn new(case: &Case, limit_name: &str, batch: u32, ours: &[f64], limit: &[f64]) -> Row {
+        let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
+        let ratio = median_ns / limit_ns;
+        let bytes = (case.size * case.n) as f64;
+        let bulk = matches!(case.op, Op::Put | Op::Get | Op::Scatter) && bytes >= 4096.0;
+        Row {
+            op: case.op.name().to_owned(),
+            size: case.size,
+            n: case.n,
+            memory: case.memory,
+            target: case.target,
+            cores: case.cores,
+            transport: "shm".to_owned(),
+            median_ns,
+            p99_ns: quantile(ours, 0.99),
+            limit_name: limit_name.to_owned(),
+            limit_ns,
+            ratio,
+            bound: case.bound,
+            holds: case.bound.map(|bound| ratio <= bound),
+            batch,
+            samples: ours.len(),
+            gbps: bulk.then(|| bytes / median_ns),
+            limit_gbps: bulk.then(|| bytes / limit_ns),
+        }
+    }
+}
+
+/// The `q`-quantile of some samples; NaN of none.
+fn quantile(samples: &[f64], q: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (q * sorted.len().saturating_sub(1) as f64).round() as usize;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_promise_is_found_again_for_the_same_case() {
+        for case in PROMISED.iter().filter(|case| case.cores == Cores::Apart) {
+            assert_eq!(bound_for(case), case.bound, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_whether_the_promise_holds() {
+        let case = PROMISED[0];
+        let row = Row::new(&case, "memcpy", 1024, &[4.0, 3.0, 100.0], &[2.0, 2.0, 2.0]);
+        assert_eq!((row.median_ns, row.p99_ns, row.ratio, row.holds), (4.0, 100.0, 2.0, Some(true)));
+        let row = Row::new(&case, "memcpy", 1024, &[5.0], &[2.0]);
+        assert_eq!((row.holds, row.gbps), (Some(false), None));
+    }
+}

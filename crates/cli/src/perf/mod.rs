@@ -1,0 +1,266 @@
+//! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
+
+pub mod case;
+mod worker;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use comfy_table::Cell;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use standpipe::host;
+use standpipe::launch::{Launch, Stream};
+
+use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Target, bound_for};
+use crate::{machine, table};
+
+/// The name of the hidden subcommand that runs one process of a measurement.
+pub const SUBCOMMAND: &str = "perf-worker";
+
+/// What to measure. Without an operation: everything that is promised, with its bound.
+#[derive(Debug, Args)]
+pub struct PerfArgs {
+    /// The operation to measure; all that is promised if none is named
+    #[arg(value_enum)]
+    op: Option<Op>,
+    /// Bytes of one piece, or of a message's payload
+    #[arg(long)]
+    size: Option<usize>,
+    /// Pieces of a scattered get, or processes of a barrier
+    #[arg(short)]
+    n: Option<usize>,
+    /// Memory at the target
+    #[arg(long, value_enum)]
+    memory: Option<Memory>,
+    /// What the target does meanwhile
+    #[arg(long, value_enum)]
+    target: Option<Target>,
+    /// Put all processes on one core
+    #[arg(long)]
+    same_core: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one process of a measurement is told.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The case, as JSON
+    case: String,
+}
+
+/// Measures, and prints what came of it. Exit status 1 when a promised bound does not hold.
+///
+/// # Errors
+/// When a measurement cannot be made.
+pub fn run(args: &PerfArgs) -> Result<ExitCode> {
+    let cases = cases(args)?;
+    let bar = progress(cases.len(), args.json);
+    let mut rows = Vec::new();
+    for case in &cases {
+        bar.set_message(describe(case));
+        rows.push(measure(case).with_context(|| format!("measuring {}", describe(case)))?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if args.json {
+        println!("{}", to_json(&rows)?);
+    } else {
+        println!("{}", to_table(&rows));
+    }
+    let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
+    if broken > 0 && !args.json {
+        println!("{broken} of {} bounds did not hold in this run.", rows.len());
+    }
+    Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs one process of a measurement; rank 0 prints the row.
+///
+/// # Errors
+/// When the measurement cannot be made.
+pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
+    let case = serde_json::from_str(&args.case).context("the case")?;
+    if let Some(row) = worker::run(&case)? {
+        println!("{}", serde_json::to_string(&row)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
+    let Some(op) = args.op else {
+        let composed = args.size.is_some() || args.n.is_some() || args.memory.is_some();
+        if composed || args.target.is_some() || args.same_core {
+            bail!("name the operation that these options are for: standpipe perf put --size 8");
+        }
+        return Ok(PROMISED.to_vec());
+    };
+    let (size, n, memory) = match op {
+        Op::Put | Op::Get => (8, 1, Memory::Heap),
+        Op::Scatter => (8192, 1024, Memory::Private),
+        Op::Am => (0, 1, Memory::Heap),
+        Op::Barrier | Op::Open => (0, 8, Memory::Heap),
+        Op::Idle => (0, 2, Memory::Heap),
+    };
+    let mut case = Case {
+        op,
+        size: args.size.unwrap_or(size),
+        n: args.n.unwrap_or(n),
+        memory: args.memory.unwrap_or(memory),
+        target: args.target.unwrap_or(Target::Asleep),
+        cores: if args.same_core { Cores::Shared } else { Cores::Apart },
+        bound: None,
+    };
+    check(&case)?;
+    case.bound = match case {
+        Case { op: Op::Am, size: 0, cores: Cores::Shared, .. } => Some(4.0),
+        Case { cores: Cores::Shared, .. } => None,
+        _ => bound_for(&case),
+    };
+    Ok(vec![case])
+}
+
+fn check(case: &Case) -> Result<()> {
+    let moves = matches!(case.op, Op::Put | Op::Get | Op::Scatter);
+    if moves && case.size == 0 {
+        bail!("--size must be at least 1 for {}", case.op.name());
+    }
+    if case.n == 0 || (case.n != 1 && matches!(case.op, Op::Put | Op::Get | Op::Am)) {
+        bail!("-n {} does not fit {}: it counts pieces of scatter, or processes", case.n, case.op.name());
+    }
+    if matches!(case.op, Op::Barrier | Op::Idle | Op::Open) && !(2..=256).contains(&case.n) {
+        bail!("-n {} processes: 2 to 256 can be measured", case.n);
+    }
+    if case.op == Op::Scatter && case.memory == Memory::Heap {
+        bail!("scatter is measured on private memory");
+    }
+    if case.op == Op::Am && case.size > standpipe::MEDIUM_MAX {
+        bail!("--size {}: a message's payload has at most {} bytes", case.size, standpipe::MEDIUM_MAX);
+    }
+    Ok(())
+}
+
+/// Runs a case in a job of its own.
+fn measure(case: &Case) -> Result<Row> {
+    let ranks = match case.op {
+        Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
+        _ => 2,
+    };
+    let (send, lines) = mpsc::channel();
+    let outcome = Launch::new(std::env::current_exe()?)
+        .arg(SUBCOMMAND)
+        .arg(serde_json::to_string(case)?)
+        .ranks(ranks)
+        .env(worker::STARTED, host::monotonic_ns().to_string())
+        .on_line(move |rank, stream, line| match stream {
+            Stream::Stdout if rank == 0 => {
+                let _ = send.send(String::from_utf8_lossy(line).into_owned());
+            }
+            _ => eprintln!("[{rank}] {}", String::from_utf8_lossy(line)),
+        })
+        .run()?;
+    let Some(line) = lines.try_iter().last() else {
+        bail!("no result: the job ended with status {}", outcome.status());
+    };
+    Ok(serde_json::from_str(&line)?)
+}
+
+fn progress(cases: usize, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("the template is well formed");
+    ProgressBar::new(cases as u64).with_style(style)
+}
+
+fn describe(case: &Case) -> String {
+    let mut words = vec![case.op.name().to_owned()];
+    match case.op {
+        Op::Put | Op::Get => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
+        Op::Scatter => words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory))),
+        Op::Am if case.size > 0 => words.push(bytes(case.size)),
+        Op::Am => words.push("round trip".to_owned()),
+        Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
+    }
+    if case.target == Target::Busy {
+        words.push("(target busy)".to_owned());
+    }
+    if case.cores == Cores::Shared {
+        words.push("(same core)".to_owned());
+    }
+    words.join(" ")
+}
+
+fn name(memory: &Memory) -> &'static str {
+    match memory {
+        Memory::Heap => "heap",
+        Memory::Private => "private",
+    }
+}
+
+fn bytes(count: usize) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{} KiB", count / 1024),
+        _ => format!("{} MiB", count / 1_048_576),
+    }
+}
+
+fn nanos(ns: f64) -> String {
+    match ns {
+        _ if ns < 100.0 => format!("{ns:.2} ns"),
+        _ if ns < 10_000.0 => format!("{ns:.0} ns"),
+        _ if ns < 10_000_000.0 => format!("{:.1} us", ns / 1e3),
+        _ => format!("{:.1} ms", ns / 1e6),
+    }
+}
+
+/// One object: the rows, and for a single row its keys beside them.
+fn to_json(rows: &[Row]) -> Result<Value> {
+    let mut object = json!({ "rows": rows, "machine": machine::facts().into_iter().collect::<std::collections::BTreeMap<_, _>>() });
+    if let ([row], Some(map)) = (rows, object.as_object_mut())
+        && let Value::Object(keys) = serde_json::to_value(row)?
+    {
+        map.extend(keys);
+    }
+    Ok(object)
+}
+
+fn to_table(rows: &[Row]) -> comfy_table::Table {
+    let mut table =
+        table::plain(&["operation", "median", "p99", "limit", "its median", "ratio", "bound", ""]);
+    for row in rows {
+        let case = Case {
+            op: PROMISED.iter().map(|c| c.op).find(|op| op.name() == row.op).unwrap_or(Op::Put),
+            size: row.size,
+            n: row.n,
+            memory: row.memory,
+            target: row.target,
+            cores: row.cores,
+            bound: row.bound,
+        };
+        let verdict = match row.holds {
+            Some(true) => "holds",
+            Some(false) => "BROKEN",
+            None => "",
+        };
+        let gbps = row.gbps.map_or(String::new(), |gbps| format!(" ({gbps:.1} GB/s)"));
+        table.add_row(vec![
+            Cell::new(describe(&case)),
+            Cell::new(format!("{}{gbps}", nanos(row.median_ns))),
+            Cell::new(nanos(row.p99_ns)),
+            Cell::new(&row.limit_name),
+            Cell::new(nanos(row.limit_ns)),
+            Cell::new(format!("{:.3}", row.ratio)),
+            Cell::new(row.bound.map_or(String::new(), |bound| format!("<= {bound}"))),
+            Cell::new(verdict),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,393 @@
+//! One process of a measurement. Rank 0 measures and prints the row; the others are what it measures against.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, bare, host};
+
+use super::case::{Case, Cores, Memory, Op, Row, Target};
+
+/// Time that a case's samples take, about.
+const MEASURE: Duration = Duration::from_millis(1200);
+/// Time that one batch of operations takes, about.
+const BATCH: Duration = Duration::from_micros(300);
+/// The longest batch: percentiles below a microsecond are over means of so many.
+const BATCH_MAX: u32 = 1024;
+const SAMPLES: usize = 2000;
+const SAMPLES_MIN: usize = 15;
+/// How long anything may be waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs this process's part of `case`; rank 0 returns the row.
+///
+/// # Errors
+/// Whatever the library says; a measurement has no reason to fail.
+pub(super) fn run(case: &Case) -> Result<Option<Row>> {
+    let served = Arc::new(AtomicU64::new(0));
+    let (serve, replied) = (Arc::clone(&served), Arc::clone(&served));
+    let config = Config::from_env()?
+        .timeout(PATIENCE)
+        .handler("ping", move |call| {
+            serve.fetch_add(1, Ordering::Relaxed);
+            let pong = call.node().handler("pong").expect("registered below");
+            call.reply(pong, call.args()).expect("the requester waits for the reply");
+        })
+        .handler("pong", move |_| {
+            replied.fetch_add(1, Ordering::Relaxed);
+        });
+    let node = place(case, || Ok(Node::open(config)?))?;
+    let row = match case.op {
+        Op::Put | Op::Get | Op::Scatter => one_sided(&node, case),
+        Op::Am => active_messages(&node, case, &served),
+        Op::Barrier => barrier(&node, case),
+        Op::Idle => idle(&node, case),
+        Op::Open => open(&node, case),
+    }?;
+    node.barrier()?;
+    Ok(row)
+}
+
+/// Binds the process to the core that the case wants, then opens the node, which looks at the cores that it has.
+fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
+    let cores = host::core_numbers();
+    let rank: usize = std::env::var("STANDPIPE_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
+    match case.cores {
+        Cores::Shared => {
+            host::bind_to_core(cores[0])?;
+            open()
+        }
+        Cores::Apart if matches!(case.op, Op::Put | Op::Get | Op::Scatter | Op::Am) && cores.len() > 1 => {
+            let node = open()?;
+            host::bind_to_core(cores[rank % cores.len()])?;
+            Ok(node)
+        }
+        Cores::Apart => open(),
+    }
+}
+
+/// Memory of rank 1 that rank 0 reaches.
+struct Shared {
+    heap: HeapArray<u8>,
+    private: Vec<Vec<u8>>,
+    /// Heap words: where the private pieces lie; then what both sides pass notes with.
+    words: HeapArray<u64>,
+}
+
+const NOTES: usize = 16;
+
+impl Shared {
+    fn new(node: &Node, case: &Case) -> Result<Shared> {
+        let heap = node.heap().alloc_from(&vec![1u8; case.size.max(64)])?;
+        let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
+        let words = node.heap().alloc_zeroed(NOTES * 8 + case.n)?;
+        for (index, piece) in private.iter().enumerate() {
+            words.write(NOTES * 8 + index, piece.as_ptr().expose_provenance() as u64);
+        }
+        let found = [heap.ptr(0).to_words(), words.ptr(0).to_words()];
+        node.directory().publish(&format!("perf {}", node.rank()), bytemuck::cast_slice(&found))?;
+        Ok(Shared { heap, private, words })
+    }
+}
+
+/// What a peer shares, as seen from here.
+struct Theirs {
+    heap: GlobalPtr<u8>,
+    words: GlobalPtr<u64>,
+}
+
+impl Theirs {
+    fn find(node: &Node, rank: u32) -> Result<Theirs> {
+        let found = node.directory().wait(&format!("perf {rank}"), PATIENCE)?;
+        let [heap, words]: [[u64; 2]; 2] =
+            bytemuck::try_pod_read_unaligned(&found).ok().context("the peer published four words")?;
+        Ok(Theirs { heap: GlobalPtr::from_words(heap), words: GlobalPtr::from_words(words) })
+    }
+
+    /// A word alone on its cache line.
+    fn note(&self, index: usize) -> GlobalPtr<u64> {
+        self.words.add(8 * index as u64)
+    }
+
+    fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
+        let mut addrs = vec![0; n];
+        node.get_slice(self.words.add(NOTES as u64 * 8), &mut addrs)?;
+        // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads them.
+        Ok(addrs.into_iter().map(|addr| unsafe { Remote::raw(self.words.peer(), addr) }).collect())
+    }
+}
+
+const STOP: usize = 0;
+
+fn one_sided(node: &Node, case: &Case) -> Result<Option<Row>> {
+    ensure!(node.size() == 2, "one-sided operations are measured between two processes");
+    let shared = Shared::new(node, case)?;
+    if node.rank() == 1 {
+        node.barrier()?;
+        if case.target == Target::Busy {
+            let mut sum = 0u64;
+            while shared.words.read(STOP) == 0 {
+                sum = (0..10_000u64).fold(sum, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)));
+            }
+            black_box(sum);
+        }
+        node.barrier()?;
+        ensure!(
+            shared.heap.len() >= case.size && shared.private.len() == case.n,
+            "the memory is still there"
+        );
+        return Ok(None);
+    }
+    let theirs = Theirs::find(node, 1)?;
+    let row = match (case.op, case.memory) {
+        (Op::Scatter, _) => scatter(node, case, &theirs),
+        (_, Memory::Heap) if case.size == 8 => heap_word(node, case, &theirs),
+        (_, Memory::Heap) => heap_bulk(node, case, &theirs),
+        (_, Memory::Private) => private(node, case, &theirs),
+    };
+    node.barrier()?;
+    node.put(theirs.note(STOP), 1)?;
+    node.barrier()?;
+    row.map(Some)
+}
+
+fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+    let (ptr, bare) = (theirs.heap.cast::<u64>(), bare::mapped(node, theirs.heap, 8)?);
+    let mut bytes = [0; 8];
+    match case.op {
+        Op::Put => {
+            let ours = |times| timed(times, |i| node.put(black_box(ptr), u64::from(i)));
+            interleave(case, "memcpy of 8 bytes", ours, |times| Ok(bare.put(&[7; 8], times)))
+        }
+        _ => {
+            let ours = |times| {
+                timed(times, |_| {
+                    node.get(black_box(ptr)).map(|word| {
+                        black_box(word);
+                    })
+                })
+            };
+            interleave(case, "memcpy of 8 bytes", ours, |times| Ok(bare.get(&mut bytes, times)))
+        }
+    }
+}
+
+fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+    let bare = bare::mapped(node, theirs.heap, case.size)?;
+    let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
+    match case.op {
+        Op::Put => interleave(
+            case,
+            "memcpy between the same buffers",
+            |times| timed(times, |_| node.put_bytes(theirs.heap, &buffer.borrow())),
+            |times| Ok(bare.put(&buffer.borrow(), times)),
+        ),
+        _ => interleave(
+            case,
+            "memcpy between the same buffers",
+            |times| timed(times, |_| node.get_bytes(theirs.heap, &mut buffer.borrow_mut())),
+            |times| Ok(bare.get(&mut buffer.borrow_mut(), times)),
+        ),
+    }
+}
+
+fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+    let remote = theirs.private(node, 1)?[0];
+    let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
+    match case.op {
+        Op::Put => interleave(
+            case,
+            "process_vm_writev",
+            |times| timed(times, |_| node.put_bytes(remote, &buffer.borrow())),
+            |times| bare::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
+        ),
+        _ => interleave(
+            case,
+            "process_vm_readv",
+            |times| timed(times, |_| node.get_bytes(remote, &mut buffer.borrow_mut())),
+            |times| {
+                bare::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
+            },
+        ),
+    }
+}
+
+const REFUSED: &str = "the kernel refuses cross-memory attach, so it has no limit here";
+
+fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+    let remotes = match case.memory {
+        Memory::Private => theirs.private(node, case.n)?,
+        Memory::Heap => bail!("scattered gets are measured on private memory"),
+    };
+    let buffers = std::cell::RefCell::new(vec![vec![0u8; case.size]; case.n]);
+    interleave(
+        case,
+        "one process_vm_readv of the same list",
+        |times| {
+            timed(times, |_| {
+                let mut buffers = buffers.borrow_mut();
+                let pair = remotes.iter().zip(buffers.iter_mut());
+                let mut pieces: Vec<GetPiece<'_>> =
+                    pair.map(|(from, into)| GetPiece { from: *from, into }).collect();
+                node.get_list(&mut pieces)
+            })
+        },
+        |times| {
+            let mut buffers = buffers.borrow_mut();
+            let pair = remotes.iter().zip(buffers.iter_mut());
+            let mut pieces: Vec<(Remote, &mut [u8])> =
+                pair.map(|(from, into)| (*from, &mut into[..])).collect();
+            bare::attach_get(node, &mut pieces, times)?.context(REFUSED)
+        },
+    )
+}
+
+/// Takes the time of `times` calls.
+fn timed<E: Into<anyhow::Error>>(times: u32, mut call: impl FnMut(u32) -> Result<(), E>) -> Result<Duration> {
+    let start = Instant::now();
+    for i in 0..times {
+        call(i).map_err(Into::into)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Measures ours and the limit in turn, batch by batch.
+fn interleave(
+    case: &Case,
+    limit_name: &str,
+    mut ours: impl FnMut(u32) -> Result<Duration>,
+    mut limit: impl FnMut(u32) -> Result<Duration>,
+) -> Result<Row> {
+    ours(1)?;
+    limit(1)?;
+    let once = (ours(2)? / 2).max(Duration::from_nanos(1));
+    let batch = (BATCH.as_nanos() / once.as_nanos()).clamp(1, u128::from(BATCH_MAX)) as u32;
+    let per_sample = (once * batch * 2).as_nanos().max(1);
+    let samples = ((MEASURE.as_nanos() / per_sample) as usize).clamp(SAMPLES_MIN, SAMPLES);
+    let (mut mine, mut bare) = (Vec::with_capacity(samples), Vec::with_capacity(samples));
+    // One unmeasured round warms caches and branches for both alike.
+    for round in 0..=samples {
+        let pair = (each(ours(batch)?, batch), each(limit(batch)?, batch));
+        if round > 0 {
+            mine.push(pair.0);
+            bare.push(pair.1);
+        }
+    }
+    Ok(Row::new(case, limit_name, batch, &mine, &bare))
+}
+
+fn each(time: Duration, times: u32) -> f64 {
+    time.as_nanos() as f64 / f64::from(times)
+}
+
+/// Rounds of measurements that both sides take part in: they must agree on the number.
+const ROUNDS: usize = 200;
+const TURNS: u32 = 500;
+const SLOW_TURNS: u32 = 50;
+
+fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Row>> {
+    ensure!(node.size() == 2, "Active Messages are measured between two processes");
+    let mine = Shared::new(node, case)?;
+    let theirs = Theirs::find(node, 1 - node.rank())?;
+    let (first, handler) = (node.rank() == 0, node.handler("ping").context("registered at open")?);
+    let keeper = if first { mine.words.ptr(8) } else { theirs.note(1) };
+    let (word, inbox) = (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(16))?);
+    let outbox = bare::Word::new(node, theirs.note(2))?;
+    let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
+    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    let (rounds, payload) = (ROUNDS as u64, vec![5; case.size]);
+    for round in 0..=rounds {
+        node.barrier()?;
+        let start = 2 * round * u64::from(turns);
+        let bare = match case.cores {
+            Cores::Apart => bare::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty()),
+            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+        };
+        node.barrier()?;
+        let begun = Instant::now();
+        if first {
+            for turn in 0..u64::from(turns) {
+                let wanted = round * u64::from(turns) + turn + 1;
+                match payload.len() {
+                    0 => node.request(1, handler, [turn; 4])?,
+                    _ => node.request_medium(1, handler, [turn; 4], &payload)?,
+                }
+                node.wait_until(|| served.load(Ordering::Relaxed) >= wanted)?;
+            }
+        } else {
+            node.wait_until(|| served.load(Ordering::Relaxed) >= (round + 1) * u64::from(turns))?;
+        }
+        if round > 0 {
+            ours.push(each(begun.elapsed(), turns));
+            limit.push(each(bare, turns));
+        }
+    }
+    let name = match case.cores {
+        Cores::Apart => "a cache line bounced there and back",
+        Cores::Shared => "futex ping-pong on the same core",
+    };
+    Ok(first.then(|| Row::new(case, name, turns, &ours, &limit)))
+}
+
+fn barrier(node: &Node, case: &Case) -> Result<Option<Row>> {
+    let mine = (node.rank() == 0).then(|| Shared::new(node, case)).transpose()?;
+    let theirs = Theirs::find(node, 0)?;
+    let (arrived, round) = (bare::Word::new(node, theirs.note(1))?, bare::Word::new(node, theirs.note(2))?);
+    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    for sample in 0..=ROUNDS / 2 {
+        node.barrier()?;
+        let bare = bare::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
+        node.barrier()?;
+        let begun = Instant::now();
+        for _ in 0..SLOW_TURNS {
+            node.barrier()?;
+        }
+        if sample > 0 {
+            ours.push(each(begun.elapsed(), SLOW_TURNS));
+            limit.push(each(bare, SLOW_TURNS));
+        }
+    }
+    let row = Row::new(case, "a futex barrier of as many", SLOW_TURNS, &ours, &limit);
+    node.barrier()?;
+    Ok(mine.map(|_| row))
+}
+
+/// Time that rank 1 waits for.
+const IDLE: Duration = Duration::from_secs(2);
+
+fn idle(node: &Node, case: &Case) -> Result<Option<Row>> {
+    let words = node.heap().alloc_zeroed::<u64>(1)?;
+    node.directory()
+        .publish(&format!("idle {}", node.rank()), bytemuck::bytes_of(&words.ptr(0).to_words()))?;
+    node.barrier()?;
+    let before = host::cpu_time();
+    if node.rank() == 0 {
+        std::thread::sleep(IDLE);
+        node.barrier()?;
+        let found = node.directory().wait("idle 1", PATIENCE)?;
+        let word =
+            GlobalPtr::<u64>::from_words(bytemuck::try_pod_read_unaligned(&found).ok().context("words")?);
+        node.barrier()?;
+        let used = Cell::new(node.get(word)? as f64 / IDLE.as_secs_f64());
+        node.barrier()?;
+        return Ok(Some(Row::new(case, "1 % of a core, per second", 1, &[used.get()], &[1e7])));
+    }
+    node.barrier()?;
+    words.write(0, host::cpu_time().saturating_sub(before).as_nanos() as u64);
+    node.barrier()?;
+    node.barrier()?;
+    Ok(None)
+}
+
+/// The environment variable that says when the launcher started, in nanoseconds of the monotonic clock.
+pub(super) const STARTED: &str = "STANDPIPE_PERF_STARTED";
+
+fn open(node: &Node, case: &Case) -> Result<Option<Row>> {
+    node.barrier()?;
+    let started: u64 = std::env::var(STARTED).context("set by perf")?.parse()?;
+    let took = host::monotonic_ns().saturating_sub(started) as f64;
+    Ok((node.rank() == 0).then(|| Row::new(case, "100 ms", 1, &[took], &[1e8])))
+}
