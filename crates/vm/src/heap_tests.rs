@@ -136,14 +136,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 256 },
+        cases: if cfg!(miri) { 2 } else { 128 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn it_behaves_like_a_map_of_granules(
-        granules in 1..3000_u64, steps in prop::collection::vec(step(), 1..if cfg!(miri) { 20 } else { 150 })
+        granules in 1..if cfg!(miri) { 150 } else { 800_u64 }, steps in prop::collection::vec(step(), 1..if cfg!(miri) { 20 } else { 150 })
     ) {
         let mut heap = HeapAllocator::new(granules * GRANULE_BYTES + 17);
         let mut model = Model { granules: vec![None; granules as usize] };

@@ -158,6 +158,9 @@ mod plain {
         other.join().expect("the other side ends well");
     }
 
+    /// Steps of a random history: few where each takes milliseconds.
+    const STEPS: usize = if cfg!(miri) { 30 } else { 150 };
+
     fn cases() -> ProptestConfig {
         ProptestConfig {
             cases: if cfg!(miri) { 2 } else { 256 },
@@ -171,7 +174,7 @@ mod plain {
 
         #[test]
         fn it_behaves_like_two_queues(
-            steps in prop::collection::vec((any::<bool>(), any::<bool>(), prop::bool::weighted(0.2)), 1..150)
+            steps in prop::collection::vec((any::<bool>(), any::<bool>(), prop::bool::weighted(0.2)), 1..STEPS)
         ) {
             let (first, second, _) = link(4, 1024);
             let mut ends = [first, second];
@@ -196,7 +199,7 @@ mod plain {
         #[test]
         fn scribbling_never_panics(
             steps in prop::collection::vec(
-                (any::<bool>(), any::<bool>(), any::<prop::sample::Index>(), (0..5_u64, prop_oneof![0..5_u64, any::<u32>().prop_map(u64::from)])), 1..150)
+                (any::<bool>(), any::<bool>(), any::<prop::sample::Index>(), (0..5_u64, prop_oneof![0..5_u64, any::<u32>().prop_map(u64::from)])), 1..STEPS)
         ) {
             let (first, second, all) = link(2, 64);
             let mut ends = [first, second];

@@ -7,6 +7,9 @@ use std::thread;
 type Shared = Arc<[AtomicU64]>;
 type Message = ([u64; 7], Vec<u8>);
 
+/// How often a simple exchange is repeated.
+const ROUNDS: u64 = if cfg!(miri) { 15 } else { 100 };
+
 fn words(layout: RingLayout) -> Shared {
     (0..layout.words()).map(|_| AtomicU64::new(0)).collect()
 }
@@ -35,7 +38,7 @@ fn pop(consumer: &mut Consumer<Shared>) -> Result<Option<Message>, Corrupt> {
 fn messages_come_out_as_they_went_in() {
     let (mut producer, mut consumer, _) = ring(4, 256);
     assert!(!consumer.ready());
-    for n in 0..100 {
+    for n in 0..ROUNDS {
         let payload = bytes(n, n as usize * 37 % 257);
         let _ = producer.push(&body(n), &payload).unwrap();
         assert!(consumer.ready());
@@ -43,7 +46,7 @@ fn messages_come_out_as_they_went_in() {
         assert_eq!(pop(&mut consumer), Ok(None));
         consumer.flush_credits();
     }
-    assert_eq!((producer.pushed(), consumer.taken()), (100, 100));
+    assert_eq!((producer.pushed(), consumer.taken()), (ROUNDS, ROUNDS));
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn an_idle_consumer_tells_unasked() {
 #[test]
 fn the_whole_area_is_one_payloads_wherever_it_starts() {
     let (mut producer, mut consumer, _) = ring(4, 320);
-    for n in 0..20 {
+    for n in 0..ROUNDS / 5 {
         for len in [64, 320] {
             let payload = bytes(n, len);
             let _ = producer.push(&body(n), &payload).expect("an empty ring takes any payload");
@@ -176,7 +179,7 @@ fn sequence_numbers_wrap() {
 #[test]
 fn two_threads_exchange_everything_in_order() {
     let (mut producer, mut consumer, _) = ring(8, 640);
-    let total: u64 = if cfg!(miri) { 60 } else { 100_000 };
+    let total: u64 = if cfg!(miri) { 30 } else { 100_000 };
     let sender = thread::spawn(move || {
         for n in 0..total {
             let payload = bytes(n, n as usize % 200);
@@ -209,9 +212,12 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![3 => (0..300_usize).prop_map(Step::Push), 3 => Just(Step::Pop), 1 => Just(Step::Flush)]
 }
 
+/// Steps of a random history: few where each takes milliseconds.
+const STEPS: usize = if cfg!(miri) { 30 } else { 200 };
+
 fn cases(usual: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { usual },
+        cases: if cfg!(miri) { 2 } else { usual },
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -222,7 +228,7 @@ proptest! {
 
     #[test]
     fn it_behaves_like_a_queue(
-        slots in 0..4_u32, lines in 0..5_usize, steps in prop::collection::vec(step(), 1..200)
+        slots in 0..4_u32, lines in 0..5_usize, steps in prop::collection::vec(step(), 1..STEPS)
     ) {
         let (slots, area) = (1 << slots, lines * 64);
         let (mut producer, mut consumer, _) = ring(slots, area);
@@ -256,7 +262,7 @@ proptest! {
     fn scribbling_never_panics(
         slots in 0..4_u32,
         lines in 0..5_usize,
-        steps in prop::collection::vec((step(), any::<prop::sample::Index>(), scribble()), 1..200)
+        steps in prop::collection::vec((step(), any::<prop::sample::Index>(), scribble()), 1..STEPS)
     ) {
         let (slots, area) = (1 << slots, lines * 64);
         let (mut producer, mut consumer, words) = ring(slots, area);
