@@ -58,8 +58,9 @@ fn blocks_are_pulled_recycled_and_verified() {
     assert_eq!(number(&json, "blocks"), number(&json, "local_hits") + pulls + number(&json, "made"));
     let private: u64 = ["cma", "message"].iter().filter_map(|name| json["mechanisms"][name].as_u64()).sum();
     assert_eq!(private, pulls * BLOCK_BYTES, "each block came out of private memory, once: {json}");
+    assert!(json["pull_us_by_pieces"]["1024"].as_f64().is_some_and(|us| us > 0.0), "{json}");
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
-    assert!(page.contains("--block-bytes 65536") && page.matches("<svg").count() == 4);
+    assert!(page.contains("--block-bytes 65536") && page.matches("<svg").count() == 5);
     let kept = fs::read(out.path().join("result.json")).expect("a result");
     assert_eq!(serde_json::from_slice::<Value>(&kept).expect("JSON"), json);
 }

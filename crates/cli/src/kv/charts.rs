@@ -20,7 +20,12 @@ pub struct Figure {
 /// The report's charts of a record.
 #[must_use]
 pub fn figures(record: &Record) -> Vec<Figure> {
-    vec![latency_by_state(record), latency_by_owner(record), throughput(record), hit_rate(record)]
+    let mut figures =
+        vec![latency_by_state(record), latency_by_owner(record), throughput(record), hit_rate(record)];
+    if !record.sweep.is_empty() {
+        figures.push(latency_by_pieces(record));
+    }
+    figures
 }
 
 fn latency_by_state(record: &Record) -> Figure {
@@ -74,6 +79,26 @@ fn distribution(name: String, took_ns: impl Iterator<Item = u64>) -> Series {
     };
     let points = if took_ns.is_empty() { Vec::new() } else { (0..=steps).map(at).collect() };
     Series { name, points }
+}
+
+fn latency_by_pieces(record: &Record) -> Figure {
+    let of = |name: &str, share| Series {
+        name: name.to_owned(),
+        points: record.sweep.iter().map(|sweep| (sweep.pieces as f64, sweep.percentile_us(share))).collect(),
+    };
+    Figure {
+        title: "Pull latency by number of pieces",
+        note: "The same bytes in one scatter get of ever more pieces, each an allocation of its own; measured before \
+               the replay, the owner computing.",
+        chart: Chart {
+            x_label: "pieces of the block (logarithmic)",
+            y_label: "time of one pull (µs)",
+            x_log: true,
+            y_text: short,
+            y_max: None,
+            series: vec![of("median", 0.5), of("90 % of pulls", 0.9)],
+        },
+    }
 }
 
 fn throughput(record: &Record) -> Figure {
@@ -165,7 +190,7 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::lines::Pull;
+    use crate::kv::lines::{Pull, Sweep};
 
     fn pull(owner: usize, took_ns: u64) -> Pull {
         Pull { owner, took_ns, processor_ns: 1000, bytes: 1 << 20, computing: took_ns > 2500 }
@@ -209,6 +234,15 @@ mod tests {
         for point in &hit_rate(&record).chart.series[0].points {
             assert_eq!(point.1, 0.5);
         }
+    }
+
+    #[test]
+    fn a_sweep_becomes_one_point_a_number_of_pieces() {
+        let mut record = record();
+        record.sweep =
+            [1, 64].map(|pieces| Sweep { pieces, took_ns: vec![5000, 9000, pieces as u64 * 1000] }).to_vec();
+        let figure = figures(&record).pop().expect("five figures");
+        assert_eq!(figure.chart.series[0].points, [(1.0, 5.0), (64.0, 9.0)]);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The study's words and blocks on a Standpipe job.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use standpipe::{
     Error, GetPiece, GlobalPtr, HeapArray, Mechanism, Node, Operation, Rank, Remote, Stats, Why,
 };
 
 use super::{
     directory::{Layout, Place, Words},
+    lines::Done,
     store::Pieces,
     worker::Peers,
 };
@@ -28,29 +29,56 @@ impl Job {
     /// If the heap has no room, or a worker does not come.
     pub fn join(node: &Node, layout: Layout) -> Result<Self> {
         let own = node.heap().alloc_zeroed::<u64>(layout.words()).context("the study's words")?;
-        let place = own.ptr(0).to_words().map(u64::to_le_bytes);
-        node.directory().publish(&array_name(node.rank()), place.as_flattened())?;
-        let find = |rank| {
-            let place = node.directory().wait(&array_name(rank), JOIN_WITHIN)?;
-            let (words, _) = place.as_chunks();
-            let words: [[u8; 8]; 2] = words.try_into().context("the place of a worker's words")?;
-            Ok(GlobalPtr::from_words(words.map(u64::from_le_bytes)))
-        };
-        let arrays = (0..node.size()).map(find).collect::<Result<_>>()?;
-        node.within(JOIN_WITHIN).barrier()?;
-        Ok(Self { node: node.clone(), own, arrays })
+        let mut job = Self { node: node.clone(), own, arrays: Vec::new() };
+        job.publish(WORDS, &job.own.ptr(0).to_words())?;
+        for rank in 0..job.size() {
+            let place = job.find(rank, WORDS)?;
+            job.arrays
+                .push(GlobalPtr::from_words(place.try_into().map_err(|_| anyhow!("worker {rank}'s words"))?));
+        }
+        job.barrier()?;
+        Ok(job)
     }
 
-    /// Bytes by mechanism, and operations by the reason for their path, of all that this worker did; those that are
-    /// zero are left out.
+    /// Lets all others find `words` under this worker's number and `name`.
+    ///
+    /// # Errors
+    /// If there are too many, or the heap has no room.
+    pub fn publish(&self, name: &str, words: &[u64]) -> Result<()> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Ok(self.node.directory().publish(&full_name(self.rank(), name), &bytes)?)
+    }
+
+    /// The words that worker `rank` published under `name`, waiting for them if need be.
+    ///
+    /// # Errors
+    /// If that worker dies, or takes more than half a minute.
+    pub fn find(&self, rank: usize, name: &str) -> Result<Vec<u64>> {
+        let bytes = self.node.directory().wait(&full_name(rank, name), PATIENCE)?;
+        Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// Waits for all workers to come here.
+    ///
+    /// # Errors
+    /// If one dies, or takes more than half a minute.
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.node.within(PATIENCE).barrier()?)
+    }
+
+    /// Serves peers that wait for this worker, if any do.
+    pub fn progress(&self) {
+        while self.node.progress() {}
+    }
+
+    /// Bytes by mechanism, and operations by the reason for their path, of all that this worker did.
     #[must_use]
-    pub fn counts(&self) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+    pub fn counts(&self) -> Done {
         let stats = self.node.stats();
         let mechanisms =
             Mechanism::ALL.map(|mechanism| (mechanism.name().to_owned(), moved(&stats, mechanism)));
         let reasons = Why::ALL.map(|why| (why.name().to_owned(), stats.why(why)));
-        let counted = |&(_, count): &(String, u64)| count > 0;
-        (mechanisms.into_iter().filter(counted).collect(), reasons.into_iter().filter(counted).collect())
+        Done { mechanisms: mechanisms.into(), reasons: reasons.into() }
     }
 
     fn ptr(&self, at: Place) -> GlobalPtr<u64> {
@@ -121,10 +149,12 @@ impl Peers for Job {
 }
 
 /// Starting the last of a few dozen processes takes far less.
-const JOIN_WITHIN: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The name of the words that [`Words`] speaks of.
+const WORDS: &str = "words";
 
-fn array_name(rank: Rank) -> String {
-    format!("study kv: words of {rank}")
+fn full_name(rank: usize, name: &str) -> String {
+    format!("study kv: {name} of {rank}")
 }
 
 fn moved(stats: &Stats, mechanism: Mechanism) -> u64 {

@@ -8,10 +8,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
+    /// What the sweep over numbers of pieces measured, before the replay.
+    Sweep(Vec<Sweep>),
     /// What was done since the line before. A worker that dies has told all but its last fraction of a second.
     Tick(Tick),
     /// The worker's requests are all served; what its node counted.
     Done(Done),
+}
+
+/// Pulls of blocks of one size, cut into this many pieces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// Pieces of the block.
+    pub pieces: usize,
+    /// Duration of each scatter get in nanoseconds.
+    pub took_ns: Vec<u64>,
 }
 
 /// Work done since the last tick.
@@ -70,6 +81,25 @@ pub struct Done {
     pub reasons: BTreeMap<String, u64>,
 }
 
+impl Done {
+    /// What was counted after `before`; what is zero is left out.
+    #[must_use]
+    pub fn since(self, before: &Self) -> Self {
+        let subtract = |after: BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+            after
+                .into_iter()
+                .map(|(name, count)| (before.get(&name).map_or(count, |old| count - old), name))
+                .filter(|&(count, _)| count > 0)
+                .map(|(count, name)| (name, count))
+                .collect()
+        };
+        Self {
+            mechanisms: subtract(self.mechanisms, &before.mechanisms),
+            reasons: subtract(self.reasons, &before.reasons),
+        }
+    }
+}
+
 impl Line {
     /// The line as text, without its end.
     #[must_use]
@@ -89,11 +119,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counts_from_before_do_not_count() {
+        let counts = |cma, mapped| Done {
+            mechanisms: [("cma".to_owned(), cma), ("mapped".to_owned(), mapped)].into(),
+            ..Done::default()
+        };
+        assert_eq!(counts(9, 4).since(&counts(2, 4)).mechanisms, [("cma".to_owned(), 7)].into());
+        assert_eq!(counts(9, 4).since(&Done::default()).mechanisms.len(), 2);
+    }
+
+    #[test]
     fn lines_survive_and_other_text_is_told_apart() {
         let pull = Pull { owner: 3, took_ns: 91_000, processor_ns: 90_000, bytes: 1 << 20, computing: true };
         let tick = Line::Tick(Tick { at_ms: 5, requests: 2, pulls: vec![pull], ..Tick::default() });
         let done = Line::Done(Done { mechanisms: [("cma".to_owned(), 9)].into(), ..Done::default() });
-        for line in [tick, done] {
+        let sweep = Line::Sweep(vec![Sweep { pieces: 4, took_ns: vec![7, 8] }]);
+        for line in [sweep, tick, done] {
             assert!(!line.encode().contains('\n'));
             assert_eq!(Line::decode(&line.encode()), Some(line));
         }

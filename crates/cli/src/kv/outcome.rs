@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::lines::{Done, Pull, Tick};
+use super::lines::{Done, Pull, Sweep, Tick};
 
 /// Everything the workers told, in the order it came.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
+    /// What the sweep over numbers of pieces measured; empty for a single worker.
+    pub sweep: Vec<Sweep>,
     /// Each worker's ticks.
     pub ticks: Vec<Vec<Tick>>,
     /// Each worker's last line; `None` for one that died.
@@ -22,7 +24,7 @@ impl Record {
     /// A record of `workers` that have said nothing yet.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { ticks: vec![Vec::new(); workers], done: vec![None; workers], seconds: 0.0 }
+        Self { sweep: Vec::new(), ticks: vec![Vec::new(); workers], done: vec![None; workers], seconds: 0.0 }
     }
 
     /// All ticks of all workers.
@@ -83,6 +85,9 @@ pub struct Outcome {
     pub gbps: f64,
     /// Share of the blocks that some worker held.
     pub hit_rate: f64,
+    /// Median time of pulling a block that is cut into so many pieces, in microseconds, from a worker that computes;
+    /// measured before the replay, and in no other number here.
+    pub pull_us_by_pieces: BTreeMap<usize, f64>,
     /// Bytes moved between workers, by mechanism.
     pub mechanisms: BTreeMap<String, u64>,
     /// Operations between workers, by the reason for the path they took.
@@ -124,6 +129,11 @@ impl Outcome {
             pulls_while_computing: ratio(computing, pulls as f64),
             gbps: ratio(bytes as f64, took_ns.iter().sum::<u64>() as f64),
             hit_rate: ratio((local_hits + pulls) as f64, blocks as f64),
+            pull_us_by_pieces: record
+                .sweep
+                .iter()
+                .map(|sweep| (sweep.pieces, sweep.percentile_us(0.5)))
+                .collect(),
             mechanisms: add_up(done().map(|done| &done.mechanisms)),
             reasons: add_up(done().map(|done| &done.reasons)),
             seconds: record.seconds,
@@ -174,6 +184,14 @@ impl Outcome {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
+    }
+}
+
+impl Sweep {
+    /// The duration in microseconds that the share `share` (0 to 1) of the pulls did not pass.
+    #[must_use]
+    pub fn percentile_us(&self, share: f64) -> f64 {
+        percentile(&sorted(self.took_ns.iter().copied()), share) / 1e3
     }
 }
 

@@ -58,6 +58,7 @@ impl Progress {
                 gathered.record.seconds = gathered.record.seconds.max(tick.at_ms as f64 / 1e3);
                 gathered.record.ticks[rank].push(tick);
             }
+            Some(Line::Sweep(sweep)) => gathered.record.sweep = sweep,
             Some(Line::Done(done)) => gathered.record.done[rank] = Some(done),
             None => return false,
         }

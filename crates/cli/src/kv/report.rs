@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::kv::{
         generate::Generator,
-        lines::{Done, Pull},
+        lines::{Done, Pull, Sweep},
         trace::Request,
     };
 
@@ -237,6 +237,8 @@ mod tests {
     fn record() -> Record {
         let mut record = Record::new(4);
         record.seconds = 31.4;
+        record.sweep =
+            [1, 16, 256].map(|pieces| Sweep { pieces, took_ns: vec![9000 + pieces as u64] }).to_vec();
         for rank in 0..4usize {
             record.ticks[rank] = (0..150u64).map(|step| tick(rank, step)).collect();
             let mechanisms = [("cma".to_owned(), 1_200_000_000), ("mapped".to_owned(), 9_400_000)];
@@ -299,7 +301,7 @@ mod tests {
             let page = page.replace("http://www.w3.org/2000/svg", "");
             assert!(!page.contains(outside), "{outside} would need something besides the file");
         }
-        assert_eq!(page.matches("<svg").count(), 4);
+        assert_eq!(page.matches("<svg").count(), 5);
         for part in ["cross-memory attach", "2 (died)", "wrong bytes", "256 MiB", "Hit rate over time"] {
             assert!(page.contains(part), "{part}");
         }

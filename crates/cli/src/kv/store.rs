@@ -132,6 +132,12 @@ pub fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pie
     pieces
 }
 
+/// Where the pieces lie in this process, for peers to pull them from.
+#[must_use]
+pub fn addresses(pieces: &Pieces) -> Vec<u64> {
+    pieces.iter().map(|piece| piece.as_ptr().expose_provenance() as u64).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -1,14 +1,9 @@
 //! What a worker does with a request: for each of its blocks in order, find it here, pull it from a peer, or make it.
 
-use std::{
-    collections::BTreeSet,
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use rustix::time::{ClockId, clock_gettime};
 use standpipe::Error;
 
 use super::{
@@ -16,6 +11,7 @@ use super::{
     lines::{Pull, Tick},
     pattern,
     plan::Plan,
+    processor,
     store::{self, Pieces, Pins, Slot, Store},
     trace::Request,
 };
@@ -128,15 +124,15 @@ impl<P: Peers> Worker<P> {
         let mut pieces = store::allocate(self.plan.layers, self.plan.piece_bytes, &mut self.rng);
         let computing = unless_lost(self.directory.status(owner))? == Some(Status::Computing);
         let Some(addresses) = unless_lost(self.directory.pin(location))?.flatten() else { return Ok(None) };
-        let (start, processor) = (Instant::now(), processor_time());
+        let (start, before) = (Instant::now(), processor::time());
         let pulled = self.directory.words().pull(owner, &addresses, &mut pieces);
-        let (took, processor) = (start.elapsed(), processor_time().saturating_sub(processor));
+        let (took, busy) = (start.elapsed(), processor::time().saturating_sub(before));
         unless_lost(self.directory.unpin(location))?;
         if unless_lost(pulled)?.is_none() {
             return Ok(None);
         }
         let bytes = self.plan.block_bytes() as u64;
-        let (took_ns, processor_ns) = (took.as_nanos() as u64, processor.as_nanos() as u64);
+        let (took_ns, processor_ns) = (took.as_nanos() as u64, busy.as_nanos() as u64);
         self.tick.pulls.push(Pull { owner, took_ns, processor_ns, bytes, computing });
         self.tick.mismatched_bytes +=
             (0..).zip(&pieces).map(|(layer, piece)| pattern::mismatches(id, layer, piece)).sum::<u64>();
@@ -151,7 +147,7 @@ impl<P: Peers> Worker<P> {
         for (layer, piece) in (0..).zip(&mut pieces) {
             pattern::fill(id, layer, piece);
         }
-        burn(self.plan.compute);
+        processor::burn(self.plan.compute);
         self.directory.set_status(Status::Moving);
         self.tick.made += 1;
         pieces
@@ -196,21 +192,4 @@ fn unless_lost<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(Error::PeerLost { .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Keeps a core busy for `duration` of this thread's processor time, however many others want the core.
-fn burn(duration: Duration) {
-    let end = processor_time() + duration;
-    let mut value = 1;
-    while processor_time() < end {
-        for _ in 0..4096 {
-            value = black_box(pattern::mix(value));
-        }
-    }
-}
-
-/// The time that this thread has had a core.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -13,8 +13,9 @@ use super::{
     args::KvArgs,
     directory::{Directory, Layout, Status, Words},
     job::Job,
-    lines::{Done, Line, Tick},
+    lines::{Line, Tick},
     statistics::Statistics,
+    sweep,
     worker::{Peers, Worker},
 };
 
@@ -33,8 +34,14 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     let (rank, size) = (node.rank() as usize, node.size() as usize);
     let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
     let job = Job::join(&node, layout)?;
+    let directory = Directory::new(job, layout);
+    let sweep = sweep::run(&directory, plan.block_bytes())?;
+    if !sweep.is_empty() {
+        print(&Line::Sweep(sweep))?;
+    }
+    let before = directory.words().counts();
     let mut teller = Teller::new();
-    let mut worker = Worker::new(Directory::new(job, layout), plan);
+    let mut worker = Worker::new(directory, plan);
     for request in requests.iter().skip(rank).step_by(size) {
         worker.serve(request, |worker| {
             if teller.is_due(worker.tick()) { teller.tell(worker.take_tick()) } else { Ok(()) }
@@ -42,9 +49,7 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     }
     teller.tell(worker.take_tick())?;
     wait_for_the_others(worker.directory())?;
-    let job = worker.directory().words();
-    let (mechanisms, reasons) = job.counts();
-    print(&Line::Done(Done { mechanisms, reasons }))?;
+    print(&Line::Done(worker.directory().words().counts().since(&before)))?;
     Ok(ExitCode::SUCCESS)
 }
 
