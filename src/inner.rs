@@ -188,7 +188,11 @@ impl Inner {
                     self.tell_losses(&mut engine);
                     return Polled::Progressed;
                 }
-                Polled::Idle => std::hint::spin_loop(),
+                // Twice: polling harder takes the line away from whoever is writing it.
+                Polled::Idle => {
+                    std::hint::spin_loop();
+                    std::hint::spin_loop();
+                }
                 moved => {
                     // Others may have so much to say that it never gets quiet.
                     if self.any_losses.load(Ordering::Relaxed)

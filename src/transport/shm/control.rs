@@ -6,12 +6,12 @@
 //! 128      the barrier's counter (rank 0's is used)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
 //! 65536    the doorbell
-//! rings    for each sender: the request ring and the reply ring
+//! rings    for each sender: the request ring, the reply ring, and the baton of its requests
 //! ```
 //! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our own.
 
 use engine::{Lane, Rank};
-use vm::{Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
+use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(crate) struct Identity {
 impl Control {
     /// Bytes of the control segment of a job of `size`.
     pub(crate) fn bytes(size: u32) -> u64 {
-        rings_at(size) + 2 * u64::from(size) * ring_bytes()
+        senders_at(size) + u64::from(size) * SENDER_BYTES
     }
 
     /// Creates this process's own control segment; `names` are the sorted handler names as in the layout above.
@@ -143,9 +143,17 @@ impl Control {
 
     /// The words of the ring that brings `lane` from `sender` to this control segment's process.
     pub(crate) fn ring(&self, sender: Rank, lane: Lane) -> Words {
+        self.words(self.sender_at(sender) + u64::from(lane == Lane::Reply) * RING_BYTES, RING.words())
+    }
+
+    /// The words of the baton that goes back and forth with the requests of `sender` to this segment's process.
+    pub(crate) fn baton(&self, sender: Rank) -> Words {
+        self.words(self.sender_at(sender) + 2 * RING_BYTES, BATON_WORDS)
+    }
+
+    fn sender_at(&self, sender: Rank) -> u64 {
         assert!(sender < self.size, "rank {sender} in a job of {}", self.size);
-        let index = 2 * u64::from(sender) + u64::from(lane == Lane::Reply);
-        self.words(rings_at(self.size) + index * ring_bytes(), RING.words())
+        senders_at(self.size) + u64::from(sender) * SENDER_BYTES
     }
 
     #[inline]
@@ -158,10 +166,9 @@ impl Control {
     }
 }
 
-fn rings_at(size: u32) -> u64 {
+fn senders_at(size: u32) -> u64 {
     BELL_AT + (bell_words(size as usize) as u64 * 8).next_multiple_of(PAGE)
 }
 
-const fn ring_bytes() -> u64 {
-    (RING.words() as u64 * 8).next_multiple_of(PAGE)
-}
+const RING_BYTES: u64 = (RING.words() as u64 * 8).next_multiple_of(PAGE);
+const SENDER_BYTES: u64 = 2 * RING_BYTES + (BATON_WORDS as u64 * 8).next_multiple_of(PAGE);

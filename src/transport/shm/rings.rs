@@ -12,7 +12,7 @@ use engine::{
     Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit,
 };
 use vm::checked::CheckedCopy;
-use vm::{Attention, Bell, Consumer, Corrupt, Producer, PushError, Words, membarrier};
+use vm::{Attention, Bell, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Side, Words, membarrier};
 
 use super::control::{PAYLOAD_MAX, RING};
 use super::copy::{CopyError, copy_pieces, heap_fault};
@@ -38,8 +38,7 @@ pub(crate) enum Cold {
 /// Message rings, mapped heaps and cross-memory attach, as the engine's transport.
 pub(crate) struct ShmTransport {
     peers: Arc<Peers>,
-    outbound: Vec<Option<Box<Outbound>>>,
-    inbound: Vec<Option<Box<Inbound>>>,
+    pairs: Vec<Option<Box<Pair>>>,
     /// Senders whose rings are polled at every call.
     hot: Vec<Rank>,
     /// Senders that rang, to be polled until their rings are empty.
@@ -50,15 +49,15 @@ pub(crate) struct ShmTransport {
     checked: CheckedCopy,
 }
 
-struct Outbound {
-    peer: Arc<Peer>,
-    request: Producer<Words>,
-    reply: Producer<Words>,
-}
-
-struct Inbound {
-    request: Consumer<Words>,
-    reply: Consumer<Words>,
+/// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer can go
+/// back where the question came from.
+struct Pair {
+    /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
+    peer: Option<Arc<Peer>>,
+    /// Our requests, and the replies to them.
+    asking: Link<Words>,
+    /// The peer's requests, and our replies.
+    answering: Link<Words>,
     state: Warmth,
     /// Messages since the rings were last turned cold.
     streak: u32,
@@ -85,8 +84,7 @@ impl ShmTransport {
     pub(crate) fn new(peers: Arc<Peers>, sleepers: Arc<AtomicU32>, checked: CheckedCopy) -> ShmTransport {
         let size = peers.own().size as usize;
         ShmTransport {
-            outbound: (0..size).map(|_| None).collect(),
-            inbound: (0..size).map(|_| None).collect(),
+            pairs: (0..size).map(|_| None).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             warm: VecDeque::new(),
             bell: peers.own().control.bell(),
@@ -101,29 +99,22 @@ impl ShmTransport {
         self.take_rung();
         if !self.hot.is_empty() {
             for rank in &self.hot {
-                if let Some(inbound) = &mut self.inbound[*rank as usize] {
-                    inbound.request.set_attention(Attention::Doorbell);
-                    inbound.reply.set_attention(Attention::Doorbell);
+                if let Some(pair) = &mut self.pairs[*rank as usize] {
+                    pair.set_attention(Attention::Doorbell);
+                    pair.state = Warmth::Warm;
                 }
             }
             membarrier::heavy_fence();
-            while let Some(rank) = self.hot.pop() {
-                self.warm_up(rank);
-            }
+            self.warm.extend(self.hot.drain(..));
         }
         let mut found = Cold::Quiet;
         for rank in &self.warm {
-            let Some(inbound) = &mut self.inbound[*rank as usize] else { continue };
-            inbound.streak = 0;
-            if inbound.reply.ready() {
+            let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
+            pair.streak = 0;
+            if pair.asking.ready() || (pair.answering.ready() && pair.answering.room(PAYLOAD_MAX)) {
                 return Cold::Work;
             }
-            if inbound.request.ready() {
-                let room =
-                    self.outbound[*rank as usize].as_mut().is_none_or(|out| out.reply.room(PAYLOAD_MAX));
-                if room {
-                    return Cold::Work;
-                }
+            if pair.answering.ready() {
                 found = Cold::Blocked;
             }
         }
@@ -135,15 +126,14 @@ impl ShmTransport {
         if !self.bell.has_pending() {
             return;
         }
-        let (inbound, warm, peers) = (&mut self.inbound, &mut self.warm, &self.peers);
-        self.bell.take_pending(|sender| warm_up(inbound, warm, peers, sender as Rank));
-    }
-
-    fn warm_up(&mut self, rank: Rank) {
-        if let Some(inbound) = self.inbound[rank as usize].as_mut().filter(|i| i.state == Warmth::Hot) {
-            inbound.state = Warmth::Cold;
-        }
-        warm_up(&mut self.inbound, &mut self.warm, &self.peers, rank);
+        let (pairs, warm, peers) = (&mut self.pairs, &mut self.warm, &self.peers);
+        self.bell.take_pending(|sender| {
+            let pair = pairs[sender].get_or_insert_with(|| Pair::new(peers, sender as Rank));
+            if pair.state == Warmth::Cold {
+                pair.state = Warmth::Warm;
+                warm.push_back(sender as Rank);
+            }
+        });
     }
 
     fn poll_hot(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
@@ -167,8 +157,8 @@ impl ShmTransport {
                 }
                 Found::Blocked => self.warm.push_back(rank),
                 Found::Nothing => {
-                    if let Some(inbound) = self.inbound[rank as usize].as_mut() {
-                        inbound.cool();
+                    if let Some(pair) = self.pairs[rank as usize].as_mut() {
+                        pair.cool();
                     }
                 }
             }
@@ -178,51 +168,22 @@ impl ShmTransport {
 
     /// Makes a sender's rings hot if that pays. Returns whether they are.
     fn heat(&mut self, rank: Rank) -> bool {
-        let Some(inbound) = &mut self.inbound[rank as usize] else { return false };
-        let pays = inbound.streak >= HOT_AFTER && self.sleepers.load(Ordering::SeqCst) == 0;
-        if !pays || self.hot.len() >= HOT_MAX || inbound.state != Warmth::Warm {
+        let Some(pair) = &mut self.pairs[rank as usize] else { return false };
+        let pays = pair.streak >= HOT_AFTER && self.sleepers.load(Ordering::SeqCst) == 0;
+        if !pays || self.hot.len() >= HOT_MAX || pair.state != Warmth::Warm {
             return false;
         }
-        inbound.state = Warmth::Hot;
-        inbound.request.set_attention(Attention::Polled);
-        inbound.reply.set_attention(Attention::Polled);
+        pair.state = Warmth::Hot;
+        pair.set_attention(Attention::Polled);
         self.hot.push(rank);
         true
     }
 
     #[inline]
     fn poll_sender(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Found {
-        let Some(inbound) = &mut self.inbound[rank as usize] else { return Found::Nothing };
-        if inbound.state == Warmth::Shunned {
-            return Found::Nothing;
-        }
-        let mut header = [0; Header::WORDS];
-        match inbound.reply.pop(&mut header, payload) {
-            Ok(false) => {}
-            Ok(true) => {
-                inbound.streak += 1;
-                return Found::Event(Event::Message { peer: rank, lane: Lane::Reply, header });
-            }
-            Err(corrupt) => return self.shun(rank, corrupt),
-        }
-        if !inbound.request.ready() {
-            return Found::Nothing;
-        }
-        let room = match self.outbound(rank) {
-            Ok(outbound) => outbound.reply.room(PAYLOAD_MAX),
-            // Whoever cannot be answered is heard all the same: the answer then fails.
-            Err(_) => true,
-        };
-        if !room {
-            return Found::Blocked;
-        }
-        let Some(inbound) = &mut self.inbound[rank as usize] else { return Found::Nothing };
-        match inbound.request.pop(&mut header, payload) {
-            Ok(true) => {
-                inbound.streak += 1;
-                Found::Event(Event::Message { peer: rank, lane: Lane::Request, header })
-            }
-            Ok(false) => Found::Nothing,
+        let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
+        match pair.poll(rank, payload) {
+            Ok(found) => found,
             Err(corrupt) => self.shun(rank, corrupt),
         }
     }
@@ -230,75 +191,86 @@ impl ShmTransport {
     #[cold]
     fn shun(&mut self, peer: Rank, corrupt: Corrupt) -> Found {
         tracing::warn!(peer, %corrupt, "the peer's ring is garbled; it is cut off");
-        if let Some(inbound) = &mut self.inbound[peer as usize] {
-            inbound.state = Warmth::Shunned;
+        if let Some(pair) = &mut self.pairs[peer as usize] {
+            pair.state = Warmth::Shunned;
         }
         self.hot.retain(|rank| *rank != peer);
         self.peers.lose(peer);
         Found::Event(Event::Garbled { peer })
     }
 
-    fn outbound(&mut self, rank: Rank) -> Result<&mut Outbound, OpError> {
+    fn pair(&mut self, rank: Rank) -> Result<&mut Pair, OpError> {
         let slot = self
-            .outbound
+            .pairs
             .get_mut(rank as usize)
             .ok_or(OpError::Protocol { peer: rank, what: "no such rank" })?;
-        if slot.is_none() {
-            let peer = self.peers.get(rank, None).map_err(|_| OpError::PeerLost { peer: rank })?;
-            *slot = Some(Box::new(Outbound::new(Arc::clone(peer), self.peers.own().rank)));
-        }
-        Ok(slot.as_mut().expect("filled just above"))
+        Ok(slot.get_or_insert_with(|| Pair::new(&self.peers, rank)))
     }
 }
 
-impl Outbound {
-    fn new(peer: Arc<Peer>, own_rank: Rank) -> Outbound {
-        let producer = |lane| {
-            Producer::new(peer.control.ring(own_rank, lane), RING, peer.fence)
-                .expect("the control segment keeps exactly this layout's words")
-        };
-        Outbound { request: producer(Lane::Request), reply: producer(Lane::Reply), peer }
-    }
-
-    fn lane(&mut self, lane: Lane) -> &mut Producer<Words> {
-        match lane {
-            Lane::Request => &mut self.request,
-            Lane::Reply => &mut self.reply,
-        }
-    }
-}
-
-impl Inbound {
-    fn new(peers: &Peers, sender: Rank) -> Inbound {
-        let consumer = |lane| {
-            Consumer::new(peers.own().control.ring(sender, lane), RING)
-                .expect("the control segment keeps exactly this layout's words")
-        };
-        Inbound {
-            request: consumer(Lane::Request),
-            reply: consumer(Lane::Reply),
+impl Pair {
+    fn new(peers: &Peers, rank: Rank) -> Box<Pair> {
+        let own = peers.own();
+        let peer = peers.get(rank, None).ok().cloned();
+        // Without a peer, what would go to it goes into memory of a control segment that nobody reads: our own share
+        // of it, which only a message to oneself would use.
+        let theirs = peer.as_ref().map_or(&own.control, |peer| &peer.control);
+        let fence = peer.as_ref().map_or(FenceMode::Symmetric, |peer| peer.fence);
+        let outward = |lane| Producer::new(theirs.ring(own.rank, lane), RING, fence).expect(LAID_OUT);
+        let inward = |lane| Consumer::new(own.control.ring(rank, lane), RING).expect(LAID_OUT);
+        let asking =
+            Link::new(Side::First, theirs.baton(own.rank), outward(Lane::Request), inward(Lane::Reply));
+        let answering =
+            Link::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
+        Box::new(Pair {
+            peer,
+            asking: asking.expect(LAID_OUT),
+            answering: answering.expect(LAID_OUT),
             state: Warmth::Cold,
             streak: 0,
-        }
+        })
     }
 
+    /// Takes the next message, replies first: consuming them never needs room.
+    #[inline]
+    fn poll(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Result<Found, Corrupt> {
+        if self.state == Warmth::Shunned {
+            return Ok(Found::Nothing);
+        }
+        let mut header = [0; Header::WORDS];
+        if self.asking.pop(&mut header, payload)? {
+            self.streak += 1;
+            return Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Reply, header }));
+        }
+        if !self.answering.ready() {
+            return Ok(Found::Nothing);
+        }
+        if !self.answering.room(PAYLOAD_MAX) {
+            return Ok(Found::Blocked);
+        }
+        if !self.answering.pop(&mut header, payload)? {
+            return Ok(Found::Nothing);
+        }
+        self.streak += 1;
+        Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Request, header }))
+    }
+
+    fn set_attention(&mut self, attention: Attention) {
+        self.asking.set_attention(attention);
+        self.answering.set_attention(attention);
+    }
+
+    /// After everything has been taken out.
     fn cool(&mut self) {
-        self.request.flush_credits();
-        self.reply.flush_credits();
+        self.asking.flush_credits();
+        self.answering.flush_credits();
         if self.state == Warmth::Warm {
             self.state = Warmth::Cold;
         }
     }
 }
 
-fn warm_up(inbound: &mut [Option<Box<Inbound>>], warm: &mut VecDeque<Rank>, peers: &Peers, rank: Rank) {
-    let Some(slot) = inbound.get_mut(rank as usize) else { return };
-    let sender = slot.get_or_insert_with(|| Box::new(Inbound::new(peers, rank)));
-    if sender.state == Warmth::Cold {
-        sender.state = Warmth::Warm;
-        warm.push_back(rank);
-    }
-}
+const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 
 impl engine::Transport for ShmTransport {
     #[inline]
@@ -310,11 +282,18 @@ impl engine::Transport for ShmTransport {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let own_rank = self.peers.own().rank;
-        let outbound = self.outbound(peer).map_err(SendError::Failed)?;
-        match outbound.lane(lane).push(header, payload) {
+        let pair = self.pair(peer).map_err(SendError::Failed)?;
+        let Pair { peer: Some(known), asking, answering, .. } = pair else {
+            return Err(SendError::Failed(OpError::PeerLost { peer }));
+        };
+        let link = match lane {
+            Lane::Request => asking,
+            Lane::Reply => answering,
+        };
+        match link.push(header, payload) {
             Ok(pushed) => {
                 if pushed.doorbell {
-                    outbound.peer.bell.ring(own_rank as usize);
+                    known.bell.ring(own_rank as usize);
                 }
                 Ok(())
             }
