@@ -5,7 +5,10 @@ mod checks;
 mod facts;
 pub mod peer;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 pub use check::{Check, Status};
@@ -27,10 +30,11 @@ pub struct DoctorArgs {
 /// If standard output cannot take the result.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let checks = checks::of(&Facts::gather());
+    let mut out = io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&checks)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&checks)?)?;
     } else {
-        println!("{}", table(&checks));
+        writeln!(out, "{}", table(&checks))?;
     }
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -37,8 +37,8 @@ fn latency_by_state(record: &Record) -> Figure {
         distribution("the puller's processor time".to_owned(), record.pulls().map(|pull| pull.processor_ns));
     Figure {
         title: "Pulls while the owner computes",
-        note: "A get is one-sided: the owner has no part in it, computing or not. Where a pull took longer than \
-               its processor time, the puller waited for a core.",
+        note: "A get is one-sided: the owner has no part in it, computing or not. What a pull took beyond its \
+               processor time, the puller waited: for a core, or for the kernel's lock on the owner's address space.",
         chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false), busy]),
     }
 }
@@ -96,7 +96,7 @@ fn latency_by_pieces(record: &Record) -> Figure {
             x_log: true,
             y_text: short,
             y_max: None,
-            series: vec![of("median", 0.5), of("90 % of pulls", 0.9)],
+            series: vec![of("median", 0.5), of("fastest tenth", 0.1)],
         },
     }
 }

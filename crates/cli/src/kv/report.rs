@@ -40,8 +40,7 @@ impl Report<'_> {
              <title>Standpipe: KV-cache study</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n\
              <h1>Pulling KV-cache blocks out of busy workers’ memory</h1>\n{lead}\
              <div class=\"tiles\">\n{tiles}</div>\n\
-             <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}</div>\n\
-             <h2>Where the bytes went</h2>\n<div class=\"grid\">\n{mechanisms}{reasons}</div>\n\
+             <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
@@ -197,14 +196,14 @@ fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(
 /// What a mechanism's or reason's name in the library's counters stands for.
 fn in_words(name: &str) -> &str {
     match name {
-        "cma" => "cross-memory attach: private memory, one system call a pull",
-        "mapped" => "mapped heap: the directory's words, no system call",
-        "message" => "messages: private memory, served by the owner",
-        "heap-mapped" => "the heap is mapped",
-        "private-reachable" => "private memory, and the kernel lets us reach it",
-        "ptrace-denied" => "private memory, and ptrace rights forbid reaching it",
-        "call-forbidden" => "private memory, and a filter forbids the system call",
-        "configured" => "private memory, and the configuration asks for messages",
+        "cma" => "cross-memory attach, for private memory",
+        "mapped" => "mapped heap, for the directory",
+        "message" => "messages, for private memory",
+        "heap-mapped" => "heap, and mapped here",
+        "private-reachable" => "private, and the kernel lets us",
+        "ptrace-denied" => "private, and ptrace rights forbid attaching",
+        "call-forbidden" => "private, and a filter forbids attaching",
+        "configured" => "private, and messages are configured",
         other => other,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -50,10 +51,11 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let report = report(args, plan, &trace, &record, &outcome);
     let page = write(&args.out, "report.html", &report.html())?;
     write(&args.out, "result.json", &serde_json::to_string_pretty(&outcome)?)?;
+    let mut out = io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&outcome)?)?;
     } else {
-        println!("{}\n\nreport: {}", outcome.table(), page.display());
+        writeln!(out, "{}\n\nreport: {}", outcome.table(), page.display())?;
     }
     verdict(&outcome)
 }

@@ -32,6 +32,8 @@ pub fn run(directory: &Directory<Job>, block_bytes: usize) -> Result<Vec<Sweep>>
     };
     job.barrier()?;
     directory.set_status(Status::Moving);
+    // Nobody may begin, and perhaps end, while another still seems to be done.
+    job.barrier()?;
     Ok(measured)
 }
 
