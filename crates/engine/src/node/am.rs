@@ -1,6 +1,6 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
-use super::{Node, OpId, Polled};
+use super::{Node, OpId};
 use crate::wire::Kind;
 use crate::{
     Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
@@ -116,22 +116,23 @@ impl<T: Transport> Node<T> {
         self.counters.add(operation, Mechanism::Message, bytes);
     }
 
+    /// What a handler is to be given of an Active Message; `None` where no handler is meant.
     #[inline]
-    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Polled {
+    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Option<Delivery> {
         let landed = match (header.kind, MemId::from_wire(header.token)) {
             (Kind::AmLong, Some(mem)) => Some((Place::new(mem, header.place), header.len)),
             (Kind::AmLong, None) => {
                 self.counters.malformed += 1;
-                return Polled::Progressed;
+                return None;
             }
             _ => None,
         };
         if header.handler >= self.handlers {
             self.counters.malformed += 1;
-            return Polled::Progressed;
+            return None;
         }
         let bytes = if header.kind == Kind::AmShort { 0 } else { u64::from(header.len) };
         self.counters.add(Operation::Handled, Mechanism::Message, bytes);
-        Polled::Deliver(Delivery { peer, lane, handler: header.handler, args: header.args, landed })
+        Some(Delivery { peer, lane, handler: header.handler, args: header.args, landed })
     }
 }

@@ -159,7 +159,9 @@ impl<T: Transport> Node<T> {
             return Polled::Progressed;
         };
         match (header.kind, lane) {
-            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) => return self.on_am(peer, lane, &header),
+            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) => {
+                return self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver);
+            }
             (Kind::PutChunk, Lane::Request) => self.serve_put(peer, &header, payload),
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, payload),
