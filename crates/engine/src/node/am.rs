@@ -1,6 +1,7 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
-use super::{Node, OpId};
+use super::Node;
+use crate::op_id::OpId;
 use crate::wire::Kind;
 use crate::{
     Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,

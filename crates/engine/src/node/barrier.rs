@@ -5,7 +5,8 @@
 //! barrier costs, where rounds of messages would wake everyone several times.
 
 use super::Node;
-use super::ops::{OpId, OpKey, OpKind, Outcome};
+use super::ops::{OpKind, Outcome};
+use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
 use crate::{
     Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport,

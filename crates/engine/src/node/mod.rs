@@ -14,13 +14,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use slotmap::SlotMap;
 
+use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
 use crate::{Counters, Event, Header, Lane, Nanos, OpError, Rank, SendError, Transport};
 
 pub use am::{AmBody, AmSend, Delivery};
 use barrier::Barrier;
-use ops::{Op, OpKey, OpKind};
-pub use ops::{OpId, Outcome};
+pub use ops::Outcome;
+use ops::{Op, OpKind};
 
 /// What one call of [`Node::poll`] did.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,39 +1,9 @@
 //! The table of operations under way.
 
-use slotmap::{Key, KeyData, new_key_type};
-
 use super::Node;
 use super::rma::Transfer;
+use crate::op_id::{OpId, OpKey};
 use crate::{Header, Lane, Nanos, OpError, Rank, Transport};
-
-new_key_type! {
-    /// An operation's place in the table, with a generation that makes old places recognisable.
-    pub(super) struct OpKey;
-}
-
-/// Names an operation of one node. Never reused while anything may still refer to it: it carries a generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpId(u64);
-
-impl OpId {
-    pub(super) fn of(key: OpKey) -> OpId {
-        OpId(key.data().as_ffi())
-    }
-
-    pub(super) fn key(self) -> OpKey {
-        KeyData::from_ffi(self.0).into()
-    }
-
-    /// The operation as a wire token.
-    pub(super) const fn token(self) -> u64 {
-        self.0
-    }
-
-    /// The operation that a wire token claims to name.
-    pub(super) const fn from_token(token: u64) -> OpId {
-        OpId(token)
-    }
-}
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
 pub type Outcome = Result<u64, OpError>;

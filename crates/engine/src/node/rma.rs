@@ -5,7 +5,8 @@
 //! window, and are believed only for chunks that are really under way with that very peer.
 
 use super::Node;
-use super::ops::{OpId, OpKey, OpKind};
+use super::ops::OpKind;
+use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
 use crate::{
