@@ -1,6 +1,6 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
-use super::Node;
+use super::table::Node;
 use crate::op_id::OpId;
 use crate::wire::Kind;
 use crate::{

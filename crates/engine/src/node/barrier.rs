@@ -4,33 +4,13 @@
 //! is woken once, by the message that it waits for: with more processes than cores this costs what a bare futex
 //! barrier costs, where rounds of messages would wake everyone several times.
 
-use super::Node;
-use super::ops::{OpKind, Outcome};
+use super::table::{KEEPER, Node, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{
-    Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport,
-};
-
-/// The rank that keeps the counter.
-pub(super) const KEEPER: Rank = 0;
+use crate::{Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Submit, Transport};
 
 /// Where the counter lies at the keeper.
 const COUNTER: Place = Place::new(MemId::Control, 0);
-
-/// How far this rank has come.
-#[derive(Default)]
-pub(super) struct Barrier {
-    /// Barriers that this rank has arrived at.
-    arrived: u64,
-    /// The last barrier known to be open.
-    opened: u64,
-    /// Barriers whose opening this rank's caller has been told of. A barrier may open after a wait for it timed out;
-    /// the next call is then still about that one.
-    passed: u64,
-    /// Why this rank could not be counted in: no later barrier can work either.
-    broken: Option<OpError>,
-}
 
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The

@@ -4,8 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::Node;
-use super::ops::OpKind;
+use super::table::{Node, OpKind, Transfer, WINDOW};
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
@@ -14,37 +13,11 @@ use crate::{
     SendError, Submit, Transport,
 };
 
-/// Chunks of one transfer under way at a time.
-const WINDOW: usize = 8;
-
 /// Chunks stay inside buckets of this size, so that a fault names the bucket: 8 KiB.
 const CHUNK_BUCKET: BucketSize = match BucketSize::new(13) {
     Some(size) => size,
     None => unreachable!(),
 };
-
-/// A transfer by messages.
-pub(super) struct Transfer {
-    pub(super) peer: Rank,
-    direction: Direction,
-    /// What is still to be sent, last piece first.
-    rest: Vec<Piece>,
-    /// What has been sent and not answered.
-    window: [Option<Piece>; WINDOW],
-    error: Option<OpError>,
-    /// The Active Message that announces the transfer once it is complete.
-    announce: Option<(Lane, Header)>,
-}
-
-impl Transfer {
-    pub(super) fn is_locally_done(&self) -> bool {
-        self.direction == Direction::Put && self.rest.is_empty()
-    }
-
-    fn is_over(&self) -> bool {
-        (self.rest.is_empty() || self.error.is_some()) && self.window.iter().all(Option::is_none)
-    }
-}
 
 impl<T: Transport> Node<T> {
     /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
@@ -238,12 +211,6 @@ impl<T: Transport> Node<T> {
                 self.finish(key, Ok(0));
             }
             Some(error) => self.finish(key, Err(error)),
-        }
-    }
-
-    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
-        if let Some((lane, header)) = announce {
-            self.send_soon(peer, lane, header);
         }
     }
 

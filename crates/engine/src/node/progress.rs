@@ -1,0 +1,127 @@
+//! Progress: what a poll, a deadline or a loss does to the operations under way.
+
+use super::am::Delivery;
+use super::table::{Node, OpKind};
+use crate::op_id::{OpId, OpKey};
+use crate::wire::Kind;
+use crate::{Event, Header, Lane, Nanos, OpError, Rank, Transport};
+
+/// What one call of [`Node::poll`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing: no message, no completion, nothing that waited could go on.
+    Idle,
+    /// Something moved; operations may have completed.
+    Progressed,
+    /// An Active Message for a handler. Its payload, if it has one, is in the buffer given to `poll`; the handler must
+    /// have run, and sent its reply if it sends one, before the next call of `poll`.
+    Deliver(Delivery),
+}
+
+impl<T: Transport> Node<T> {
+    /// Makes progress; see [`Polled`]. `payload` is scratch space that is overwritten.
+    #[inline]
+    pub fn poll(&mut self, payload: &mut Vec<u8>) -> Polled {
+        let retried = if self.stalled.is_empty() && self.outbox.is_empty() { false } else { self.retry() };
+        match self.transport.poll(payload) {
+            Some(Event::Message { peer, lane, header }) => self.on_message(peer, lane, &header, payload),
+            Some(Event::Completed { op, result }) => {
+                self.on_completed(op, result);
+                Polled::Progressed
+            }
+            Some(Event::Garbled { peer }) => {
+                self.counters.malformed += 1;
+                self.lose(peer);
+                Polled::Progressed
+            }
+            None if retried => Polled::Progressed,
+            None => Polled::Idle,
+        }
+    }
+
+    /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
+    /// more. Returns the earliest deadline that is left.
+    pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut late = Vec::new();
+        let mut next = None;
+        for (key, op) in &self.ops {
+            let Some(deadline) = op.deadline.filter(|_| op.outcome.is_none()) else { continue };
+            if deadline <= now {
+                late.push((key, op.kind.peer()));
+            } else {
+                next = Some(next.map_or(deadline, |n: Nanos| n.min(deadline)));
+            }
+        }
+        for (key, peer) in late {
+            self.give_up(key, OpError::Timeout { peer });
+        }
+        next
+    }
+
+    /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
+    /// whatever is started with it later.
+    pub fn lose(&mut self, peer: Rank) {
+        if !self.lost.insert(peer) {
+            return;
+        }
+        self.outbox.retain(|(to, ..)| *to != peer);
+        let hit: Vec<OpKey> = self
+            .ops
+            .iter()
+            .filter(|(_, op)| op.outcome.is_none() && op.kind.needs(peer))
+            .map(|(key, _)| key)
+            .collect();
+        for key in hit {
+            self.give_up(key, OpError::PeerLost { peer });
+        }
+        self.recount();
+    }
+
+    fn on_message(&mut self, peer: Rank, lane: Lane, words: &[u64; Header::WORDS], payload: &[u8]) -> Polled {
+        let Ok(header) = Header::decode(words, payload.len()) else {
+            self.counters.malformed += 1;
+            return Polled::Progressed;
+        };
+        match (header.kind, lane) {
+            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) => {
+                return self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver);
+            }
+            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, &header, payload),
+            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
+            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, payload),
+            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
+            _ => self.counters.malformed += 1,
+        }
+        Polled::Progressed
+    }
+
+    fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
+        let key = id.key();
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
+        match &mut op.kind {
+            OpKind::BarrierArrival { epoch } => {
+                let epoch = *epoch;
+                self.on_arrival(key, epoch, result);
+            }
+            OpKind::BarrierCount => self.on_count(key, result),
+            OpKind::OneSided { peer, announce } => {
+                let (peer, announce) = (*peer, announce.take());
+                if result.is_ok() {
+                    self.announce(peer, announce.map(|boxed| *boxed));
+                }
+                self.finish(key, result);
+            }
+            OpKind::Transfer(_) | OpKind::BarrierWait => {}
+        }
+    }
+
+    /// Tries again what found no room. Returns whether anything moved.
+    fn retry(&mut self) -> bool {
+        let mut moved = self.drain_outbox();
+        for _ in 0..self.stalled.len() {
+            let Some(key) = self.stalled.pop_front() else { break };
+            moved |= self.pump(key);
+        }
+        moved
+    }
+}

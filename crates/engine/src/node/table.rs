@@ -1,0 +1,286 @@
+//! The node's state: the table of operations under way, and messages that wait for room. Nothing here decides what an
+//! operation does next.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use slotmap::SlotMap;
+
+use crate::op_id::{OpId, OpKey};
+use crate::{Counters, Direction, Header, Lane, Nanos, OpError, Piece, Rank, SendError, Transport};
+
+/// The rank that keeps the barrier's counter.
+pub(super) const KEEPER: Rank = 0;
+
+/// Chunks of one transfer under way at a time.
+pub(super) const WINDOW: usize = 8;
+
+/// One process's operations over one transport. Not for sharing: one thread at a time.
+pub struct Node<T> {
+    pub(super) rank: Rank,
+    pub(super) size: u32,
+    pub(super) handlers: u16,
+    pub(super) transport: T,
+    pub(super) ops: SlotMap<OpKey, Op>,
+    pub(super) pending: usize,
+    /// Transfers that found the lane full and go on at the next poll.
+    pub(super) stalled: VecDeque<OpKey>,
+    /// Messages without payload that found the lane full.
+    pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
+    pub(super) barrier: Barrier,
+    pub(super) lost: BTreeSet<Rank>,
+    /// The first failure of an operation that nobody waits for.
+    pub(super) detached_error: Option<OpError>,
+    pub(super) scratch: Vec<u8>,
+    pub(super) counters: Counters,
+}
+
+/// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
+pub type Outcome = Result<u64, OpError>;
+
+/// One operation.
+pub(super) struct Op {
+    pub(super) kind: OpKind,
+    pub(super) deadline: Option<Nanos>,
+    pub(super) outcome: Option<Outcome>,
+    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
+    pub(super) detached: bool,
+}
+
+/// What an operation is doing.
+pub(super) enum OpKind {
+    /// A one-sided operation that the transport will report, and the Active Message that announces it once it is
+    /// complete.
+    OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
+    /// A transfer by messages.
+    Transfer(Box<Transfer>),
+    /// Counting this process in at the barrier.
+    BarrierArrival { epoch: u64 },
+    /// Looking how many have arrived at the barrier.
+    BarrierCount,
+    /// Waiting for the barrier to open.
+    BarrierWait,
+}
+
+impl OpKind {
+    /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
+    pub(super) fn peer(&self) -> Rank {
+        match self {
+            OpKind::OneSided { peer, .. } => *peer,
+            OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
+        }
+    }
+
+    /// Whether the operation cannot complete without `peer`.
+    pub(super) fn needs(&self, peer: Rank) -> bool {
+        match self {
+            // Whether it can still open is a matter of who has arrived: see `Node::recount`.
+            OpKind::BarrierWait => false,
+            _ => self.peer() == peer,
+        }
+    }
+
+    fn is_transfer(&self) -> bool {
+        !matches!(self, OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait)
+    }
+}
+
+/// A transfer by messages.
+pub(super) struct Transfer {
+    pub(super) peer: Rank,
+    pub(super) direction: Direction,
+    /// What is still to be sent, last piece first.
+    pub(super) rest: Vec<Piece>,
+    /// What has been sent and not answered.
+    pub(super) window: [Option<Piece>; WINDOW],
+    pub(super) error: Option<OpError>,
+    /// The Active Message that announces the transfer once it is complete.
+    pub(super) announce: Option<(Lane, Header)>,
+}
+
+impl Transfer {
+    pub(super) fn is_locally_done(&self) -> bool {
+        self.direction == Direction::Put && self.rest.is_empty()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        (self.rest.is_empty() || self.error.is_some()) && self.window.iter().all(Option::is_none)
+    }
+}
+
+/// How far this rank has come with barriers.
+#[derive(Default)]
+pub(super) struct Barrier {
+    /// Barriers that this rank has arrived at.
+    pub(super) arrived: u64,
+    /// The last barrier known to be open.
+    pub(super) opened: u64,
+    /// Barriers whose opening this rank's caller has been told of. A barrier may open after a wait for it timed out;
+    /// the next call is then still about that one.
+    pub(super) passed: u64,
+    /// Why this rank could not be counted in: no later barrier can work either.
+    pub(super) broken: Option<OpError>,
+}
+
+impl<T: Transport> Node<T> {
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers.
+    ///
+    /// # Panics
+    /// When `rank` is not below `size`.
+    pub fn new(rank: Rank, size: u32, handlers: u16, transport: T) -> Node<T> {
+        assert!(rank < size, "rank {rank} is not below the job's size {size}");
+        let scratch = vec![0; transport.payload_max()];
+        Node {
+            rank,
+            size,
+            handlers,
+            transport,
+            ops: SlotMap::with_key(),
+            pending: 0,
+            stalled: VecDeque::new(),
+            outbox: VecDeque::new(),
+            barrier: Barrier::default(),
+            lost: BTreeSet::new(),
+            detached_error: None,
+            scratch,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The transport, for what only its owner knows how to ask of it.
+    #[inline]
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// What this node has done so far, except for operations that never entered it.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means nothing
+    /// gives `None`.
+    pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
+        let outcome = self.ops.get(id.key())?.outcome?;
+        self.ops.remove(id.key());
+        Some(outcome)
+    }
+
+    /// Whether the operation's outcome is there to be taken.
+    pub fn is_done(&self, id: OpId) -> bool {
+        self.ops.get(id.key()).is_some_and(|op| op.outcome.is_some())
+    }
+
+    /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
+    pub fn is_locally_done(&self, id: OpId) -> bool {
+        self.ops.get(id.key()).is_none_or(|op| match &op.kind {
+            _ if op.outcome.is_some() => true,
+            OpKind::Transfer(transfer) => transfer.is_locally_done(),
+            _ => false,
+        })
+    }
+
+    /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says so.
+    pub fn detach(&mut self, id: OpId) {
+        let Some(op) = self.ops.get_mut(id.key()) else { return };
+        op.detached = true;
+        if let Some(outcome) = op.outcome {
+            self.ops.remove(id.key());
+            self.note_detached(outcome);
+        }
+    }
+
+    /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
+    pub fn cancel(&mut self, id: OpId) {
+        let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
+        let peer = op.kind.peer();
+        self.give_up(id.key(), OpError::Timeout { peer });
+    }
+
+    /// Operations under way, the barrier not counted.
+    pub fn in_flight(&self) -> usize {
+        self.pending
+    }
+
+    /// The first failure among detached operations since the last call.
+    pub fn take_detached_error(&mut self) -> Option<OpError> {
+        self.detached_error.take()
+    }
+
+    pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
+        self.pending += usize::from(kind.is_transfer());
+        self.ops.insert(Op { kind, deadline, outcome: None, detached: false })
+    }
+
+    /// Records an operation's outcome; later news of it is ignored.
+    pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
+        op.outcome = Some(outcome);
+        self.pending -= usize::from(op.kind.is_transfer());
+        if op.detached {
+            self.ops.remove(key);
+            self.note_detached(outcome);
+        }
+    }
+
+    /// Ends an operation that the transport or the peer may still be at.
+    pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
+        match self.ops.get(key).map(|op| &op.kind) {
+            Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
+            // Nobody asks for its outcome, and it would lie in the table for ever.
+            Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
+            Some(OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
+        }
+        self.finish(key, Err(error));
+    }
+
+    fn note_detached(&mut self, outcome: Outcome) {
+        if let (Err(error), None) = (outcome, self.detached_error) {
+            self.detached_error = Some(error);
+        }
+    }
+
+    /// Whether the peer is known to be gone.
+    pub fn is_lost(&self, peer: Rank) -> bool {
+        self.lost.contains(&peer)
+    }
+
+    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved.
+    pub(super) fn drain_outbox(&mut self) -> bool {
+        let before = self.outbox.len();
+        let transport = &mut self.transport;
+        let mut full = Vec::new();
+        self.outbox.retain(|(peer, lane, header)| {
+            // A lane that was full may have room again by now; what comes later must still not overtake.
+            let busy = full.contains(&(*peer, *lane))
+                || transport.send(*peer, *lane, &header.encode(), &[]) == Err(SendError::Busy);
+            if busy {
+                full.push((*peer, *lane));
+            }
+            busy
+        });
+        self.outbox.len() < before
+    }
+
+    pub(super) fn waits_in_outbox(&self, peer: Rank, lane: Lane) -> bool {
+        self.outbox.iter().any(|(to, by, _)| (*to, *by) == (peer, lane))
+    }
+
+    /// Sends a message without payload now, or as soon as the lane has room.
+    pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) {
+        if self.lost.contains(&peer) {
+            return;
+        }
+        let waiting = self.waits_in_outbox(peer, lane);
+        let full = waiting || self.transport.send(peer, lane, &header.encode(), &[]) == Err(SendError::Busy);
+        if full {
+            self.outbox.push_back((peer, lane, header));
+        }
+    }
+
+    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
+        if let Some((lane, header)) = announce {
+            self.send_soon(peer, lane, header);
+        }
+    }
+}
