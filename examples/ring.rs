@@ -1,0 +1,48 @@
+//! A word goes around a ring: every rank waits for the word from its left, adds its own number, and puts it at its
+//! right. No rank takes part in another's put.
+//!
+//! ```text
+//! cargo build --release --example ring
+//! cargo run --release -- run -n 4 -- target/release/examples/ring
+//! ```
+
+use std::time::Duration;
+
+use standpipe::{Config, GlobalPtr, Node};
+
+/// How often the word goes around.
+const ROUNDS: u64 = 1000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let node = Node::open(Config::from_env()?)?;
+    let (me, size) = (node.rank(), node.size());
+
+    // A word in this rank's heap, and its address where the left neighbour looks for it.
+    let inbox = node.heap().alloc_zeroed::<u64>(1)?;
+    node.directory().publish(&format!("inbox {me}"), bytemuck::bytes_of(&inbox.ptr(0).to_words()))?;
+    let name = format!("inbox {}", (me + 1) % size);
+    let words = node.directory().wait(&name, Duration::from_secs(30))?;
+    let right = GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&words));
+
+    // The word is never 0 once it is under way: it starts as 1.
+    if me == 0 {
+        node.put(right, 1)?;
+    }
+    for round in 1..=ROUNDS {
+        while inbox.read(0) == 0 {
+            std::thread::yield_now();
+        }
+        let word = inbox.read(0) + u64::from(me);
+        inbox.write(0, 0);
+        if me == 0 && round == ROUNDS {
+            let expected = 1 + ROUNDS * u64::from(size) * u64::from(size - 1) / 2;
+            println!("after {ROUNDS} rounds of {size} ranks the word is {word}; expected {expected}");
+            assert_eq!(word, expected);
+        } else {
+            node.put(right, word)?;
+        }
+    }
+    // Nobody leaves while others may still put.
+    node.barrier()?;
+    Ok(())
+}
