@@ -64,6 +64,8 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
         run(&format!("{fixed} cargo +nightly test {build} --target {target} {packages}"))
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
             .env("ASAN_OPTIONS", "detect_leaks=0")
+            // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
+            .env("RUST_BACKTRACE", "0")
             .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
     };
     let library = || test(&format!("--package standpipe --lib {}", integration_tests()));
