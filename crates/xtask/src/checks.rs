@@ -9,7 +9,7 @@ pub(crate) fn lint() -> Outcome {
         run("cargo fmt --all --check").status()?;
         run("cargo fmt --manifest-path fuzz/Cargo.toml --check").status()?;
         run("cargo clippy --workspace --all-targets -- -D warnings").status()?;
-        run("cargo doc --workspace --no-deps --document-private-items")
+        run("cargo doc --workspace --lib --no-deps --document-private-items")
             .env("RUSTDOCFLAGS", "-D warnings")
             .status()
     };
