@@ -5,14 +5,14 @@
 //! the order in which one peer sent its requests (and, apart from these, its replies). Generic Active Messages are the
 //! model: a request may be replied to once, from its handler, and a reply's handler sends nothing.
 
-use std::time::Instant;
+use std::sync::Arc;
 
 use engine::{AmBody, AmSend, Delivery, Lane, MemId, Place, Rank, SendError};
 
 use crate::error::Error;
 use crate::global::{GlobalPtr, Remote};
 use crate::handler_names;
-use crate::inner::RunHandler;
+use crate::inner::{Inner, RunHandler};
 use crate::node::Node;
 use crate::transport::shm::PieceList;
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
@@ -68,7 +68,7 @@ impl Handlers {
     pub(crate) fn into_run_handler(self) -> RunHandler {
         Box::new(move |inner, delivery, payload| {
             let handler = &self.sorted[usize::from(delivery.handler)].1;
-            handler(&mut Call { node: Node::from_inner(inner), delivery, payload, replied: false });
+            handler(&mut Call { inner, delivery, payload, replied: false });
         })
     }
 }
@@ -86,7 +86,7 @@ impl Handlers {
 /// to go by message, first contact with a peer other than the sender. A handler that panics ends the call that made
 /// progress.
 pub struct Call<'a> {
-    node: Node,
+    inner: &'a Arc<Inner>,
     delivery: &'a Delivery,
     payload: &'a [u8],
     replied: bool,
@@ -117,7 +117,9 @@ impl Call<'_> {
         let (place, len) = self.delivery.landed?;
         let landed = match place.mem {
             MemId::Space => Landed::Private(place.offset),
-            MemId::Heap | MemId::Control => Landed::Heap(GlobalPtr::new(self.node.rank(), place.offset)),
+            MemId::Heap | MemId::Control => {
+                Landed::Heap(GlobalPtr::new(self.inner.peers.own().rank, place.offset))
+            }
         };
         Some((landed, u64::from(len)))
     }
@@ -128,8 +130,8 @@ impl Call<'_> {
     }
 
     /// The node that received the message.
-    pub fn node(&self) -> &Node {
-        &self.node
+    pub fn node(&self) -> Node {
+        Node::from_inner(self.inner)
     }
 
     /// Replies without payload.
@@ -164,13 +166,13 @@ impl Call<'_> {
     ) -> Result<(), Error> {
         self.take_reply()?;
         let long = Long { lane: Lane::Reply, handler, args, to: to.into(), payload };
-        self.node.send_long(self.delivery.peer, &long).map(|_| ())
+        self.node().send_long(self.delivery.peer, &long).map(|_| ())
     }
 
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.take_reply()?;
         let message = AmSend { peer: self.delivery.peer, lane: Lane::Reply, handler: handler.0, args, body };
-        match self.node.inner.engine().send_am(&message) {
+        match self.inner.engine().send_am(&message) {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
             // The transport kept room for the reply; only a peer that garbles its ring takes it away.
@@ -256,24 +258,23 @@ impl Node {
         body: AmBody<'_>,
     ) -> Result<(), Error> {
         self.inner.may_wait("a request")?;
-        let deadline = self.deadline();
-        self.inner.peers.get(peer, deadline)?;
-        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, deadline)
+        self.inner.peers.get(peer, self.timeout)?;
+        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body })
     }
 
     #[inline]
-    fn send(&self, message: &AmSend<'_>, deadline: Option<Instant>) -> Result<(), Error> {
+    fn send(&self, message: &AmSend<'_>) -> Result<(), Error> {
         let first = self.inner.engine().send_am(message);
         match first {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
-            Err(SendError::Busy) => self.send_when_there_is_room(message, deadline),
+            Err(SendError::Busy) => self.send_when_there_is_room(message),
         }
     }
 
     #[cold]
-    fn send_when_there_is_room(&self, message: &AmSend<'_>, deadline: Option<Instant>) -> Result<(), Error> {
-        let sent = self.inner.wait_for_room(deadline, || match self.inner.engine().send_am(message) {
+    fn send_when_there_is_room(&self, message: &AmSend<'_>) -> Result<(), Error> {
+        let sent = self.inner.wait_for_room(self.timeout, || match self.inner.engine().send_am(message) {
             Ok(()) => Some(Ok(())),
             Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
             Err(SendError::Busy) => None,
@@ -284,13 +285,12 @@ impl Node {
     /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message, from a copy
     /// that is kept; the operation ends when the Active Message has been sent.
     fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
-        let deadline = self.deadline();
         let len = u32::try_from(long.payload.len())
             .map_err(|_| Error::Length { given: long.payload.len() as u64, expected: u64::from(u32::MAX) })?;
         if long.to.peer != peer {
             return Err(Error::NoSuchPeer { peer: long.to.peer, size: self.size() });
         }
-        let known = self.inner.peers.get(peer, deadline)?;
+        let known = self.inner.peers.get(peer, self.timeout)?;
         let message = AmSend {
             peer,
             lane: long.lane,
@@ -302,7 +302,7 @@ impl Node {
             Ok(mechanism) => {
                 self.count(engine::Direction::Put, mechanism, u64::from(len));
                 match long.lane {
-                    Lane::Request => self.send(&message, deadline).map(|()| None),
+                    Lane::Request => self.send(&message).map(|()| None),
                     Lane::Reply => match self.inner.engine().send_am(&message) {
                         Ok(()) => Ok(None),
                         Err(SendError::Failed(error)) => Err(error.into()),
@@ -324,7 +324,7 @@ impl Node {
         let copy = long.payload.to_vec();
         let mut list = PieceList::put(1);
         list.push_put(place, &copy).ok_or_else(|| crate::rma::wraps(long.to, long.payload.len()))?;
-        let deadline = self.deadline().map(|at| self.inner.nanos(at));
+        let deadline = self.deadline();
         let op = {
             let mut engine = self.inner.engine();
             let op = engine.transfer_then_am(list.pieces(), message, deadline);

@@ -36,7 +36,7 @@ impl Node {
         if !word.offset().is_multiple_of(8) {
             return Err(Error::Unaligned { offset: word.offset() });
         }
-        let peer = self.inner.peers.get(word.peer(), self.deadline())?;
+        let peer = self.inner.peers.get(word.peer(), self.timeout)?;
         let old = atomic_in_heap(peer, word.offset(), atomic)?;
         self.inner.tallies.add(Direct::AtomicMapped, 8);
         Ok(old)

@@ -233,7 +233,7 @@ impl Directory<'_> {
         let started = Instant::now();
         let mut looked = None;
         // Nothing announces a new name, so the wait naps between looks.
-        let found = self.node.inner.wait_for_room(Some(started + within), || {
+        let found = self.node.inner.wait_for_room(Some(within), || {
             looked = match self.lookup(name) {
                 Ok(None) => None,
                 Ok(Some(value)) => Some(Ok(value)),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Pod;
 use engine::{OpId, Rank};
@@ -96,7 +96,7 @@ impl<B: Buffer> Event<B> {
         if !self.settle() {
             self.node.inner.may_wait("waiting for an event")?;
             let inner = std::sync::Arc::clone(&self.node.inner);
-            inner.wait(Some(Instant::now() + time), || self.settle().then_some(()));
+            inner.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
     }
@@ -117,7 +117,7 @@ impl<B: Buffer> Event<B> {
         if let State::Pending(op) = self.state {
             let done = || self.node.inner.engine().is_locally_done(op).then_some(());
             let in_time = self.node.inner.may_wait("waiting for an event").is_ok()
-                && self.node.inner.wait(self.node.deadline(), done).is_some();
+                && self.node.inner.wait(self.node.timeout, done).is_some();
             if !in_time {
                 self.node.inner.engine().cancel(op);
             }

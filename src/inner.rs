@@ -1,19 +1,22 @@
 //! What the handles of one node share, and how its threads make progress and wait.
 //!
-//! Two locks, never taken the other way round: the *token* makes one thread at a time poll and run handlers, so that a
-//! node's handlers run one after the other; the *engine* lock is held for single engine calls only, never while a
-//! handler runs. Reaching mapped memory, and cross-memory attach, need neither.
+//! One lock guards the engine. It is held for single engine calls, never while a handler runs; a flag beside it keeps
+//! other threads from polling meanwhile, so that a node's handlers run one after the other. Reaching mapped memory, and
+//! cross-memory attach, need neither.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use engine::node::Polled;
 use engine::{Delivery, Nanos, OpId, Rank};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+use spin::relax::Yield;
 use vm::{Bell, Words};
 
 use crate::bootstrap::Notice;
@@ -43,6 +46,30 @@ thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// What the lock guards.
+struct Core {
+    engine: Engine,
+    /// Where messages' payloads go.
+    payload: Vec<u8>,
+}
+
+/// The engine, locked.
+pub(crate) struct EngineGuard<'a>(SpinMutexGuard<'a, Core>);
+
+impl Deref for EngineGuard<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0.engine
+    }
+}
+
+impl DerefMut for EngineGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0.engine
+    }
+}
+
 /// Runs the handler that a delivery names; the slice is its payload.
 pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, &Delivery, &[u8]) + Send + Sync>;
 
@@ -63,9 +90,10 @@ pub(crate) struct Inner {
     pub(crate) tallies: Tallies,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
-    engine: Mutex<Engine>,
-    /// The right to poll; holds the buffer that messages' payloads go to.
-    token: Mutex<Vec<u8>>,
+    /// Held for nanoseconds, and taken for every message: a lock that spins, and whose release is a plain store.
+    core: SpinMutex<Core, Yield>,
+    /// A handler runs: nobody else may poll.
+    handling: AtomicBool,
     bell: Bell<Words>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
@@ -117,8 +145,8 @@ impl Inner {
             run_handler: parts.run_handler,
             tallies: Tallies::new(),
             published: Mutex::default(),
-            engine: Mutex::new(parts.engine),
-            token: Mutex::new(Vec::new()),
+            core: SpinMutex::new(Core { engine: parts.engine, payload: Vec::new() }),
+            handling: AtomicBool::new(false),
             sleepers: parts.sleepers,
             spin: parts.spin,
             epoch: Instant::now(),
@@ -134,8 +162,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
-        lock(&self.engine)
+    pub(crate) fn engine(&self) -> EngineGuard<'_> {
+        EngineGuard(self.core.lock())
     }
 
     /// Where a rank's share of the directory lies in its heap. Unknown before the first contact: then an offset that
@@ -156,36 +184,43 @@ impl Inner {
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
-        let mut payload = match self.token.try_lock() {
-            Ok(payload) => payload,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Progress::Taken,
-        };
-        let polled = self.poll_engine(&mut payload, polls);
-        match polled {
-            Polled::Idle => return Progress::Idle,
-            Polled::Progressed => {}
-            Polled::Deliver(delivery) => {
-                IN_HANDLER.set(true);
-                let _reset = Reset;
-                (self.run_handler)(self, &delivery, &payload);
-            }
+        let Some(mut core) = self.core.try_lock() else { return Progress::Taken };
+        if self.handling.load(Ordering::Acquire) {
+            return Progress::Taken;
         }
-        drop(payload);
+        match self.poll_engine(&mut core, polls) {
+            Polled::Idle => return Progress::Idle,
+            Polled::Progressed => drop(core),
+            Polled::Deliver(delivery) => self.handle(core, &delivery),
+        }
         self.after_progress();
         Progress::Moved
     }
 
-    #[inline]
-    fn poll_engine(&self, payload: &mut Vec<u8>, polls: u32) -> Polled {
-        let mut engine = self.engine();
+    #[inline(always)]
+    fn handle(self: &Arc<Self>, mut core: SpinMutexGuard<'_, Core>, delivery: &Delivery) {
+        self.handling.store(true, Ordering::Relaxed);
+        // The buffer comes back only if it has been used.
+        let payload = if core.payload.is_empty() { Vec::new() } else { std::mem::take(&mut core.payload) };
+        drop(core);
+        IN_HANDLER.set(true);
+        let _handled = Handled(self);
+        (self.run_handler)(self, delivery, &payload);
+        if !payload.is_empty() {
+            self.core.lock().payload = payload;
+        }
+    }
+
+    #[inline(always)]
+    fn poll_engine(&self, core: &mut Core, polls: u32) -> Polled {
+        let Core { engine, payload } = core;
         for _ in 0..polls {
             match engine.poll(payload) {
                 // What a peer sent before it was lost is heard before the loss is told.
                 Polled::Idle if self.any_losses.load(Ordering::Acquire) => {
-                    self.tell_losses(&mut engine);
+                    self.tell_losses(engine);
                     return Polled::Progressed;
                 }
                 // Twice: polling harder takes the line away from whoever is writing it.
@@ -198,7 +233,7 @@ impl Inner {
                     if self.any_losses.load(Ordering::Relaxed)
                         && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX
                     {
-                        self.tell_losses(&mut engine);
+                        self.tell_losses(engine);
                     }
                     return moved;
                 }
@@ -217,7 +252,7 @@ impl Inner {
     }
 
     /// Lets go on whoever waited for what has just moved.
-    #[inline]
+    #[inline(always)]
     fn after_progress(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.bell.poke();
@@ -287,22 +322,22 @@ impl Inner {
         self.wake_tasks();
     }
 
-    /// Makes progress until `done` gives something or the deadline passes (then `None`).
+    /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
     pub(crate) fn wait<R>(
         self: &Arc<Self>,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.wait_napping(deadline, SLEEP_MAX, done)
+        self.wait_napping(timeout, SLEEP_MAX, done)
     }
 
     /// As [`Inner::wait`], for what nothing announces: no sleep is longer than a nap.
     pub(crate) fn wait_for_room<R>(
         self: &Arc<Self>,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.wait_napping(deadline, NAP, done)
+        self.wait_napping(timeout, NAP, done)
     }
 
     /// Makes progress without ever polling in vain, until `done`.
@@ -314,31 +349,34 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn wait_napping<R>(
         self: &Arc<Self>,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         sleep_max: Duration,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let mut idle_since = None;
+        let mut patience: Option<Patience> = None;
         loop {
             if let Some(result) = done() {
                 return Some(result);
             }
             if self.progress(POLLS) == Progress::Moved {
-                idle_since = None;
+                if let Some(patience) = &mut patience {
+                    patience.polls_until = None;
+                }
                 continue;
             }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                return done();
-            }
-            if now - *idle_since.get_or_insert(now) < self.spin {
-                continue;
-            }
-            let left = deadline.map_or(sleep_max, |deadline| (deadline - now).min(sleep_max));
-            if let Some(result) = self.sleep(left, &mut done) {
-                return Some(result);
+            // The clock is read only once there is nothing better to do.
+            let patience = patience.get_or_insert_with(|| Patience::new(timeout, self.spin));
+            match patience.next() {
+                Next::Poll => {}
+                Next::GiveUp => return done(),
+                Next::Sleep(left) => {
+                    if let Some(result) = self.sleep(left.min(sleep_max), &mut done) {
+                        return Some(result);
+                    }
+                }
             }
         }
     }
@@ -365,6 +403,38 @@ impl Inner {
     }
 }
 
+/// How long a wait goes on polling, sleeping and waiting at all.
+struct Patience {
+    deadline: Option<Instant>,
+    spin: Duration,
+    /// Set at the first poll in vain since something moved.
+    polls_until: Option<Instant>,
+}
+
+/// What a wait does next.
+enum Next {
+    Poll,
+    Sleep(Duration),
+    GiveUp,
+}
+
+impl Patience {
+    fn new(timeout: Option<Duration>, spin: Duration) -> Patience {
+        let now = Instant::now();
+        Patience { deadline: timeout.and_then(|timeout| now.checked_add(timeout)), spin, polls_until: None }
+    }
+
+    fn next(&mut self) -> Next {
+        let now = Instant::now();
+        let polls_until = *self.polls_until.get_or_insert(now + self.spin);
+        match self.deadline {
+            Some(deadline) if deadline <= now => Next::GiveUp,
+            _ if now < polls_until => Next::Poll,
+            deadline => Next::Sleep(deadline.map_or(Duration::MAX, |deadline| deadline - now)),
+        }
+    }
+}
+
 /// A thread that sleeps or is about to, counted while this lives.
 struct Asleep<'a>(&'a AtomicU32);
 
@@ -381,10 +451,12 @@ impl Drop for Asleep<'_> {
     }
 }
 
-struct Reset;
+/// Ends the time of a handler, be it by a panic.
+struct Handled<'a>(&'a Inner);
 
-impl Drop for Reset {
+impl Drop for Handled<'_> {
     fn drop(&mut self) {
         IN_HANDLER.set(false);
+        self.0.handling.store(false, Ordering::Release);
     }
 }

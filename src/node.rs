@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::{OpId, Rank, Why};
+use engine::{Nanos, OpId, Rank, Why};
 
 use crate::error::Error;
 use crate::inner::{Inner, Progress};
@@ -17,7 +17,8 @@ use crate::sync::lock;
 #[derive(Clone)]
 pub struct Node {
     pub(crate) inner: Arc<Inner>,
-    timeout: Option<Duration>,
+    /// How long blocking calls by this handle may wait.
+    pub(crate) timeout: Option<Duration>,
     /// Shared by all handles but those of handlers: what to end when the last one goes.
     _life: Option<Arc<Life>>,
 }
@@ -61,7 +62,7 @@ impl Node {
     /// had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
         self.inner.may_wait("connecting to a peer")?;
-        self.inner.peers.get(peer, self.deadline()).map(|_| ())
+        self.inner.peers.get(peer, self.timeout).map(|_| ())
     }
 
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
@@ -105,7 +106,7 @@ impl Node {
             None => {
                 self.inner.may_wait("quiet")?;
                 let inner = &self.inner;
-                inner.wait(self.deadline(), || settled(inner)).ok_or(Error::Timeout { peer: self.rank() })?
+                inner.wait(self.timeout, || settled(inner)).ok_or(Error::Timeout { peer: self.rank() })?
             }
         };
         failed.map_or(Ok(()), |error| Err(error.into()))
@@ -137,7 +138,7 @@ impl Node {
         }
         self.inner.may_wait("waiting for a condition")?;
         self.inner
-            .wait(self.deadline(), || condition().then_some(()))
+            .wait(self.timeout, || condition().then_some(()))
             .ok_or(Error::Timeout { peer: self.rank() })
     }
 
@@ -153,10 +154,10 @@ impl Node {
         Stats::new(counters)
     }
 
-    /// When a blocking call that starts now must end.
-    #[inline]
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.timeout.map(|timeout| Instant::now() + timeout)
+    /// When an operation that starts now must end, as the engine counts time.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let at = Instant::now().checked_add(self.timeout?)?;
+        Some(self.inner.nanos(at))
     }
 
     /// Waits for an operation's outcome. However this ends, the operation then touches no memory any more.
@@ -164,7 +165,7 @@ impl Node {
         let unfinished = Unfinished { node: self, op };
         self.inner.may_wait("waiting for an operation")?;
         let inner = &self.inner;
-        let outcome = inner.wait(self.deadline(), || inner.engine().outcome(op));
+        let outcome = inner.wait(self.timeout, || inner.engine().outcome(op));
         drop(unfinished);
         match outcome {
             Some(outcome) => outcome.map_err(Error::from),

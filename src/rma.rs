@@ -249,13 +249,13 @@ impl Node {
     }
 
     pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
-        let deadline = self.deadline().map(|at| self.inner.nanos(at));
+        let deadline = self.deadline();
         self.inner.engine().transfer(peer.rank, list.direction(), list.pieces(), deadline)
     }
 
     #[inline]
     fn connected(&self, rank: engine::Rank) -> Result<&Peer, Error> {
-        self.inner.peers.get(rank, self.deadline()).map(|peer| &**peer)
+        self.inner.peers.get(rank, self.timeout).map(|peer| &**peer)
     }
 
     #[inline]

@@ -89,7 +89,7 @@ impl Header {
     }
 
     /// The header as words.
-    #[inline]
+    #[inline(always)]
     pub const fn encode(&self) -> [u64; Header::WORDS] {
         let first = self.kind as u64 | (self.handler as u64) << 16 | (self.len as u64) << 32;
         let [a, b, c, d] = self.args;
@@ -97,7 +97,7 @@ impl Header {
     }
 
     /// The header that `words` stand for, checked against the payload that came with it.
-    #[inline]
+    #[inline(always)]
     pub fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
         let [first, token, a, b, c, d, place] = *words;
         let number = first as u8;

@@ -11,7 +11,10 @@
 
 use std::ops::Deref;
 
-use crate::ring::{Attention, Consumer, Corrupt, Producer, PushError, Pushed, load_bytes, store_bytes};
+use crate::ring::{
+    Attention, Consumer, Corrupt, LINE_WORDS, Producer, PushError, Pushed, load_body, load_bytes, store_body,
+    store_bytes,
+};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The longest payload that goes with a baton, in bytes: beyond, a ring's copying costs more than its extra transfer.
@@ -89,7 +92,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     ///
     /// # Errors
     /// [`PushError`]; then nothing was sent.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
         if !self.ours || payload.len() > BATON_PAYLOAD_BYTES {
             return self.outward.push(body, payload);
@@ -100,22 +103,22 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         if !payload.is_empty() {
             self.store_payload(payload);
         }
-        for (word, value) in self.baton[1..].iter().zip(body) {
-            word.store(*value, Ordering::Relaxed);
-        }
+        let line = self.line();
+        store_body(line, body);
         let low = (payload.len() as u32) << MARK_BITS | self.side.mark();
-        self.baton[0].store(u64::from(number) << 32 | u64::from(low), Ordering::Release);
+        line[0].store(u64::from(number) << 32 | u64::from(low), Ordering::Release);
         Ok(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
     /// [`push`](Link::push) would say [`PushError::Full`].
+    #[inline]
     pub fn room(&mut self, payload_len: usize) -> bool {
         (self.ours && payload_len <= BATON_PAYLOAD_BYTES) || self.outward.room(payload_len)
     }
 
     /// Whether there is a message: a look at two words at most.
-    #[inline]
+    #[inline(always)]
     pub fn ready(&self) -> bool {
         self.baton().is_some() || self.inward.ready()
     }
@@ -127,7 +130,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     ///
     /// # Errors
     /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
         if let Some(baton) = self.baton() {
             let expected = self.expected();
@@ -160,11 +163,13 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     /// How many messages were sent, in all.
+    #[inline]
     pub fn pushed(&self) -> u64 {
         self.outward.pushed() + self.pushed
     }
 
     /// How many messages were taken out, in all.
+    #[inline]
     pub fn taken(&self) -> u64 {
         self.inward.taken() + self.taken
     }
@@ -176,10 +181,16 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         if self.ours {
             return None;
         }
-        let word = self.baton[0].load(Ordering::Acquire);
+        let word = self.line()[0].load(Ordering::Acquire);
         let low = word as u32;
         let theirs = low & ((1 << MARK_BITS) - 1) == self.side.other().mark();
         theirs.then_some(Baton { number: (word >> 32) as u32, len: (low >> MARK_BITS) as usize })
+    }
+
+    /// The baton's message.
+    #[inline(always)]
+    fn line(&self) -> &[AtomicU64; LINE_WORDS] {
+        self.baton.first_chunk().expect("a baton is longer, as was checked when the link was made")
     }
 
     /// The number of the next message to take out.
@@ -200,9 +211,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         } else {
             self.load_payload(baton.len, payload)?;
         }
-        for (value, word) in body.iter_mut().zip(&self.baton[1..]) {
-            *value = word.load(Ordering::Relaxed);
-        }
+        load_body(self.line(), body);
         self.ours = true;
         self.taken += 1;
         Ok(true)

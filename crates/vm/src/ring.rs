@@ -18,7 +18,7 @@ use std::ops::Deref;
 use crate::sync::{AtomicU64, Ordering, fence, light_fence};
 
 /// Words of a cache line, which is also a slot.
-const LINE_WORDS: usize = 8;
+pub(crate) const LINE_WORDS: usize = 8;
 const LINE_BYTES: usize = LINE_WORDS * 8;
 /// Word of the consumer's line: how many messages it has taken out, in all.
 const FREED: usize = 0;
@@ -158,6 +158,23 @@ const fn lines_of(len: usize) -> u64 {
     len.div_ceil(LINE_BYTES) as u64
 }
 
+/// Writes a message's words behind the first of its line.
+#[inline(always)]
+pub(crate) fn store_body(line: &[AtomicU64; LINE_WORDS], body: &[u64; LINE_WORDS - 1]) {
+    // Written out by index over a constant length, so that it becomes eight moves and no loop.
+    for index in 0..LINE_WORDS - 1 {
+        line[index + 1].store(body[index], Ordering::Relaxed);
+    }
+}
+
+/// Reads a message's words from behind the first of its line.
+#[inline(always)]
+pub(crate) fn load_body(line: &[AtomicU64; LINE_WORDS], body: &mut [u64; LINE_WORDS - 1]) {
+    for index in 0..LINE_WORDS - 1 {
+        body[index] = line[index + 1].load(Ordering::Relaxed);
+    }
+}
+
 /// Writes `bytes` into as many words as they need, which `words` must have.
 #[inline]
 pub(crate) fn store_bytes<'a>(mut words: impl Iterator<Item = &'a AtomicU64>, bytes: &[u8]) {
@@ -280,9 +297,7 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
         self.line_after[(self.pushed & self.places.slot_mask) as usize] = self.line;
         let slot = self.places.slot(&self.words, self.pushed);
         self.pushed += 1;
-        for (word, value) in slot[1..].iter().zip(body) {
-            word.store(*value, Ordering::Relaxed);
-        }
+        store_body(slot, body);
         let sequence = self.pushed as u32;
         slot[0].store(u64::from(sequence) << 32 | payload.len() as u64, Ordering::Release);
         Ok(Pushed { doorbell: self.wants_doorbell() })
@@ -290,11 +305,13 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
 
     /// Whether a message with a payload of `payload_len` bytes would go in now: `false` means that
     /// [`push`](Producer::push) would say [`PushError::Full`].
+    #[inline]
     pub fn room(&mut self, payload_len: usize) -> bool {
         self.fits(lines_of(payload_len)) || self.make_room(payload_len) != Err(PushError::Full)
     }
 
     /// How many messages were put in, in all.
+    #[inline]
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
@@ -365,7 +382,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     }
 
     /// Whether there is a message: one look at one word.
-    #[inline]
+    #[inline(always)]
     pub fn ready(&self) -> bool {
         let word = self.places.slot(&self.words, self.taken)[0].load(Ordering::Acquire);
         (word >> 32) as u32 == (self.taken + 1) as u32
@@ -386,9 +403,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         }
         // The whole slot, and the payload, were written before word 0. What a hostile producer writes after it only
         // changes what the message says.
-        for (value, word) in body.iter_mut().zip(&slot[1..]) {
-            *value = word.load(Ordering::Relaxed);
-        }
+        load_body(slot, body);
         let len = word as u32 as usize;
         if len == 0 {
             payload.clear();
@@ -436,6 +451,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     }
 
     /// How many messages were taken out, in all.
+    #[inline]
     pub fn taken(&self) -> u64 {
         self.taken
     }

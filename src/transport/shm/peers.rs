@@ -146,16 +146,16 @@ impl Peers {
         self.slots.get(rank as usize)?.get()
     }
 
-    /// The peer; connects at the first call for it, which may wait until `deadline` for it to join.
-    pub(crate) fn get(&self, rank: Rank, deadline: Option<Instant>) -> Result<&Arc<Peer>, Error> {
+    /// The peer; connects at the first call for it, which may wait so long for it to join.
+    pub(crate) fn get(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
         if let Some(peer) = self.known(rank) {
             return if peer.is_lost() { Err(Error::PeerLost { peer: rank }) } else { Ok(peer) };
         }
-        self.connect(rank, deadline)
+        self.connect(rank, timeout)
     }
 
     #[cold]
-    fn connect(&self, rank: Rank, deadline: Option<Instant>) -> Result<&Arc<Peer>, Error> {
+    fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
         let slot =
             self.slots.get(rank as usize).ok_or(Error::NoSuchPeer { peer: rank, size: self.own.size })?;
         if self.is_lost(rank) {
@@ -166,7 +166,8 @@ impl Peers {
             return Ok(peer);
         }
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
-        let deadline = deadline.unwrap_or_else(|| Instant::now() + CONNECT_WITHIN);
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
         let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
         let peer = self.introduce(rank, handles)?;
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");

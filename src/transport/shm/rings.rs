@@ -136,6 +136,7 @@ impl ShmTransport {
         });
     }
 
+    #[inline(always)]
     fn poll_hot(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
         for index in 0..self.hot.len() {
             if let Found::Event(event) = self.poll_sender(self.hot[index], payload) {
@@ -145,6 +146,7 @@ impl ShmTransport {
         None
     }
 
+    #[inline(never)]
     fn poll_warm(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
         for _ in 0..self.warm.len() {
             let rank = self.warm.pop_front()?;
@@ -179,7 +181,7 @@ impl ShmTransport {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_sender(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Found {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
         match pair.poll(rank, payload) {
@@ -232,7 +234,7 @@ impl Pair {
     }
 
     /// Takes the next message, replies first: consuming them never needs room.
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Result<Found, Corrupt> {
         if self.state == Warmth::Shunned {
             return Ok(Found::Nothing);
@@ -273,7 +275,7 @@ impl Pair {
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 
 impl engine::Transport for ShmTransport {
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         peer: Rank,
@@ -307,7 +309,7 @@ impl engine::Transport for ShmTransport {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
         if let Some(event) = self.poll_hot(payload) {
             return Some(event);

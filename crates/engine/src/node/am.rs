@@ -80,7 +80,7 @@ impl AmSend<'_> {
 impl<T: Transport> Node<T> {
     /// Sends an Active Message. `Busy`: the lane is full, poll and try again; a reply to the request being handled is
     /// never `Busy`.
-    #[inline]
+    #[inline(always)]
     pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
         if !self.lost.is_empty() && self.lost.contains(&message.peer) {
             return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
@@ -118,7 +118,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What a handler is to be given of an Active Message; `None` where no handler is meant.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Option<Delivery> {
         let landed = match (header.kind, MemId::from_wire(header.token)) {
             (Kind::AmLong, Some(mem)) => Some((Place::new(mem, header.place), header.len)),

@@ -20,7 +20,7 @@ pub enum Polled {
 
 impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `payload` is scratch space that is overwritten.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, payload: &mut Vec<u8>) -> Polled {
         let retried = if self.stalled.is_empty() && self.outbox.is_empty() { false } else { self.retry() };
         match self.transport.poll(payload) {
@@ -77,22 +77,32 @@ impl<T: Transport> Node<T> {
         self.recount();
     }
 
+    #[inline(always)]
     fn on_message(&mut self, peer: Rank, lane: Lane, words: &[u64; Header::WORDS], payload: &[u8]) -> Polled {
-        let Ok(header) = Header::decode(words, payload.len()) else {
-            self.counters.malformed += 1;
-            return Polled::Progressed;
-        };
-        match (header.kind, lane) {
-            (Kind::AmShort | Kind::AmMedium | Kind::AmLong, _) => {
-                return self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver);
+        match Header::decode(words, payload.len()) {
+            Ok(header) if matches!(header.kind, Kind::AmShort | Kind::AmMedium | Kind::AmLong) => {
+                self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver)
             }
-            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, &header, payload),
-            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
-            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, payload),
-            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
+            Ok(header) => {
+                self.on_service(peer, lane, &header, payload);
+                Polled::Progressed
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                Polled::Progressed
+            }
+        }
+    }
+
+    /// Takes a message that is for the engine itself.
+    fn on_service(&mut self, peer: Rank, lane: Lane, header: &Header, payload: &[u8]) {
+        match (header.kind, lane) {
+            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, payload),
+            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
+            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, payload),
+            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(header),
             _ => self.counters.malformed += 1,
         }
-        Polled::Progressed
     }
 
     fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
