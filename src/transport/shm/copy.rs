@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Rank, Why, choose};
+use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Why, choose};
 use vm::cma::{self, CmaError, Iov};
 
 use super::peers::Peer;
@@ -186,7 +186,7 @@ unsafe fn attach(peer: &Peer, direction: Direction, pieces: &[Piece], private: u
         // SAFETY: the caller's promise about all local ends.
         unsafe { attach_list(peer.pid, direction, &remote, &local) }
     };
-    done.map_err(|error| attach_error(peer.rank, error))
+    done.map_err(|error| attach_error(peer, error))
 }
 
 /// # Safety
@@ -201,11 +201,16 @@ unsafe fn attach_list(pid: u32, direction: Direction, remote: &[Iov], local: &[I
 }
 
 #[cold]
-fn attach_error(peer: Rank, error: CmaError) -> OpError {
+fn attach_error(known: &Peer, error: CmaError) -> OpError {
+    let peer = known.rank;
     match error {
         CmaError::Fault { addr, len, .. } => OpError::Fault { peer, mem: MemId::Space, addr, len },
         CmaError::LocalFault { addr, len, .. } => OpError::LocalFault { mem: MemId::Space, addr, len },
-        CmaError::Gone => OpError::PeerLost { peer },
+        CmaError::Gone => {
+            // The kernel knows before the launcher tells. Whoever has heard of the loss must not find the heap alive.
+            known.lose();
+            OpError::PeerLost { peer }
+        }
         // Rights were there when the peer was introduced.
         CmaError::Denied { .. } => OpError::Unsupported { peer, why: Why::PtraceDenied },
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },

@@ -66,7 +66,8 @@ impl Peer {
         self.lost.load(Ordering::SeqCst)
     }
 
-    fn lose(&self) {
+    /// From now on its memory is not accessed.
+    pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
         self.limit.store(0, Ordering::SeqCst);
     }
