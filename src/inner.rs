@@ -356,12 +356,14 @@ impl Inner {
         sleep_max: Duration,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
+        // Without a core to spare, polling in vain only keeps the awaited from running.
+        let polls = if self.spin.is_zero() { 1 } else { POLLS };
         let mut patience: Option<Patience> = None;
         loop {
             if let Some(result) = done() {
                 return Some(result);
             }
-            if self.progress(POLLS) == Progress::Moved {
+            if self.progress(polls) == Progress::Moved {
                 if let Some(patience) = &mut patience {
                     patience.polls_until = None;
                 }

@@ -111,19 +111,20 @@ impl Node {
         watch: &Watch,
     ) -> Result<Node, OpenError> {
         let own = peers.own();
-        let sleepers = Arc::new(AtomicU32::new(0));
-        let transport = ShmTransport::new(
-            Arc::clone(&peers),
-            Arc::clone(&sleepers),
-            CheckedCopy::new().map_err(std::io::Error::from)?,
-        );
-        let engine = Engine::new(own.rank, own.size, config.handlers.len(), transport);
         let threaded = match config.progress {
             ProgressThread::On => true,
             ProgressThread::Off => false,
             ProgressThread::Auto => own.size > 1 && peers.itself().attach.is_err(),
         };
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded));
+        let sleepers = Arc::new(AtomicU32::new(0));
+        let transport = ShmTransport::new(
+            Arc::clone(&peers),
+            Arc::clone(&sleepers),
+            !spin.is_zero(),
+            CheckedCopy::new().map_err(std::io::Error::from)?,
+        );
+        let engine = Engine::new(own.rank, own.size, config.handlers.len(), transport);
         let parts = Parts {
             peers,
             heap,

@@ -44,6 +44,9 @@ pub(crate) struct ShmTransport {
     /// Senders that rang, to be polled until their rings are empty.
     warm: VecDeque<Rank>,
     bell: Bell<Words>,
+    /// How many senders may be hot: none where waits do not poll, since turning cold before each sleep would cost more
+    /// than doorbells.
+    hot_max: usize,
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     checked: CheckedCopy,
@@ -81,7 +84,12 @@ enum Found {
 }
 
 impl ShmTransport {
-    pub(crate) fn new(peers: Arc<Peers>, sleepers: Arc<AtomicU32>, checked: CheckedCopy) -> ShmTransport {
+    pub(crate) fn new(
+        peers: Arc<Peers>,
+        sleepers: Arc<AtomicU32>,
+        polls: bool,
+        checked: CheckedCopy,
+    ) -> ShmTransport {
         let size = peers.own().size as usize;
         ShmTransport {
             pairs: (0..size).map(|_| None).collect(),
@@ -89,6 +97,7 @@ impl ShmTransport {
             warm: VecDeque::new(),
             bell: peers.own().control.bell(),
             peers,
+            hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
             checked,
         }
@@ -172,7 +181,7 @@ impl ShmTransport {
     fn heat(&mut self, rank: Rank) -> bool {
         let Some(pair) = &mut self.pairs[rank as usize] else { return false };
         let pays = pair.streak >= HOT_AFTER && self.sleepers.load(Ordering::SeqCst) == 0;
-        if !pays || self.hot.len() >= HOT_MAX || pair.state != Warmth::Warm {
+        if !pays || self.hot.len() >= self.hot_max || pair.state != Warmth::Warm {
             return false;
         }
         pair.state = Warmth::Hot;
