@@ -1,9 +1,11 @@
 //! The engine's node: the state of every operation that one process has under way, and its answers to its peers.
 //!
-//! Calls come in, [`Transport`](crate::Transport) verbs go out. The caller drives: after starting operations it calls [`Node::poll`]
+//! Calls come in, [`Transport`] verbs go out. The caller drives: after starting operations it calls [`Node::poll`]
 //! until that returns [`Polled::Idle`], runs the handlers that [`Polled::Deliver`] names, and asks [`Node::outcome`]
 //! what became of its operations. Calling again pays after a message arrived (the transport knows when) and, while
 //! operations with deadlines are under way, after [`Node::expire`].
+//!
+//! [`Transport`]: crate::Transport
 
 mod am;
 mod barrier;
