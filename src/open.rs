@@ -9,7 +9,7 @@ use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::{Segment, SegmentError, membarrier};
 
-use crate::bootstrap::{JobEnv, JobEnvError, JoinError, Membership, Notice};
+use crate::bootstrap::{JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::config::{Config, ProgressThread};
 use crate::directory;
 use crate::heap_state::HeapState;
@@ -65,51 +65,14 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
-        let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
-        let names = config.handlers.names();
-        let heap = Segment::create("standpipe-heap", heap_bytes(&config))?;
-        let mut allocator = HeapAllocator::new(heap.len());
-        let directory = directory::reserve(&mut allocator);
-        let nonce = Box::new(nonce());
-        let identity = Identity {
-            rank,
-            nonce: *nonce,
-            nonce_addr: std::ptr::from_ref(&*nonce).expose_provenance() as u64,
-            fences_asymmetric: membarrier::register(),
-            directory,
-        };
-        let (control, control_segment) = Control::create(size, &identity, &names)?;
-        control.live().store(allocator.high_water(), Ordering::Release);
-        let own = Own {
-            rank,
-            size,
-            identity,
-            control: control.clone(),
-            heap: Arc::clone(heap.memory()),
-            names,
-            attach_never: config.attach_never,
-        };
-        let peers = Arc::new(Peers::new(own));
         let watch = Arc::new(Watch::default());
-        if let Some(env) = env {
-            let deadline = Instant::now() + JOIN_WITHIN;
-            let notify = Arc::clone(&watch);
-            let on_notice = Box::new(move |notice: Notice| notify.tell(notice));
-            let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
-            allow_tracer(member.launcher_pid());
-            peers.set_membership(member);
-        }
-        let heap = Arc::new(HeapState::new(heap, control, allocator));
-        Node::assemble(config, peers, heap, nonce, &watch)
+        let notify = Arc::clone(&watch);
+        let seat = Seat::take(&config, env, Box::new(move |notice: Notice| notify.tell(notice)))?;
+        Node::assemble(config, seat, &watch)
     }
 
-    fn assemble(
-        config: Config,
-        peers: Arc<Peers>,
-        heap: Arc<HeapState>,
-        nonce: Box<u64>,
-        watch: &Watch,
-    ) -> Result<Node, OpenError> {
+    fn assemble(config: Config, seat: Seat, watch: &Watch) -> Result<Node, OpenError> {
+        let Seat { peers, heap, nonce } = seat;
         let own = peers.own();
         let threaded = match config.progress {
             ProgressThread::On => true,
@@ -138,6 +101,56 @@ impl Node {
         watch.watch(&inner);
         let progress = if threaded { Some(start_progress(&inner)?) } else { None };
         Ok(Node::new(inner, progress, config.timeout))
+    }
+}
+
+/// A process's memory and its place in a job: all of a node but its engine.
+pub(crate) struct Seat {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) heap: Arc<HeapState>,
+    /// Lies at an address that peers know for as long as they may look.
+    pub(crate) nonce: Box<u64>,
+}
+
+impl Seat {
+    /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one.
+    pub(crate) fn take(
+        config: &Config,
+        env: Option<&JobEnv>,
+        on_notice: OnNotice,
+    ) -> Result<Seat, OpenError> {
+        let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
+        let names = config.handlers.names();
+        let heap = Segment::create("standpipe-heap", heap_bytes(config))?;
+        let mut allocator = HeapAllocator::new(heap.len());
+        let directory = directory::reserve(&mut allocator);
+        let nonce = Box::new(nonce());
+        let identity = Identity {
+            rank,
+            nonce: *nonce,
+            nonce_addr: std::ptr::from_ref(&*nonce).expose_provenance() as u64,
+            fences_asymmetric: membarrier::register(),
+            directory,
+        };
+        let (control, control_segment) = Control::create(size, &identity, &names)?;
+        control.live().store(allocator.high_water(), Ordering::Release);
+        let own = Own {
+            rank,
+            size,
+            identity,
+            control: control.clone(),
+            heap: Arc::clone(heap.memory()),
+            names,
+            attach_never: config.attach_never,
+        };
+        let peers = Arc::new(Peers::new(own));
+        if let Some(env) = env {
+            let deadline = Instant::now() + JOIN_WITHIN;
+            let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
+            allow_tracer(member.launcher_pid());
+            peers.set_membership(member);
+        }
+        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce })
     }
 }
 
