@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::{
-    Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit,
+    Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit, Why,
 };
 use vm::checked::CheckedCopy;
 use vm::{Attention, Bell, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Side, Words, membarrier};
@@ -358,8 +358,12 @@ impl engine::Transport for ShmTransport {
         let Ok(known) = self.peers.get(peer, None) else {
             return Submit::Failed(OpError::PeerLost { peer });
         };
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
-        // `PieceList`, or of buffers that it keeps until the operation has ended.
+        // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
+        if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
+            return Submit::Unreachable(Why::NotOffered);
+        }
+        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
+        // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
         match unsafe { copy_pieces(known, direction, pieces) } {
             Ok(_) => Submit::Done(0),
             Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
