@@ -23,7 +23,7 @@ const NONCE_AT: u64 = 16;
 const NONCE_ADDR_AT: u64 = 24;
 const NAMES_LEN_AT: u64 = 32;
 const DIRECTORY_AT: u64 = 40;
-const FENCES_AT: u64 = 48;
+pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
 const NAMES_AT: u64 = 4096;
@@ -149,6 +149,12 @@ impl Control {
     /// The words of the baton that goes back and forth with the requests of `sender` to this segment's process.
     pub(crate) fn baton(&self, sender: Rank) -> Words {
         self.words(self.sender_at(sender) + 2 * RING_BYTES, BATON_WORDS)
+    }
+
+    /// All of the segment, for tests that put into it what no process would.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
     }
 
     fn sender_at(&self, sender: Rank) -> u64 {

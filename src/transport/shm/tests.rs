@@ -1,1 +1,4 @@
+//! The transport without a node's threads and waiting.
 
+mod cluster;
+mod suite;

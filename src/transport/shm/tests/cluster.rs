@@ -1,0 +1,258 @@
+//! Whole jobs of engines over shared memory, in one process, driven by one thread.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use conformance::Cluster;
+use conformance::cluster::HANDLERS;
+use engine::{
+    Counters, Direction, Event, Header, Lane, Mechanism, MemId, Nanos, Node, OpError, OpId, Operation, Piece,
+    Place, Rank, SendError, Submit, Transport,
+};
+use vm::FenceMode;
+use vm::checked::CheckedCopy;
+
+use crate::bootstrap::{Broker, Notice};
+use crate::config::Config;
+use crate::heap_state::Block;
+use crate::open::Seat;
+use crate::transport::shm::ShmTransport;
+use crate::transport::shm::control::FENCES_AT;
+
+/// How long news of a loss may take.
+const NEWS_WITHIN: Duration = Duration::from_secs(20);
+
+/// More than a case allocates, and the heap's own share of the directory.
+const HEAP_BYTES: u64 = 16 << 20;
+
+/// An address below all that a process may map.
+pub(super) const NOWHERE: Place = Place::new(MemId::Space, 4096);
+
+/// Constants lie in pages that may only be read.
+static CONSTANT: [u8; 4096] = [0x5c; 4096];
+
+/// What the suite runs in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    /// Private memory goes by message.
+    pub(super) attach_never: bool,
+    /// Nobody counts on the others' heavy fences.
+    pub(super) fences_symmetric: bool,
+    /// Rings whose sender keeps talking are polled; otherwise everything comes with the doorbell.
+    pub(super) polls: bool,
+}
+
+/// The transport, and what the library's callers count beside it: copies that are complete at once.
+pub(super) struct Counted {
+    shm: ShmTransport,
+    counters: Counters,
+}
+
+impl Transport for Counted {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.shm.send(peer, lane, header, payload)
+    }
+
+    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+        self.shm.poll(payload)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.shm.payload_max()
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        self.shm.read(from, into)
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        self.shm.write(to, from)
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let submit = self.shm.copy(op, peer, direction, pieces);
+        if matches!(submit, Submit::Done(_)) {
+            let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
+            let bytes = pieces.iter().map(|piece| piece.len).sum();
+            self.counters.add(operation, Mechanism::Mapped, bytes);
+        }
+        submit
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        self.shm.abandon(op);
+    }
+
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: engine::Atomic) -> Submit {
+        self.shm.atomic(op, peer, word, atomic)
+    }
+}
+
+/// One process's part, were it a process.
+struct Member {
+    seat: Seat,
+    node: Node<Counted>,
+    notices: Receiver<Notice>,
+    /// Losses that the engine has not been told.
+    losses: Vec<Rank>,
+    blocks: Vec<Block>,
+    private: Vec<Box<[UnsafeCell<u64>]>>,
+    checked: CheckedCopy,
+}
+
+/// Nodes over [`ShmTransport`], each with segments and a membership of its own.
+pub(super) struct ShmCluster {
+    members: Vec<Member>,
+    epoch: Instant,
+    _broker: Broker,
+}
+
+impl ShmCluster {
+    pub(super) fn new(size: u32, setting: Setting) -> ShmCluster {
+        let broker = Broker::start(size).expect("a broker");
+        let members = (0..size).map(|rank| Member::join(&broker, rank, setting)).collect();
+        ShmCluster { members, epoch: Instant::now(), _broker: broker }
+    }
+
+    /// How `rank` keeps its messages to `peer` in order with its look at the attention that `peer` pays.
+    pub(super) fn fence(&self, rank: Rank, peer: Rank) -> FenceMode {
+        self.members[rank as usize].seat.peers.get(peer, None).expect("it has joined").fence
+    }
+
+    fn member(&mut self, rank: Rank) -> &mut Member {
+        &mut self.members[rank as usize]
+    }
+}
+
+impl Member {
+    fn join(broker: &Broker, rank: Rank, setting: Setting) -> Member {
+        let config = Config::new().heap_bytes(HEAP_BYTES);
+        let config = if setting.attach_never { config.attach_never() } else { config };
+        let (tell, notices) = channel();
+        let env = broker.env(rank);
+        let on_notice = Box::new(move |notice| {
+            let _ = tell.send(notice);
+        });
+        let seat = Seat::take(&config, Some(&env), on_notice).expect("a place in the job");
+        if setting.fences_symmetric {
+            let control = seat.peers.own().control.memory();
+            control.store(FENCES_AT, 0_u64).expect("a word of the first page");
+        }
+        let sleepers = Arc::new(AtomicU32::new(0));
+        let checked = || CheckedCopy::new().expect("a scratch file");
+        let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, checked());
+        let transport = Counted { shm, counters: Counters::default() };
+        let node = Node::new(rank, env.size(), HANDLERS, transport);
+        let checked = checked();
+        Member { seat, node, notices, losses: Vec::new(), blocks: Vec::new(), private: Vec::new(), checked }
+    }
+
+    /// Takes a notice, and keeps the loss for the engine.
+    fn note(&mut self, notice: &Notice) -> Rank {
+        let Notice::Lost { rank, .. } = notice else { panic!("the broker is here") };
+        if self.seat.peers.lose(*rank) {
+            self.losses.push(*rank);
+        }
+        *rank
+    }
+}
+
+impl Cluster for ShmCluster {
+    type Transport = Counted;
+
+    fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    fn node(&mut self, rank: Rank) -> &mut Node<Counted> {
+        &mut self.member(rank).node
+    }
+
+    fn private(&mut self, rank: Rank, len: usize) -> Place {
+        let words: Box<[UnsafeCell<u64>]> = (0..len.div_ceil(8).max(1)).map(|_| UnsafeCell::new(0)).collect();
+        let place = Place::new(MemId::Space, words.as_ptr().expose_provenance() as u64);
+        self.member(rank).private.push(words);
+        place
+    }
+
+    fn heap(&mut self, rank: Rank, len: usize) -> Place {
+        let member = self.member(rank);
+        let block = member.seat.heap.alloc(len as u64).expect("the heap is larger than a case");
+        let place = Place::new(MemId::Heap, block.offset);
+        member.blocks.push(block);
+        place
+    }
+
+    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
+    /// whose transfers the suite looks at.
+    fn inaccessible(&mut self, rank: Rank) -> Option<Place> {
+        (rank != 0).then_some(NOWHERE)
+    }
+
+    fn read_only(&mut self, _rank: Rank) -> Option<Place> {
+        Some(Place::new(MemId::Space, CONSTANT.as_ptr().expose_provenance() as u64))
+    }
+
+    fn peek(&mut self, rank: Rank, from: Place, into: &mut [u8]) {
+        let member = self.member(rank);
+        match from.mem {
+            MemId::Heap => {
+                member.seat.heap.segment().memory().copy_out(from.offset, into).expect("allocated")
+            }
+            _ => member.checked.read(from.offset, into).expect("allocated"),
+        }
+    }
+
+    fn poke(&mut self, rank: Rank, to: Place, from: &[u8]) {
+        let member = self.member(rank);
+        match to.mem {
+            MemId::Heap => member.seat.heap.segment().memory().copy_in(to.offset, from).expect("allocated"),
+            // SAFETY: the suite pokes memory of `private` only: cells that live as long as the cluster, to whose
+            // inside no reference exists.
+            _ => unsafe { member.checked.write(to.offset, from) }.expect("allocated"),
+        }
+    }
+
+    fn step(&mut self) {
+        for member in &mut self.members {
+            for lost in std::mem::take(&mut member.losses) {
+                member.node.lose(lost);
+            }
+        }
+    }
+
+    /// Takes leave without a word to the peers, and waits until the broker has told them.
+    fn kill(&mut self, rank: Rank) {
+        self.member(rank).seat.peers.leave();
+        let gone: Vec<Rank> = self.member(rank).seat.peers.lost_ranks();
+        for (other, member) in self.members.iter_mut().enumerate() {
+            if other as Rank == rank || gone.contains(&(other as Rank)) {
+                continue;
+            }
+            while {
+                let notice = member.notices.recv_timeout(NEWS_WITHIN).expect("news of the loss");
+                member.note(&notice) != rank
+            } {}
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.epoch.elapsed().as_nanos() as Nanos
+    }
+
+    fn counters(&mut self, rank: Rank) -> Counters {
+        let node = self.node(rank);
+        let mut counters = node.counters().clone();
+        counters.merge(&node.transport().counters);
+        counters
+    }
+}
