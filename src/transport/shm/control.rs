@@ -27,7 +27,7 @@ pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
 const NAMES_AT: u64 = 4096;
-const BELL_AT: u64 = 65536;
+pub(crate) const BELL_AT: u64 = 65536;
 const PAGE: u64 = 4096;
 
 /// Bytes that the sorted handler names may take in all.
@@ -105,12 +105,16 @@ impl Control {
         if ranks != u64::from(rank) | u64::from(size) << 32 {
             return Err(format!("a control segment of rank {} in a job of {}", ranks as u32, ranks >> 32));
         }
+        let directory = control.word(DIRECTORY_AT).load(Ordering::Relaxed);
+        if !directory.is_multiple_of(size_of::<u64>() as u64) {
+            return Err(format!("a share of the directory at offset {directory:#x}, which no word has"));
+        }
         let identity = Identity {
             rank,
             nonce: control.word(NONCE_AT).load(Ordering::Relaxed),
             nonce_addr: control.word(NONCE_ADDR_AT).load(Ordering::Relaxed),
             fences_asymmetric: control.word(FENCES_AT).load(Ordering::Relaxed) == 1,
-            directory: control.word(DIRECTORY_AT).load(Ordering::Relaxed),
+            directory,
         };
         Ok((control, identity))
     }
