@@ -39,6 +39,10 @@ const NAP: Duration = Duration::from_micros(100);
 /// Polls of the engine at a time, by whoever waits.
 const POLLS: u32 = 32;
 
+/// Messages that a wait takes before it looks at the clock, at most: a peer may have so much to say that there is always
+/// something better to do.
+const MOVES: u64 = 64;
+
 /// Messages that are heard before a loss is told to the engine, at most.
 const HEARD_MAX: u32 = 1000;
 
@@ -359,6 +363,7 @@ impl Inner {
         // Without a core to spare, polling in vain only keeps the awaited from running.
         let polls = if self.spin.is_zero() { 1 } else { POLLS };
         let mut patience: Option<Patience> = None;
+        let mut moves = 0u64;
         loop {
             if let Some(result) = done() {
                 return Some(result);
@@ -366,6 +371,12 @@ impl Inner {
             if self.progress(polls) == Progress::Moved {
                 if let Some(patience) = &mut patience {
                     patience.polls_until = None;
+                }
+                moves += 1;
+                if moves.is_multiple_of(MOVES)
+                    && patience.get_or_insert_with(|| Patience::new(timeout, self.spin)).is_over()
+                {
+                    return done();
                 }
                 continue;
             }
@@ -424,6 +435,10 @@ impl Patience {
     fn new(timeout: Option<Duration>, spin: Duration) -> Patience {
         let now = Instant::now();
         Patience { deadline: timeout.and_then(|timeout| now.checked_add(timeout)), spin, polls_until: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     fn next(&mut self) -> Next {
