@@ -1,4 +1,6 @@
 //! The transport without a node's threads and waiting.
 
 mod cluster;
+mod hostile;
 mod suite;
+mod vandal;

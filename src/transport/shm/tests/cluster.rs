@@ -12,21 +12,21 @@ use engine::{
     Counters, Direction, Event, Header, Lane, Mechanism, MemId, Nanos, Node, OpError, OpId, Operation, Piece,
     Place, Rank, SendError, Submit, Transport,
 };
-use vm::FenceMode;
 use vm::checked::CheckedCopy;
+use vm::{FenceMode, SharedMemory};
 
 use crate::bootstrap::{Broker, Notice};
 use crate::config::Config;
 use crate::heap_state::Block;
 use crate::open::Seat;
-use crate::transport::shm::ShmTransport;
 use crate::transport::shm::control::FENCES_AT;
+use crate::transport::shm::{Control, ShmTransport};
 
 /// How long news of a loss may take.
 const NEWS_WITHIN: Duration = Duration::from_secs(20);
 
 /// More than a case allocates, and the heap's own share of the directory.
-const HEAP_BYTES: u64 = 16 << 20;
+pub(super) const HEAP_BYTES: u64 = 16 << 20;
 
 /// An address below all that a process may map.
 pub(super) const NOWHERE: Place = Place::new(MemId::Space, 4096);
@@ -49,6 +49,13 @@ pub(super) struct Setting {
 pub(super) struct Counted {
     shm: ShmTransport,
     counters: Counters,
+}
+
+impl Counted {
+    /// As a thread does that is about to sleep.
+    pub(super) fn turn_cold(&mut self) {
+        self.shm.turn_cold();
+    }
 }
 
 impl Transport for Counted {
@@ -126,6 +133,14 @@ impl ShmCluster {
     /// How `rank` keeps its messages to `peer` in order with its look at the attention that `peer` pays.
     pub(super) fn fence(&self, rank: Rank, peer: Rank) -> FenceMode {
         self.members[rank as usize].seat.peers.get(peer, None).expect("it has joined").fence
+    }
+
+    pub(super) fn control(&self, rank: Rank) -> Control {
+        self.members[rank as usize].seat.peers.own().control.clone()
+    }
+
+    pub(super) fn heap_memory(&self, rank: Rank) -> &SharedMemory {
+        self.members[rank as usize].seat.heap.segment().memory()
     }
 
     fn member(&mut self, rank: Rank) -> &mut Member {

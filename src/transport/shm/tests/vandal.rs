@@ -40,7 +40,7 @@ impl Dice {
             1 => self.below(10),
             2 => self.below(1 << 16),
             3 => u64::MAX - self.below(9),
-            _ => self.below(4) << 32 | self.below(10_000),
+            _ => (self.below(4) << 32) | self.below(10_000),
         }
     }
 }
