@@ -6,7 +6,7 @@
 //! conformance::conformance_tests!(|size| MyCluster::new(size));
 //! ```
 //!
-//! which makes one `#[test]` a case. [`cases`] and [`run_all`] serve those who want the cases at run time, for many
+//! which makes one `#[test]` a case. [`cases()`] and [`run_all`] serve those who want the cases at run time, for many
 //! seeds say. What a transport does not offer (one-sided copies, atomics) and what the platform does not have
 //! (inaccessible pages) is skipped aloud; everything else must hold.
 //!
@@ -34,7 +34,7 @@ pub use cluster::Cluster;
 /// One case: it panics when the transport does not behave.
 pub type Case<C> = fn(Make<'_, C>);
 
-/// Declares every case once: as a function of this crate, in [`cases`], and in [`conformance_tests`].
+/// Declares every case once: as a function of this crate, in [`cases()`], and in [`conformance_tests`].
 macro_rules! declare {
     ($d:tt $($module:ident: $($case:ident)*;)*) => {
         $($(
