@@ -89,6 +89,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
     fn the_child_dies_with_the_thread_that_started_it() {
         let start = || {
             let mut command = Command::new("sleep");
