@@ -18,6 +18,8 @@ const FENCES: &[&str] = &[
     "src/bare.rs",
     // The study's workers name the addresses of their blocks.
     "crates/cli/src/kv/job.rs",
+    // The benchmark of raw memory names the addresses of its peer's buffers.
+    "crates/cli/src/perf/worker.rs",
 ];
 
 /// Packages that have no unsafe code at all, not even in their tests.
