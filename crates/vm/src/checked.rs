@@ -119,7 +119,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         let pages = Pages::new(100);
         let bytes: Vec<u8> = (0..300_000).map(|i| (i * 7 % 251) as u8).collect();
-        // SAFETY: test pages that nothing borrows.
+        // SAFETY: the range lies within `pages`, which are mapped and writable to the test's end, and nothing borrows.
         unsafe { copier().write(pages.addr(0) + 5, &bytes) }.unwrap();
         let mut back = vec![0; bytes.len()];
         copier().read(pages.addr(0) + 5, &mut back).unwrap();
@@ -136,7 +136,7 @@ mod tests {
         for addr in [0, 8, pages.addr(1), pages.addr(2), u64::MAX - 3, 1 << 63] {
             let fault = LocalFault { addr, len: 8, errno: Errno::FAULT };
             assert_eq!(copier().read(addr, &mut [0; 8]), Err(fault));
-            // SAFETY: nothing is writable there.
+            // SAFETY: no byte of these ranges is writable, so there is no object that the call could alter.
             assert_eq!(unsafe { copier().write(addr, &[0; 8]) }, Err(fault));
         }
     }
@@ -149,7 +149,7 @@ mod tests {
         let mut bytes = [0; 16];
         copier().read(pages.addr(0), &mut bytes).unwrap();
         assert_eq!(bytes, [9; 16]);
-        // SAFETY: nothing is writable there.
+        // SAFETY: the page is read-only until the test's end, so there is no object that the call could alter.
         let result = unsafe { copier().write(pages.addr(0), &[1; 16]) };
         assert_eq!(result, Err(LocalFault { addr: pages.addr(0), len: 16, errno: Errno::FAULT }));
     }

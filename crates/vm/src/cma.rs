@@ -96,7 +96,7 @@ enum Direction {
 /// where nothing is mapped are allowed, and give [`CmaError::LocalFault`].
 #[inline]
 pub unsafe fn read_from(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
-    // SAFETY: the caller vouches for the local pieces.
+    // SAFETY: the caller vouches for the local pieces, for as long as this call takes; that is all a read asks.
     unsafe { transfer(Direction::Read, pid, remote, local) }
 }
 
@@ -112,7 +112,7 @@ pub unsafe fn read_from(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), C
 /// program's affair, as it is for any memory that this program may alter through a debugger's rights.
 #[inline]
 pub unsafe fn write_to(pid: u32, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
-    // SAFETY: the caller vouches for the pieces.
+    // SAFETY: the caller vouches for the pieces on both sides, for as long as this call takes.
     unsafe { transfer(Direction::Write, pid, remote, local) }
 }
 
@@ -143,7 +143,7 @@ unsafe fn transfer(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]
     }
     let mut done = 0;
     if remote.len() <= IOV_MAX && local.len() <= IOV_MAX {
-        // SAFETY: the caller's contract.
+        // SAFETY: these are the caller's own lists, whole and in its own direction, so its contract covers them.
         match unsafe { call(direction, pid, remote, local) } {
             Ok(copied) if copied == total => return Ok(()),
             Ok(copied) => done = copied,
@@ -153,7 +153,7 @@ unsafe fn transfer(direction: Direction, pid: u32, remote: &[Iov], local: &[Iov]
     }
     let rest =
         Rest { direction, pid, remote: Cursor::new(remote, done), local: Cursor::new(local, done), done };
-    // SAFETY: the caller's contract.
+    // SAFETY: the cursors only walk the caller's lists, in its own direction, so its contract covers what is left.
     unsafe { rest.finish() }
 }
 
@@ -223,7 +223,7 @@ impl Rest<'_> {
                 }
                 // The bad address may be anywhere in the list, so go on by single pieces, up to it.
                 Ok(_) | Err(Errno::FAULT) if batch > 1 => batch = 1,
-                // SAFETY: the caller's contract.
+                // SAFETY: `fault` asks for the contract under which we were called; the lists are still the same.
                 Ok(_) | Err(Errno::FAULT) => return Err(unsafe { self.fault() }),
                 Err(errno) => return Err(refused(errno)),
             }

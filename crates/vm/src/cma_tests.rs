@@ -16,7 +16,7 @@ fn read(remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
 }
 
 fn write(remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
-    // SAFETY: as in `read`.
+    // SAFETY: the tests name their own test pages, which nothing borrows, on both sides, or nothing at all.
     unsafe { write_to(me(), remote, local) }
 }
 
@@ -156,7 +156,7 @@ fn a_process_that_is_gone_is_gone() {
     let piece = [iov(here.addr(0), 8)];
     // SAFETY: test pages that nothing borrows; there is no other side.
     assert_eq!(unsafe { read_from(pid, &piece, &piece) }, Err(CmaError::Gone));
-    // SAFETY: the same.
+    // SAFETY: test pages that nothing borrows are only read; no process is there to be written to.
     assert_eq!(unsafe { write_to(pid, &piece, &piece) }, Err(CmaError::Gone));
 }
 

@@ -174,7 +174,7 @@ unsafe fn attach(peer: &Peer, direction: Direction, pieces: &[Piece], private: u
     };
     let done = if let [piece] = pieces {
         let (remote, local) = ends(piece);
-        // SAFETY: the caller's promise about the local end.
+        // SAFETY: the local end is the caller's one piece, which it promises to be valid for this direction.
         unsafe { attach_list(peer.pid, direction, &[remote], &[local]) }
     } else {
         let mut remote = Vec::with_capacity(private);
@@ -183,7 +183,7 @@ unsafe fn attach(peer: &Peer, direction: Direction, pieces: &[Piece], private: u
             remote.push(there);
             local.push(here);
         }
-        // SAFETY: the caller's promise about all local ends.
+        // SAFETY: the local ends are those of the caller's pieces, which it promises to be valid for this direction.
         unsafe { attach_list(peer.pid, direction, &remote, &local) }
     };
     done.map_err(|error| attach_error(peer, error))
