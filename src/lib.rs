@@ -66,3 +66,10 @@ pub use open::OpenError;
 pub use rma::{GetPiece, PutPiece};
 pub use stats::Stats;
 pub use strided::Strided;
+
+/// The snippets of the documents, so that `cargo test` runs them.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+}
