@@ -72,4 +72,6 @@ pub use strided::Strided;
 mod documents {
     #[doc = include_str!("../README.md")]
     struct Readme;
+    #[doc = include_str!("../docs/API.md")]
+    struct Guide;
 }
