@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use engine::{AmBody, AmSend, Delivery, Lane, MemId, Place, Rank, SendError};
+use engine::{AmBody, AmSend, Delivery, Inbox, Lane, MemId, Place, Rank, SendError};
 
 use crate::error::Error;
 use crate::global::{GlobalPtr, Remote};
@@ -66,9 +66,9 @@ impl Handlers {
 
     /// What runs the handler that a delivery names by its number, which the engine has checked.
     pub(crate) fn into_run_handler(self) -> RunHandler {
-        Box::new(move |inner, delivery, payload| {
+        Box::new(move |inner, delivery, inbox| {
             let handler = &self.sorted[usize::from(delivery.handler)].1;
-            handler(&mut Call { inner, delivery, payload, replied: false });
+            handler(&mut Call { inner, delivery, inbox, replied: false });
         })
     }
 }
@@ -87,8 +87,8 @@ impl Handlers {
 /// progress.
 pub struct Call<'a> {
     inner: &'a Arc<Inner>,
-    delivery: &'a Delivery,
-    payload: &'a [u8],
+    delivery: Delivery,
+    inbox: &'a Inbox,
     replied: bool,
 }
 
@@ -102,19 +102,19 @@ impl Call<'_> {
     /// The message's four arguments.
     #[inline]
     pub fn args(&self) -> [u64; 4] {
-        self.delivery.args
+        self.inbox.args()
     }
 
     /// A medium message's payload, in memory of this process that nobody else writes; empty otherwise.
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        self.payload
+        &self.inbox.payload
     }
 
     /// Where a long message's payload lies in this process's memory, and how many bytes it has, as the sender says.
     /// `None` for other messages.
     pub fn landed(&self) -> Option<(Landed, u64)> {
-        let (place, len) = self.delivery.landed?;
+        let (place, len) = self.inbox.landed()?;
         let landed = match place.mem {
             MemId::Space => Landed::Private(place.offset),
             MemId::Heap | MemId::Control => {

@@ -1,20 +1,19 @@
 //! What the handles of one node share, and how its threads make progress and wait.
 //!
-//! One lock guards the engine. It is held for single engine calls, never while a handler runs; a flag beside it keeps
-//! other threads from polling meanwhile, so that a node's handlers run one after the other. Reaching mapped memory, and
-//! cross-memory attach, need neither.
+//! Two locks, never taken the other way round: that of the *inbox* makes one thread at a time poll and run handlers, so
+//! that a node's handlers run one after the other, and is only ever tried for; that of the *engine* is held for single
+//! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use engine::node::Polled;
-use engine::{Delivery, Nanos, OpId, Rank};
+use engine::{Delivery, Inbox, Nanos, OpId, Rank};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use spin::relax::Yield;
 use vm::{Bell, Words};
@@ -50,32 +49,8 @@ thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the lock guards.
-struct Core {
-    engine: Engine,
-    /// Where messages' payloads go.
-    payload: Vec<u8>,
-}
-
-/// The engine, locked.
-pub(crate) struct EngineGuard<'a>(SpinMutexGuard<'a, Core>);
-
-impl Deref for EngineGuard<'_> {
-    type Target = Engine;
-
-    fn deref(&self) -> &Engine {
-        &self.0.engine
-    }
-}
-
-impl DerefMut for EngineGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Engine {
-        &mut self.0.engine
-    }
-}
-
-/// Runs the handler that a delivery names; the slice is its payload.
-pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, &Delivery, &[u8]) + Send + Sync>;
+/// Runs the handler that a delivery names; the inbox holds its message.
+pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, Delivery, &Inbox) + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
@@ -95,9 +70,9 @@ pub(crate) struct Inner {
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     /// Held for nanoseconds, and taken for every message: a lock that spins, and whose release is a plain store.
-    core: SpinMutex<Core, Yield>,
-    /// A handler runs: nobody else may poll.
-    handling: AtomicBool,
+    engine: SpinMutex<Engine, Yield>,
+    /// Where messages arrive. Whoever holds it polls, and runs the handlers.
+    inbox: SpinMutex<Inbox, Yield>,
     bell: Bell<Words>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
@@ -149,8 +124,8 @@ impl Inner {
             run_handler: parts.run_handler,
             tallies: Tallies::new(),
             published: Mutex::default(),
-            core: SpinMutex::new(Core { engine: parts.engine, payload: Vec::new() }),
-            handling: AtomicBool::new(false),
+            engine: SpinMutex::new(parts.engine),
+            inbox: SpinMutex::new(Inbox::default()),
             sleepers: parts.sleepers,
             spin: parts.spin,
             epoch: Instant::now(),
@@ -166,8 +141,9 @@ impl Inner {
         }
     }
 
-    pub(crate) fn engine(&self) -> EngineGuard<'_> {
-        EngineGuard(self.core.lock())
+    #[inline]
+    pub(crate) fn engine(&self) -> SpinMutexGuard<'_, Engine> {
+        self.engine.lock()
     }
 
     /// Where a rank's share of the directory lies in its heap. Unknown before the first contact: then an offset that
@@ -190,41 +166,29 @@ impl Inner {
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
     #[inline(always)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
-        let Some(mut core) = self.core.try_lock() else { return Progress::Taken };
-        if self.handling.load(Ordering::Acquire) {
-            return Progress::Taken;
-        }
-        match self.poll_engine(&mut core, polls) {
+        let Some(mut inbox) = self.inbox.try_lock() else { return Progress::Taken };
+        match self.poll_engine(&mut inbox, polls) {
             Polled::Idle => return Progress::Idle,
-            Polled::Progressed => drop(core),
-            Polled::Deliver(delivery) => self.handle(core, &delivery),
+            Polled::Progressed => {}
+            Polled::Deliver(delivery) => {
+                IN_HANDLER.set(true);
+                let _handled = Handled;
+                (self.run_handler)(self, delivery, &inbox);
+            }
         }
+        drop(inbox);
         self.after_progress();
         Progress::Moved
     }
 
     #[inline(always)]
-    fn handle(self: &Arc<Self>, mut core: SpinMutexGuard<'_, Core>, delivery: &Delivery) {
-        self.handling.store(true, Ordering::Relaxed);
-        // The buffer comes back only if it has been used.
-        let payload = if core.payload.is_empty() { Vec::new() } else { std::mem::take(&mut core.payload) };
-        drop(core);
-        IN_HANDLER.set(true);
-        let _handled = Handled(self);
-        (self.run_handler)(self, delivery, &payload);
-        if !payload.is_empty() {
-            self.core.lock().payload = payload;
-        }
-    }
-
-    #[inline(always)]
-    fn poll_engine(&self, core: &mut Core, polls: u32) -> Polled {
-        let Core { engine, payload } = core;
+    fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
+        let mut engine = self.engine();
         for _ in 0..polls {
-            match engine.poll(payload) {
+            match engine.poll(inbox) {
                 // What a peer sent before it was lost is heard before the loss is told.
                 Polled::Idle if self.any_losses.load(Ordering::Acquire) => {
-                    self.tell_losses(engine);
+                    self.tell_losses(&mut engine);
                     return Polled::Progressed;
                 }
                 // Twice: polling harder takes the line away from whoever is writing it.
@@ -237,7 +201,7 @@ impl Inner {
                     if self.any_losses.load(Ordering::Relaxed)
                         && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX
                     {
-                        self.tell_losses(engine);
+                        self.tell_losses(&mut engine);
                     }
                     return moved;
                 }
@@ -469,11 +433,10 @@ impl Drop for Asleep<'_> {
 }
 
 /// Ends the time of a handler, be it by a panic.
-struct Handled<'a>(&'a Inner);
+struct Handled;
 
-impl Drop for Handled<'_> {
+impl Drop for Handled {
     fn drop(&mut self) {
         IN_HANDLER.set(false);
-        self.0.handling.store(false, Ordering::Release);
     }
 }

@@ -86,7 +86,7 @@ fuzz_target!(|steps: Vec<Step>| {
 
 /// The transport, with the peers' side of it in the fuzzer's hand.
 struct Peer {
-    events: VecDeque<(Event, Vec<u8>)>,
+    events: VecDeque<(Event, Inbox)>,
     sent: Vec<(Rank, [u64; Header::WORDS])>,
     full: bool,
     memory: Vec<u8>,
@@ -111,9 +111,9 @@ impl Transport for Peer {
         Ok(())
     }
 
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
-        let (event, bytes) = self.events.pop_front()?;
-        payload.clone_from(&bytes);
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let (event, message) = self.events.pop_front()?;
+        *inbox = message;
         Some(event)
     }
 
@@ -135,7 +135,7 @@ impl Transport for Peer {
 struct Run {
     node: Node<Peer>,
     ops: Vec<OpId>,
-    payload: Vec<u8>,
+    inbox: Inbox,
 }
 
 impl Run {
@@ -160,7 +160,7 @@ impl Run {
             }
             Step::Garbled { peer } => {
                 let event = Event::Garbled { peer: rank(peer) };
-                self.node.transport().events.push_back((event, vec![]));
+                self.node.transport().events.push_back((event, Inbox::default()));
             }
             Step::Poll => self.poll(),
             Step::Expire => drop(self.node.expire(10)),
@@ -201,13 +201,13 @@ impl Run {
     }
 
     fn arrives(&mut self, peer: Rank, reply: bool, header: [u64; 7], payload: u16) {
-        let event = Event::Message { peer, lane: lane(reply), header };
-        let bytes = vec![0xa5; usize::from(payload) % (PAYLOAD_MAX + 1)];
-        self.node.transport().events.push_back((event, bytes));
+        let event = Event::Message { peer, lane: lane(reply) };
+        let payload = vec![0xa5; usize::from(payload) % (PAYLOAD_MAX + 1)];
+        self.node.transport().events.push_back((event, Inbox { header, payload }));
     }
 
     fn poll(&mut self) {
-        if let Polled::Deliver(delivery) = self.node.poll(&mut self.payload) {
+        if let Polled::Deliver(delivery) = self.node.poll(&mut self.inbox) {
             assert!(delivery.handler < HANDLERS, "a handler beyond the table");
             assert!(delivery.peer < SIZE);
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use engine::node::{AmBody, Polled};
 use engine::{
-    AmSend, Delivery, Direction, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank, SendError,
+    AmSend, Delivery, Direction, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank,
+    SendError,
 };
 
 use crate::cluster::{ARRIVAL_STEPS, Cluster, HANDLERS};
@@ -30,6 +31,8 @@ const _: () = assert!(ANSWER < HANDLERS);
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
     pub(crate) delivery: Delivery,
+    pub(crate) args: [u64; 4],
+    pub(crate) landed: Option<(Place, u32)>,
     /// The payload; of a long message, what lay at its place when the handler ran.
     pub(crate) payload: Vec<u8>,
 }
@@ -43,7 +46,7 @@ pub(crate) struct Bench<C: Cluster> {
     pub(crate) got: Vec<Vec<Got>>,
     /// By rank: how many of those were for [`ANSWER`].
     pub(crate) answers: Vec<usize>,
-    payload: Vec<u8>,
+    inbox: Inbox,
 }
 
 impl<C: Cluster> Bench<C> {
@@ -51,7 +54,13 @@ impl<C: Cluster> Bench<C> {
         let cluster = make(size);
         assert_eq!(cluster.size(), size, "the cluster has another size than was asked for");
         let got = (0..size).map(|_| Vec::new()).collect();
-        Bench { cluster, asleep: BTreeSet::new(), got, answers: vec![0; size as usize], payload: Vec::new() }
+        Bench {
+            cluster,
+            asleep: BTreeSet::new(),
+            got,
+            answers: vec![0; size as usize],
+            inbox: Inbox::default(),
+        }
     }
 
     pub(crate) fn node(&mut self, rank: Rank) -> &mut Node<C::Transport> {
@@ -81,7 +90,7 @@ impl<C: Cluster> Bench<C> {
         let mut busy = false;
         for rank in (0..self.size()).filter(|rank| !self.asleep.contains(rank)).collect::<Vec<_>>() {
             for _ in 0..EVENTS {
-                match self.cluster.node(rank).poll(&mut self.payload) {
+                match self.cluster.node(rank).poll(&mut self.inbox) {
                     Polled::Idle => break,
                     Polled::Progressed => {}
                     Polled::Deliver(delivery) => self.handle(rank, delivery),
@@ -94,25 +103,22 @@ impl<C: Cluster> Bench<C> {
     }
 
     fn handle(&mut self, rank: Rank, delivery: Delivery) {
-        let mut payload = std::mem::take(&mut self.payload);
-        if let Some((place, len)) = delivery.landed {
+        let (args, landed) = (self.inbox.args(), self.inbox.landed());
+        let mut payload = std::mem::take(&mut self.inbox.payload);
+        if let Some((place, len)) = landed {
             payload = vec![0; len as usize];
             self.cluster.peek(rank, place, &mut payload);
         }
         if delivery.handler == ECHO && delivery.lane == Lane::Request {
-            let body = if payload.is_empty() || delivery.landed.is_some() {
-                AmBody::Short
-            } else {
-                AmBody::Medium(&payload)
-            };
-            let reply =
-                AmSend { peer: delivery.peer, lane: Lane::Reply, handler: ANSWER, args: delivery.args, body };
+            let body =
+                if payload.is_empty() || landed.is_some() { AmBody::Short } else { AmBody::Medium(&payload) };
+            let reply = AmSend { peer: delivery.peer, lane: Lane::Reply, handler: ANSWER, args, body };
             let sent = self.cluster.node(rank).send_am(&reply);
             let gone = Err(SendError::Failed(OpError::PeerLost { peer: delivery.peer }));
             assert!(sent == Ok(()) || sent == gone, "{sent:?} for a reply to the request being handled");
         }
         self.answers[rank as usize] += usize::from(delivery.handler == ANSWER);
-        self.got[rank as usize].push(Got { delivery, payload });
+        self.got[rank as usize].push(Got { delivery, args, landed, payload });
     }
 
     /// Goes on until `done`.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use conformance::Cluster;
 use conformance::memory::{MemoryCluster, OneSided, Settings};
 use engine::node::Polled;
-use engine::{Atomic, Direction, MemId, OpId, Piece, Place, Rank};
+use engine::{Atomic, Direction, Inbox, MemId, OpId, Piece, Place, Rank};
 use proptest::prelude::*;
 
 const RANKS: u32 = 3;
@@ -192,9 +192,9 @@ impl Model {
     }
 
     fn round(&mut self) {
-        let mut payload = Vec::new();
+        let mut inbox = Inbox::default();
         for rank in 0..RANKS {
-            while self.cluster.node(rank).poll(&mut payload) != Polled::Idle {}
+            while self.cluster.node(rank).poll(&mut inbox) != Polled::Idle {}
         }
         self.cluster.step();
     }

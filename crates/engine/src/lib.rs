@@ -24,7 +24,7 @@ pub use error::OpError;
 pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
 pub use op_id::OpId;
 pub use span::{MemId, Piece, Place};
-pub use transport::{Atomic, Direction, Event, Lane, SendError, Submit, Transport};
+pub use transport::{Atomic, Direction, Event, Inbox, Lane, SendError, Submit, Transport};
 pub use wire::Header;
 
 /// A process's number within its job, from 0 to the job's size less one.

@@ -3,7 +3,8 @@
 //! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided copies and
 //! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
 
-use crate::{Header, OpError, OpId, Piece, Place, Rank, Why};
+use crate::wire::Kind;
+use crate::{Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -65,14 +66,12 @@ pub enum SendError {
 /// What a transport reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message arrived; its payload is in the buffer given to [`Transport::poll`].
+    /// A message arrived; it lies in the inbox given to [`Transport::poll`].
     Message {
         /// The sender.
         peer: Rank,
         /// The lane that it came by.
         lane: Lane,
-        /// Its header, not yet checked: peers are hostile.
-        header: [u64; Header::WORDS],
     },
     /// A pending one-sided operation ended.
     Completed {
@@ -88,6 +87,32 @@ pub enum Event {
     },
 }
 
+/// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more than all the
+/// rest of its way.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    /// The header, not yet checked: peers are hostile.
+    pub header: [u64; Header::WORDS],
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+impl Inbox {
+    /// The arguments of the message, if it is an Active Message.
+    #[inline]
+    pub fn args(&self) -> [u64; 4] {
+        [self.header[2], self.header[3], self.header[4], self.header[5]]
+    }
+
+    /// Where a long Active Message's payload lies in this process's memory, and how many bytes it has, as the sender
+    /// says: nothing guarantees that the place is the receiver's to read. `None` for other messages.
+    pub fn landed(&self) -> Option<(Place, u32)> {
+        let header = Header::decode(&self.header, self.payload.len()).ok()?;
+        let mem = MemId::from_wire(header.token).filter(|_| header.kind == Kind::AmLong)?;
+        Some((Place::new(mem, header.place), header.len))
+    }
+}
+
 /// A way to reach peers. The engine calls these from one thread at a time.
 pub trait Transport {
     /// Sends one message in order within its (peer, lane). `payload` is at most [`Transport::payload_max`] bytes and
@@ -100,11 +125,11 @@ pub trait Transport {
         payload: &[u8],
     ) -> Result<(), SendError>;
 
-    /// Makes progress and returns the next event, if there is one. `payload` is overwritten by a message's payload.
+    /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message.
     ///
     /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of
     /// any size, so that a reply sent before the next call is never `Busy`.
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event>;
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
 
     /// Bytes that one message's payload may have.
     fn payload_max(&self) -> usize;

@@ -11,7 +11,7 @@ use common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{
-    Direction, Event, Header, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank, Submit,
+    Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank, Submit,
 };
 use proptest::prelude::*;
 
@@ -317,7 +317,7 @@ impl Trial {
     }
 
     fn garble(&mut self, peer: Rank) {
-        self.node.transport().inbox.push_back((Event::Garbled { peer }, Vec::new()));
+        self.node.transport().inbox.push_back((Event::Garbled { peer }, Inbox::default()));
         let before = self.node.counters().malformed;
         self.poll();
         assert_eq!(self.node.counters().malformed, before + 1);
@@ -334,8 +334,8 @@ impl Trial {
         let malformed = self.node.counters().malformed;
         let verdict = self.judge(peer, lane, &words, payload);
         self.node.transport().arrive(peer, lane, words, payload);
-        let mut buffer = Vec::new();
-        let polled = self.node.poll(&mut buffer);
+        let mut inbox = Inbox::default();
+        let polled = self.node.poll(&mut inbox);
         self.check_writes(&verdict);
         let counted = self.node.counters().malformed - malformed;
         match verdict {
@@ -360,8 +360,8 @@ impl Trial {
     }
 
     fn poll(&mut self) {
-        let mut buffer = Vec::new();
-        while self.node.poll(&mut buffer) != Polled::Idle {
+        let mut inbox = Inbox::default();
+        while self.node.poll(&mut inbox) != Polled::Idle {
             self.watch_sent();
         }
         self.watch_sent();

@@ -8,7 +8,8 @@ use common::Script;
 use engine::node::{AmBody, Polled};
 use engine::wire::Kind;
 use engine::{
-    AmSend, Direction, Event, Header, Lane, MemId, Node, OpError, OpId, Piece, Place, SendError, Submit, Why,
+    AmSend, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, SendError,
+    Submit, Why,
 };
 
 fn node() -> Node<Script> {
@@ -16,8 +17,8 @@ fn node() -> Node<Script> {
 }
 
 fn drain(node: &mut Node<Script>) {
-    let mut payload = Vec::new();
-    while node.poll(&mut payload) != Polled::Idle {}
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
 }
 
 fn open(node: &mut Node<Script>, epoch: u64) {
@@ -110,7 +111,7 @@ fn the_message_that_opens_a_barrier_may_overtake_the_counters_answer() {
     assert_eq!(node.outcome(first), Some(Ok(0)));
     let second = node.barrier(None);
     let arrival = node.transport().started[0];
-    node.transport().inbox.push_back((Event::Completed { op: arrival, result: Ok(1) }, Vec::new()));
+    node.transport().inbox.push_back((Event::Completed { op: arrival, result: Ok(1) }, Inbox::default()));
     drain(&mut node);
     assert_eq!(node.outcome(second), None, "news of the first arrival says nothing about the second");
     open(&mut node, 2);
@@ -141,7 +142,7 @@ fn a_pending_copy_is_announced_when_it_is_complete_and_not_before() {
     let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
     drain(&mut node);
     assert_eq!(announcements(&mut node), 0);
-    node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Vec::new()));
+    node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Inbox::default()));
     drain(&mut node);
     assert_eq!((announcements(&mut node), node.outcome(id)), (1, Some(Ok(0))));
 }
@@ -152,7 +153,7 @@ fn a_pending_copy_that_fails_is_not_announced() {
     node.transport().copies.push_back(Submit::Pending);
     let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
     let fault = OpError::Fault { peer: 2, mem: MemId::Space, addr: 0, len: 8 };
-    node.transport().inbox.push_back((Event::Completed { op: id, result: Err(fault) }, Vec::new()));
+    node.transport().inbox.push_back((Event::Completed { op: id, result: Err(fault) }, Inbox::default()));
     drain(&mut node);
     assert_eq!((announcements(&mut node), node.outcome(id)), (0, Some(Err(fault))));
 }
@@ -167,7 +168,7 @@ fn whatever_ends_a_pending_copy_early_takes_it_from_the_transport() {
         let id = node.transfer(2, Direction::Get, &[piece(0, 0, 8)], Some(10));
         end(&mut node, id);
         assert_eq!(node.transport().abandoned, [id]);
-        node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Vec::new()));
+        node.transport().inbox.push_back((Event::Completed { op: id, result: Ok(0) }, Inbox::default()));
         drain(&mut node);
         assert!(matches!(node.outcome(id), Some(Err(OpError::Timeout { .. } | OpError::PeerLost { .. }))));
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::{
-    Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit, Why,
+    Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
+    Submit, Why,
 };
 use vm::checked::CheckedCopy;
 use vm::{Attention, Bell, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Side, Words, membarrier};
@@ -146,9 +147,9 @@ impl ShmTransport {
     }
 
     #[inline(always)]
-    fn poll_hot(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<Event> {
         for index in 0..self.hot.len() {
-            if let Found::Event(event) = self.poll_sender(self.hot[index], payload) {
+            if let Found::Event(event) = self.poll_sender(self.hot[index], inbox) {
                 return Some(event);
             }
         }
@@ -156,10 +157,10 @@ impl ShmTransport {
     }
 
     #[inline(never)]
-    fn poll_warm(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<Event> {
         for _ in 0..self.warm.len() {
             let rank = self.warm.pop_front()?;
-            match self.poll_sender(rank, payload) {
+            match self.poll_sender(rank, inbox) {
                 Found::Event(event) => {
                     if !self.heat(rank) {
                         self.warm.push_back(rank);
@@ -191,9 +192,9 @@ impl ShmTransport {
     }
 
     #[inline(always)]
-    fn poll_sender(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Found {
+    fn poll_sender(&mut self, rank: Rank, inbox: &mut Inbox) -> Found {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
-        match pair.poll(rank, payload) {
+        match pair.poll(rank, inbox) {
             Ok(found) => found,
             Err(corrupt) => self.shun(rank, corrupt),
         }
@@ -244,14 +245,13 @@ impl Pair {
 
     /// Takes the next message, replies first: consuming them never needs room.
     #[inline(always)]
-    fn poll(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Result<Found, Corrupt> {
+    fn poll(&mut self, rank: Rank, inbox: &mut Inbox) -> Result<Found, Corrupt> {
         if self.state == Warmth::Shunned {
             return Ok(Found::Nothing);
         }
-        let mut header = [0; Header::WORDS];
-        if self.asking.pop(&mut header, payload)? {
+        if self.asking.pop(&mut inbox.header, &mut inbox.payload)? {
             self.streak += 1;
-            return Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Reply, header }));
+            return Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Reply }));
         }
         if !self.answering.ready() {
             return Ok(Found::Nothing);
@@ -259,11 +259,11 @@ impl Pair {
         if !self.answering.room(PAYLOAD_MAX) {
             return Ok(Found::Blocked);
         }
-        if !self.answering.pop(&mut header, payload)? {
+        if !self.answering.pop(&mut inbox.header, &mut inbox.payload)? {
             return Ok(Found::Nothing);
         }
         self.streak += 1;
-        Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Request, header }))
+        Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Request }))
     }
 
     fn set_attention(&mut self, attention: Attention) {
@@ -319,12 +319,12 @@ impl engine::Transport for ShmTransport {
     }
 
     #[inline(always)]
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
-        if let Some(event) = self.poll_hot(payload) {
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if let Some(event) = self.poll_hot(inbox) {
             return Some(event);
         }
         self.take_rung();
-        if self.warm.is_empty() { None } else { self.poll_warm(payload) }
+        if self.warm.is_empty() { None } else { self.poll_warm(inbox) }
     }
 
     fn payload_max(&self) -> usize {

@@ -39,13 +39,13 @@ pub(crate) fn messages_of_every_kind_arrive_whole<C: Cluster>(make: Make<'_, C>)
     assert_eq!(got.len(), lengths.len() + 2, "a message arrived twice");
     for (tag, (got, len)) in got.iter().zip(&lengths).enumerate() {
         assert!(got.payload == pattern(tag as u64, *len), "a payload of {len} bytes arrived otherwise");
-        assert_eq!(got.delivery.args, [tag as u64, !(tag as u64), 3, u64::MAX]);
+        assert_eq!(got.args, [tag as u64, !(tag as u64), 3, u64::MAX]);
         assert_eq!((got.delivery.peer, got.delivery.lane, got.delivery.handler), (0, Lane::Request, NOTE));
-        assert_eq!(got.delivery.landed, None);
+        assert_eq!(got.landed, None);
     }
     let [short, long] = &got[lengths.len()..] else { unreachable!("two more than there are lengths") };
-    assert_eq!((short.delivery.args[0], short.payload.len(), short.delivery.landed), (100, 0, None));
-    assert_eq!((long.delivery.args[0], long.delivery.landed), (101, Some((place, 40))));
+    assert_eq!((short.args[0], short.payload.len(), short.landed), (100, 0, None));
+    assert_eq!((long.args[0], long.landed), (101, Some((place, 40))));
     assert!(long.payload == pattern(1, 40));
     assert!(bench.got[0].is_empty(), "the sender got a message that nobody sent");
 }
@@ -68,7 +68,7 @@ pub(crate) fn long_messages_find_their_payload_in_place<C: Cluster>(make: Make<'
     }
     bench.until("every long message", |bench| bench.got[1].len() == 2 * sizes.len());
     for got in &bench.got[1] {
-        let tag = got.delivery.args[0];
+        let tag = got.args[0];
         assert!(
             got.payload == pattern(tag, sizes[tag as usize]),
             "the handler ran before its payload lay in place"
@@ -87,7 +87,7 @@ pub(crate) fn requests_are_replied_to<C: Cluster>(make: Make<'_, C>) {
         assert!(reply.payload == payload, "a reply of {len} bytes arrived otherwise");
         let delivery = reply.delivery;
         assert_eq!((delivery.peer, delivery.lane, delivery.handler), (1, Lane::Reply, ANSWER));
-        assert_eq!(delivery.args[0], tag as u64);
+        assert_eq!(reply.args[0], tag as u64);
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn a_flood_of_requests_is_replied_to<C: Cluster>(make: Make<'_, C>) {
     flood(&mut bench, 300);
     bench.settle();
     for got in bench.got.iter().flatten() {
-        let sent = got.delivery.args[0];
+        let sent = got.args[0];
         assert!(
             got.payload == pattern(sent, (sent as usize * 37) % (max + 1)),
             "a payload of the flood changed"
@@ -148,7 +148,7 @@ pub(crate) fn messages_stay_in_order<C: Cluster>(make: Make<'_, C>) {
         for peer in 0..3 {
             for lane in [Lane::Request, Lane::Reply] {
                 let of = |got: &&crate::bench::Got| got.delivery.peer == peer && got.delivery.lane == lane;
-                let tags = got.iter().filter(of).map(|got| got.delivery.args[0]);
+                let tags = got.iter().filter(of).map(|got| got.args[0]);
                 assert!(tags.eq(0..100), "messages of one lane arrived out of order");
             }
         }
@@ -171,7 +171,7 @@ pub(crate) fn a_full_lane_waits_for_its_receiver<C: Cluster>(make: Make<'_, C>) 
     bench.until("the lane to drain", |bench| bench.got[1].len() as u64 == sent);
     bench.send(0, &request(1, NOTE, sent, AmBody::Short));
     bench.until("one more", |bench| bench.got[1].len() as u64 == sent + 1);
-    assert!(bench.got[1].iter().map(|got| got.delivery.args[0]).eq(0..=sent));
+    assert!(bench.got[1].iter().map(|got| got.args[0]).eq(0..=sent));
 }
 
 pub(crate) fn floods_and_bulk_share_the_lanes<C: Cluster>(make: Make<'_, C>) {
@@ -207,6 +207,6 @@ pub(crate) fn a_message_to_no_handler_is_dropped_and_counted<C: Cluster>(make: M
     }
     bench.send(0, &request(1, NOTE, 1, AmBody::Short));
     bench.until("the message that has a handler", |bench| !bench.got[1].is_empty());
-    assert_eq!((bench.got[1].len(), bench.got[1][0].delivery.args[0]), (1, 1));
+    assert_eq!((bench.got[1].len(), bench.got[1][0].args[0]), (1, 1));
     assert_eq!(bench.cluster.counters(1).malformed, 2);
 }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::{
-    Atomic, Counters, Direction, Event, Header, Lane, Mechanism, MemId, OpError, OpId, Operation, Piece,
-    Place, Rank, SendError, Submit, Transport, Why,
+    Atomic, Counters, Direction, Event, Header, Inbox, Lane, Mechanism, MemId, OpError, OpId, Operation,
+    Piece, Place, Rank, SendError, Submit, Transport, Why,
 };
 
 use super::world::World;
@@ -63,9 +63,9 @@ impl Transport for MemoryTransport {
         self.world.borrow_mut().send(self.rank, peer, lane, header, payload)
     }
 
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let mut world = self.world.borrow_mut();
-        world.receive(self.rank, payload).or_else(|| world.completed(self.rank))
+        world.receive(self.rank, inbox).or_else(|| world.completed(self.rank))
     }
 
     fn payload_max(&self) -> usize {

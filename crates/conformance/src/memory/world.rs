@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use engine::{Atomic, Direction, Event, Header, Lane, Nanos, OpError, OpId, Piece, Place, Rank, SendError};
+use engine::{
+    Atomic, Direction, Event, Header, Inbox, Lane, Nanos, OpError, OpId, Piece, Place, Rank, SendError,
+};
 
 use super::Settings;
 use super::space::Space;
@@ -123,7 +125,7 @@ impl World {
     }
 
     /// Takes a message that has arrived at `rank`. Which of the lanes that have one goes first is left to the dice.
-    pub(super) fn receive(&mut self, rank: Rank, payload: &mut Vec<u8>) -> Option<Event> {
+    pub(super) fn receive(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Event> {
         let ready: Vec<_> = self
             .lanes
             .range((rank, 0, false)..=(rank, Rank::MAX, true))
@@ -133,9 +135,9 @@ impl World {
             .collect();
         let key = *ready.get(self.dice.below(ready.len().max(1) as u64) as usize)?;
         let message = self.lanes.get_mut(&key)?.pop_front()?;
-        *payload = message.payload;
+        *inbox = Inbox { header: message.header, payload: message.payload };
         let lane = if key.2 { Lane::Reply } else { Lane::Request };
-        Some(Event::Message { peer: key.1, lane, header: message.header })
+        Some(Event::Message { peer: key.1, lane })
     }
 
     /// Copies one piece; `Err` names the end that was at fault.

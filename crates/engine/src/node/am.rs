@@ -34,7 +34,7 @@ pub struct AmSend<'a> {
     pub body: AmBody<'a>,
 }
 
-/// An Active Message that arrived.
+/// An Active Message that arrived, and lies in the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The sender.
@@ -43,11 +43,6 @@ pub struct Delivery {
     pub lane: Lane,
     /// The handler's index, within the table.
     pub handler: u16,
-    /// Arguments.
-    pub args: [u64; 4],
-    /// For long messages: where the payload lies in this process's memory, and how many bytes it has, as the sender
-    /// says. Nothing guarantees that the place is the receiver's to read.
-    pub landed: Option<(Place, u32)>,
 }
 
 impl AmSend<'_> {
@@ -120,20 +115,13 @@ impl<T: Transport> Node<T> {
     /// What a handler is to be given of an Active Message; `None` where no handler is meant.
     #[inline(always)]
     pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Option<Delivery> {
-        let landed = match (header.kind, MemId::from_wire(header.token)) {
-            (Kind::AmLong, Some(mem)) => Some((Place::new(mem, header.place), header.len)),
-            (Kind::AmLong, None) => {
-                self.counters.malformed += 1;
-                return None;
-            }
-            _ => None,
-        };
-        if header.handler >= self.handlers {
+        let landed_nowhere = header.kind == Kind::AmLong && MemId::from_wire(header.token).is_none();
+        if landed_nowhere || header.handler >= self.handlers {
             self.counters.malformed += 1;
             return None;
         }
         let bytes = if header.kind == Kind::AmShort { 0 } else { u64::from(header.len) };
         self.counters.add(Operation::Handled, Mechanism::Message, bytes);
-        Some(Delivery { peer, lane, handler: header.handler, args: header.args, landed })
+        Some(Delivery { peer, lane, handler: header.handler })
     }
 }

@@ -4,7 +4,7 @@ use super::am::Delivery;
 use super::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{Event, Header, Lane, Nanos, OpError, Rank, Transport};
+use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
 
 /// What one call of [`Node::poll`] did.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,18 +13,18 @@ pub enum Polled {
     Idle,
     /// Something moved; operations may have completed.
     Progressed,
-    /// An Active Message for a handler. Its payload, if it has one, is in the buffer given to `poll`; the handler must
+    /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
     /// have run, and sent its reply if it sends one, before the next call of `poll`.
     Deliver(Delivery),
 }
 
 impl<T: Transport> Node<T> {
-    /// Makes progress; see [`Polled`]. `payload` is scratch space that is overwritten.
+    /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
     #[inline(always)]
-    pub fn poll(&mut self, payload: &mut Vec<u8>) -> Polled {
+    pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
         let retried = if self.stalled.is_empty() && self.outbox.is_empty() { false } else { self.retry() };
-        match self.transport.poll(payload) {
-            Some(Event::Message { peer, lane, header }) => self.on_message(peer, lane, &header, payload),
+        match self.transport.poll(inbox) {
+            Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
                 self.on_completed(op, result);
                 Polled::Progressed
@@ -78,13 +78,13 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline(always)]
-    fn on_message(&mut self, peer: Rank, lane: Lane, words: &[u64; Header::WORDS], payload: &[u8]) -> Polled {
-        match Header::decode(words, payload.len()) {
+    fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
+        match Header::decode(&inbox.header, inbox.payload.len()) {
             Ok(header) if matches!(header.kind, Kind::AmShort | Kind::AmMedium | Kind::AmLong) => {
                 self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver)
             }
             Ok(header) => {
-                self.on_service(peer, lane, &header, payload);
+                self.on_service(peer, lane, &header, &inbox.payload);
                 Polled::Progressed
             }
             Err(_) => {

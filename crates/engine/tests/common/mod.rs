@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use engine::{
-    Atomic, Direction, Event, Header, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError, Submit,
-    Transport, Why,
+    Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
+    Submit, Transport, Why,
 };
 
 /// Bytes of payload a message may have.
@@ -22,7 +22,7 @@ pub(crate) struct Sent {
 
 /// The transport.
 pub(crate) struct Script {
-    pub(crate) inbox: VecDeque<(Event, Vec<u8>)>,
+    pub(crate) inbox: VecDeque<(Event, Inbox)>,
     pub(crate) sent: Vec<Sent>,
     /// Messages that still find room.
     pub(crate) room: usize,
@@ -56,7 +56,7 @@ impl Script {
 
     /// Lets a message arrive.
     pub(crate) fn arrive(&mut self, peer: Rank, lane: Lane, header: [u64; Header::WORDS], payload: &[u8]) {
-        self.inbox.push_back((Event::Message { peer, lane, header }, payload.to_vec()));
+        self.inbox.push_back((Event::Message { peer, lane }, Inbox { header, payload: payload.to_vec() }));
     }
 
     fn range(&self, place: Place, len: usize) -> Option<std::ops::Range<usize>> {
@@ -89,9 +89,9 @@ impl Transport for Script {
         Ok(())
     }
 
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
-        let (event, bytes) = self.inbox.pop_front()?;
-        *payload = bytes;
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let (event, message) = self.inbox.pop_front()?;
+        *inbox = message;
         Some(event)
     }
 

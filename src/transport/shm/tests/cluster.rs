@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
-    Counters, Direction, Event, Header, Lane, Mechanism, MemId, Nanos, Node, OpError, OpId, Operation, Piece,
-    Place, Rank, SendError, Submit, Transport,
+    Counters, Direction, Event, Header, Inbox, Lane, Mechanism, MemId, Nanos, Node, OpError, OpId, Operation,
+    Piece, Place, Rank, SendError, Submit, Transport,
 };
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
@@ -69,8 +69,8 @@ impl Transport for Counted {
         self.shm.send(peer, lane, header, payload)
     }
 
-    fn poll(&mut self, payload: &mut Vec<u8>) -> Option<Event> {
-        self.shm.poll(payload)
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        self.shm.poll(inbox)
     }
 
     fn payload_max(&self) -> usize {

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use conformance::Cluster;
 use engine::node::{AmBody, Polled};
 use engine::{
-    AmSend, Atomic, Delivery, Direction, Header, Lane, MemId, OpError, OpId, Outcome, Piece, Place, Rank,
-    SendError,
+    AmSend, Atomic, Delivery, Direction, Header, Inbox, Lane, MemId, OpError, OpId, Outcome, Piece, Place,
+    Rank, SendError,
 };
 use proptest::prelude::*;
 use vm::SharedMemory;
@@ -227,12 +227,13 @@ impl Scene {
     }
 
     fn poll(&mut self, rank: Rank) {
-        let mut payload = Vec::new();
+        let mut inbox = Inbox::default();
         for _ in 0..EVENTS {
-            match self.cluster.node(rank).poll(&mut payload) {
+            match self.cluster.node(rank).poll(&mut inbox) {
                 Polled::Idle => break,
                 Polled::Progressed => {}
-                Polled::Deliver(Delivery { peer, lane: Lane::Request, args, .. }) => {
+                Polled::Deliver(Delivery { peer, lane: Lane::Request, .. }) => {
+                    let args = inbox.args();
                     let reply =
                         AmSend { peer, lane: Lane::Reply, handler: 1, args, body: AmBody::Medium(&[7; 100]) };
                     expect_known(self.cluster.node(rank).send_am(&reply));
@@ -303,15 +304,15 @@ fn forged_messages_are_taken_for_what_they_say() {
     // Without this, the test above could miss the places where the victim looks.
     let header = Header { handler: 0, ..Header::new(engine::wire::Kind::AmShort) };
     scene.write_ring(SCRIBBLER, Lane::Request, 0, 1 << 32, &header.encode());
-    let mut payload = Vec::new();
-    let polled = scene.cluster.node(VICTIM).poll(&mut payload);
+    let mut inbox = Inbox::default();
+    let polled = scene.cluster.node(VICTIM).poll(&mut inbox);
     let Polled::Deliver(delivery) = polled else { panic!("{polled:?}") };
     assert_eq!((delivery.peer, delivery.handler), (SCRIBBLER, 0));
     scene.write_baton(2, 1 << 32 | 1, &header.encode());
-    let polled = scene.cluster.node(VICTIM).poll(&mut payload);
+    let polled = scene.cluster.node(VICTIM).poll(&mut inbox);
     assert!(matches!(polled, Polled::Deliver(Delivery { peer: 2, .. })), "{polled:?}");
     scene.write_ring(SCRIBBLER, Lane::Request, 1, 2 << 32 | 70_000, &header.encode());
-    while scene.cluster.node(VICTIM).poll(&mut payload) != Polled::Idle {}
+    while scene.cluster.node(VICTIM).poll(&mut inbox) != Polled::Idle {}
     assert!(scene.cluster.node(VICTIM).is_lost(SCRIBBLER), "a payload larger than its ring was believed");
     scene.finish();
 }

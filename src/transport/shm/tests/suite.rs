@@ -1,7 +1,7 @@
 //! The conformance suite, in every way that this transport can work.
 
 use conformance::Cluster;
-use engine::{Direction, MemId, OpError, Outcome, Piece, Place, Rank};
+use engine::{Direction, Inbox, MemId, OpError, Outcome, Piece, Place, Rank};
 use vm::FenceMode;
 
 use super::cluster::{NOWHERE, Setting, ShmCluster};
@@ -40,13 +40,13 @@ fn transfer(
 ) -> Outcome {
     let pieces = [Piece::new(remote, local, len).expect("it does not wrap")];
     let id = cluster.node(0).transfer(1, direction, &pieces, None);
-    let mut payload = Vec::new();
+    let mut inbox = Inbox::default();
     for _ in 0..1000 {
         if let Some(outcome) = cluster.node(0).outcome(id) {
             return outcome;
         }
         for rank in 0..2 as Rank {
-            cluster.node(rank).poll(&mut payload);
+            cluster.node(rank).poll(&mut inbox);
         }
     }
     panic!("a transfer between two polled ranks does not end");
