@@ -47,7 +47,7 @@ pub enum JoinError {
         waited: Duration,
     },
     /// The operating system refused a socket or a thread.
-    #[error("cannot join the job: {0}")]
+    #[error("the system refused a socket or a thread: {0}")]
     Io(#[source] std::io::Error),
 }
 
