@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::{Nanos, OpId, Rank, Why};
+use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::error::Error;
 use crate::inner::{Inner, Progress};
@@ -165,12 +165,15 @@ impl Node {
         let unfinished = Unfinished { node: self, op };
         self.inner.may_wait("waiting for an operation")?;
         let inner = &self.inner;
-        let outcome = inner.wait(self.timeout, || inner.engine().outcome(op));
+        let outcome = inner.wait(self.timeout, || inner.engine().outcome(op)).or_else(|| {
+            // The operation's own deadline has passed too, and the engine knows whom it waited for.
+            let mut engine = inner.engine();
+            engine.expire(inner.nanos(Instant::now()));
+            engine.outcome(op)
+        });
         drop(unfinished);
-        match outcome {
-            Some(outcome) => outcome.map_err(Error::from),
-            None => Err(Error::Timeout { peer: self.rank() }),
-        }
+        // Only a barrier has no deadline of its own.
+        outcome.unwrap_or(Err(OpError::Timeout { peer: 0 })).map_err(Error::from)
     }
 }
 

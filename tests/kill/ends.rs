@@ -114,6 +114,9 @@ pub(crate) fn stops() {
         node.connect(peer).expect("connected");
     }
     node.barrier().expect("barrier");
+    if node.rank() == 1 {
+        assert_eq!(node.within(Duration::ZERO).barrier(), Err(Error::Timeout { peer: 0 }));
+    }
     if node.rank() == 0 {
         let pid = look_up(&node, 2, "pid")[0] as i32;
         let pid = Pid::from_raw(pid).expect("a process");
