@@ -36,7 +36,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_micros(100);
 
 /// Polls of the engine at a time, by whoever waits.
-const POLLS: u32 = 32;
+const POLLS: u32 = 4;
+
+/// Looks for a message between two polls, which do more.
+const LOOKS: u32 = 8;
 
 /// Messages that a wait takes before it looks at the clock, at most: a peer may have so much to say that there is always
 /// something better to do.
@@ -191,11 +194,7 @@ impl Inner {
                     self.tell_losses(&mut engine);
                     return Polled::Progressed;
                 }
-                // Twice: polling harder takes the line away from whoever is writing it.
-                Polled::Idle => {
-                    std::hint::spin_loop();
-                    std::hint::spin_loop();
-                }
+                Polled::Idle => engine.transport().linger(LOOKS),
                 moved => {
                     // Others may have so much to say that it never gets quiet.
                     if self.any_losses.load(Ordering::Relaxed)

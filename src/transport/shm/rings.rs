@@ -77,11 +77,15 @@ enum Warmth {
 }
 
 /// What polling one sender found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    Event(Event),
+    /// A message of this lane.
+    Message(Lane),
     /// A request is there, and no room for its reply.
     Blocked,
     Nothing,
+    /// What cannot be a message.
+    Garbage,
 }
 
 impl ShmTransport {
@@ -146,26 +150,44 @@ impl ShmTransport {
         });
     }
 
+    /// Waits a moment for a message, `looks` short looks at most.
+    #[inline]
+    pub(crate) fn linger(&self, looks: u32) {
+        for _ in 0..looks {
+            // Twice: polling harder takes the line away from whoever is writing it.
+            std::hint::spin_loop();
+            std::hint::spin_loop();
+            let waiting =
+                |rank: &Rank| self.pairs[*rank as usize].as_ref().is_some_and(|pair| pair.has_message());
+            if self.hot.iter().any(waiting) || self.bell.has_pending() {
+                return;
+            }
+        }
+    }
+
+    /// The first hot sender with a message, and its lane.
     #[inline(always)]
-    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<Event> {
+    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         for index in 0..self.hot.len() {
-            if let Found::Event(event) = self.poll_sender(self.hot[index], inbox) {
-                return Some(event);
+            let rank = self.hot[index];
+            let found = self.poll_sender(rank, inbox);
+            if matches!(found, Found::Message(_) | Found::Garbage) {
+                return Some((rank, found));
             }
         }
         None
     }
 
     #[inline(never)]
-    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<Event> {
+    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         for _ in 0..self.warm.len() {
             let rank = self.warm.pop_front()?;
             match self.poll_sender(rank, inbox) {
-                Found::Event(event) => {
+                Found::Message(lane) => {
                     if !self.heat(rank) {
                         self.warm.push_back(rank);
                     }
-                    return Some(event);
+                    return Some((rank, Found::Message(lane)));
                 }
                 Found::Blocked => self.warm.push_back(rank),
                 Found::Nothing => {
@@ -173,6 +195,7 @@ impl ShmTransport {
                         pair.cool();
                     }
                 }
+                Found::Garbage => return Some((rank, Found::Garbage)),
             }
         }
         None
@@ -194,7 +217,7 @@ impl ShmTransport {
     #[inline(always)]
     fn poll_sender(&mut self, rank: Rank, inbox: &mut Inbox) -> Found {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
-        match pair.poll(rank, inbox) {
+        match pair.poll(inbox) {
             Ok(found) => found,
             Err(corrupt) => self.shun(rank, corrupt),
         }
@@ -208,7 +231,7 @@ impl ShmTransport {
         }
         self.hot.retain(|rank| *rank != peer);
         self.peers.lose(peer);
-        Found::Event(Event::Garbled { peer })
+        Found::Garbage
     }
 
     fn pair(&mut self, rank: Rank) -> Result<&mut Pair, OpError> {
@@ -245,13 +268,13 @@ impl Pair {
 
     /// Takes the next message, replies first: consuming them never needs room.
     #[inline(always)]
-    fn poll(&mut self, rank: Rank, inbox: &mut Inbox) -> Result<Found, Corrupt> {
+    fn poll(&mut self, inbox: &mut Inbox) -> Result<Found, Corrupt> {
         if self.state == Warmth::Shunned {
             return Ok(Found::Nothing);
         }
         if self.asking.pop(&mut inbox.header, &mut inbox.payload)? {
             self.streak += 1;
-            return Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Reply }));
+            return Ok(Found::Message(Lane::Reply));
         }
         if !self.answering.ready() {
             return Ok(Found::Nothing);
@@ -263,7 +286,12 @@ impl Pair {
             return Ok(Found::Nothing);
         }
         self.streak += 1;
-        Ok(Found::Event(Event::Message { peer: rank, lane: Lane::Request }))
+        Ok(Found::Message(Lane::Request))
+    }
+
+    #[inline(always)]
+    fn has_message(&self) -> bool {
+        self.asking.ready() || self.answering.ready()
     }
 
     fn set_attention(&mut self, attention: Attention) {
@@ -320,11 +348,17 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if let Some(event) = self.poll_hot(inbox) {
-            return Some(event);
+        let found = match self.poll_hot(inbox) {
+            None => {
+                self.take_rung();
+                if self.warm.is_empty() { None } else { self.poll_warm(inbox) }
+            }
+            found => found,
+        };
+        match found? {
+            (peer, Found::Message(lane)) => Some(Event::Message { peer, lane }),
+            (peer, _) => Some(Event::Garbled { peer }),
         }
-        self.take_rung();
-        if self.warm.is_empty() { None } else { self.poll_warm(inbox) }
     }
 
     fn payload_max(&self) -> usize {
