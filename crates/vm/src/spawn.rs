@@ -75,6 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "has no kernel to ask about a socket")]
     fn the_peer_of_a_socket_pair_is_this_process() {
         let (socket, _other) = UnixStream::pair().expect("a socket pair");
         let peer = peer_credentials(socket.as_fd()).expect("a connected socket");
