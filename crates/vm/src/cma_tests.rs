@@ -170,7 +170,7 @@ fn the_probe_tells_strangers() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Any two ways of cutting the same number of bytes, some of them in more pieces than one call takes.
     #[test]

@@ -162,11 +162,7 @@ mod plain {
     const STEPS: usize = if cfg!(miri) { 30 } else { 150 };
 
     fn cases() -> ProptestConfig {
-        ProptestConfig {
-            cases: if cfg!(miri) { 2 } else { 256 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        }
+        ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default() }
     }
 
     proptest! {

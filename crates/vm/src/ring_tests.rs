@@ -216,11 +216,7 @@ fn step() -> impl Strategy<Value = Step> {
 const STEPS: usize = if cfg!(miri) { 30 } else { 200 };
 
 fn cases(usual: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { usual },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: if cfg!(miri) { 2 } else { usual }, ..ProptestConfig::default() }
 }
 
 proptest! {
