@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use engine::{
     Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
@@ -18,12 +19,20 @@ use vm::{Attention, Bell, Consumer, Corrupt, FenceMode, Link, Producer, PushErro
 use super::control::{PAYLOAD_MAX, RING};
 use super::copy::{CopyError, copy_pieces, heap_fault};
 use super::peers::{Peer, Peers};
+use crate::error::Error;
 
 /// Rings polled directly, at most: more would make every poll slow.
 const HOT_MAX: usize = 8;
 
 /// Messages from one sender, with no sleep in between, that make its rings hot.
 const HOT_AFTER: u32 = 2;
+
+/// How long a sender that rings may take to be connected to. It has joined before it could ring, so this takes no time;
+/// but any peer can ring in the name of one that never comes.
+const HEAR_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a receiver may take to be connected to, where no call of the user's did it before.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
 
 /// What there is to do when everything has turned cold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +151,11 @@ impl ShmTransport {
         }
         let (pairs, warm, peers) = (&mut self.pairs, &mut self.warm, &self.peers);
         self.bell.take_pending(|sender| {
-            let pair = pairs[sender].get_or_insert_with(|| Pair::new(peers, sender as Rank));
-            if pair.state == Warmth::Cold {
+            let slot = &mut pairs[sender];
+            if slot.is_none() {
+                *slot = Pair::new(peers, sender as Rank, HEAR_WITHIN).ok();
+            }
+            if let Some(pair) = slot.as_mut().filter(|pair| pair.state == Warmth::Cold) {
                 pair.state = Warmth::Warm;
                 warm.push_back(sender as Rank);
             }
@@ -239,14 +251,25 @@ impl ShmTransport {
             .pairs
             .get_mut(rank as usize)
             .ok_or(OpError::Protocol { peer: rank, what: "no such rank" })?;
-        Ok(slot.get_or_insert_with(|| Pair::new(&self.peers, rank)))
+        match slot {
+            Some(pair) => Ok(pair),
+            None => Ok(slot.insert(Pair::new(&self.peers, rank, SEND_WITHIN)?)),
+        }
     }
 }
 
 impl Pair {
-    fn new(peers: &Peers, rank: Rank) -> Box<Pair> {
+    /// The pair with `rank`, which is connected to if it has not been yet: that may take so long.
+    fn new(peers: &Peers, rank: Rank, timeout: Duration) -> Result<Box<Pair>, OpError> {
         let own = peers.own();
-        let peer = peers.get(rank, None).ok().cloned();
+        let peer = match peers.get(rank, Some(timeout)) {
+            Ok(peer) => Some(Arc::clone(peer)),
+            Err(Error::PeerLost { .. }) => None,
+            Err(error) => {
+                tracing::warn!(peer = rank, %error, "cannot exchange messages with the peer");
+                return Err(OpError::Protocol { peer: rank, what: "no connection for messages" });
+            }
+        };
         // Without a peer, what would go to it goes into memory of a control segment that nobody reads: our own share
         // of it, which only a message to oneself would use.
         let theirs = peer.as_ref().map_or(&own.control, |peer| &peer.control);
@@ -257,13 +280,13 @@ impl Pair {
             Link::new(Side::First, theirs.baton(own.rank), outward(Lane::Request), inward(Lane::Reply));
         let answering =
             Link::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
-        Box::new(Pair {
+        Ok(Box::new(Pair {
             peer,
             asking: asking.expect(LAID_OUT),
             answering: answering.expect(LAID_OUT),
             state: Warmth::Cold,
             streak: 0,
-        })
+        }))
     }
 
     /// Takes the next message, replies first: consuming them never needs room.
