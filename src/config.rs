@@ -41,8 +41,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "on, off, auto",
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
-        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: only where \
-               cross-memory attach is forbidden",
+        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: once \
+               cross-memory attach turns out to be forbidden, here or to a peer",
     },
     Setting {
         name: "STANDPIPE_ATTACH",
@@ -67,7 +67,8 @@ pub enum ProgressThread {
     On,
     /// Never: progress is made by whoever waits.
     Off,
-    /// Where peers depend on it: where cross-memory attach is forbidden.
+    /// Where peers depend on it: where cross-memory attach is forbidden, and as soon as a peer that first talks to this
+    /// process finds it forbidden.
     #[default]
     Auto,
 }

@@ -21,6 +21,7 @@ use vm::{Bell, Words};
 use crate::bootstrap::Notice;
 use crate::error::Error;
 use crate::heap_state::{Block, HeapState};
+use crate::progress::Attendant;
 use crate::sync::lock;
 use crate::tally::Tallies;
 use crate::transport::shm::rings::Cold;
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
     orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
     any_orphans: AtomicBool,
     pub(crate) closing: AtomicBool,
+    pub(crate) attendant: Attendant,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
     _nonce: Box<u64>,
 }
@@ -105,6 +107,8 @@ pub(crate) struct Parts {
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
     pub(crate) nonce: Box<u64>,
+    /// Whether the node may have a progress thread.
+    pub(crate) may_attend: bool,
 }
 
 /// What one attempt at progress came to.
@@ -140,6 +144,7 @@ impl Inner {
             orphans: Mutex::new(Vec::new()),
             any_orphans: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            attendant: Attendant::new(parts.may_attend),
             _nonce: parts.nonce,
         }
     }
@@ -266,12 +271,18 @@ impl Inner {
 
     /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
     /// whoever holds it may be waiting for that very thread.
-    pub(crate) fn on_notice(&self, notice: &Notice) {
+    pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {
         let own = self.peers.own();
         let gone: Vec<Rank> = match notice {
             Notice::Lost { rank, how } => {
                 tracing::info!(peer = rank, %how, "peer lost");
                 vec![*rank]
+            }
+            Notice::Serve => {
+                if let Err(error) = self.attend() {
+                    tracing::warn!(%error, "no progress thread: some peers wait while this process computes");
+                }
+                return;
             }
             Notice::BrokerGone => (0..own.size).filter(|rank| *rank != own.rank).collect(),
         };
@@ -307,8 +318,16 @@ impl Inner {
         self.wait_napping(timeout, NAP, done)
     }
 
+    /// Starts the progress thread, if the node may have one.
+    pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
+        let inner = Arc::clone(self);
+        let closing = move || inner.closing.load(Ordering::SeqCst).then_some(());
+        let inner = Arc::clone(self);
+        self.attendant.start(move || inner.wait_asleep(closing))
+    }
+
     /// Makes progress without ever polling in vain, until `done`.
-    pub(crate) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+    fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
             if self.progress(1) != Progress::Moved {
                 self.sleep(SLEEP_MAX, &mut done);

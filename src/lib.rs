@@ -46,6 +46,7 @@ mod inner;
 pub mod launch;
 mod node;
 mod open;
+mod progress;
 mod rma;
 mod stats;
 mod strided;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{Nanos, OpError, OpId, Rank, Why};
@@ -25,12 +24,8 @@ pub struct Node {
 
 impl Node {
     /// The first handle on a new node.
-    pub(crate) fn new(
-        inner: Arc<Inner>,
-        progress: Option<JoinHandle<()>>,
-        timeout: Option<Duration>,
-    ) -> Node {
-        let life = Life { inner: Arc::clone(&inner), progress };
+    pub(crate) fn new(inner: Arc<Inner>, timeout: Option<Duration>) -> Node {
+        let life = Life { inner: Arc::clone(&inner) };
         Node { inner, timeout, _life: Some(Arc::new(life)) }
     }
 
@@ -200,7 +195,6 @@ impl std::fmt::Debug for Node {
 /// Ends the progress thread when the last handle goes.
 struct Life {
     inner: Arc<Inner>,
-    progress: Option<JoinHandle<()>>,
 }
 
 impl Drop for Life {
@@ -210,11 +204,6 @@ impl Drop for Life {
         // What is published holds the node itself.
         lock(&self.inner.published).clear();
         self.inner.peers.leave();
-        if let Some(thread) = self.progress.take()
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
-            tracing::error!("a handler panicked on the progress thread");
-        }
+        self.inner.attendant.end();
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use vm::checked::CheckedCopy;
@@ -74,6 +73,7 @@ impl Node {
     fn assemble(config: Config, seat: Seat, watch: &Watch) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce } = seat;
         let own = peers.own();
+        // With `Auto`, a peer may still ask for it later.
         let threaded = match config.progress {
             ProgressThread::On => true,
             ProgressThread::Off => false,
@@ -96,11 +96,14 @@ impl Node {
             sleepers,
             spin,
             nonce,
+            may_attend: config.progress != ProgressThread::Off,
         };
         let inner = Arc::new(Inner::new(parts));
         watch.watch(&inner);
-        let progress = if threaded { Some(start_progress(&inner)?) } else { None };
-        Ok(Node::new(inner, progress, config.timeout))
+        if threaded {
+            inner.attend()?;
+        }
+        Ok(Node::new(inner, config.timeout))
     }
 }
 
@@ -189,14 +192,6 @@ fn allow_tracer(launcher: u32) {
     if let Err(errno) = vm::host::allow_tracer(launcher) {
         tracing::debug!(%errno, launcher, "the launcher was not made the permitted tracer");
     }
-}
-
-fn start_progress(inner: &Arc<Inner>) -> std::io::Result<JoinHandle<()>> {
-    let inner = Arc::clone(inner);
-    std::thread::Builder::new().name("standpipe-progress".to_owned()).spawn(move || {
-        let closing = || inner.closing.load(Ordering::SeqCst).then_some(());
-        inner.wait_asleep(closing);
-    })
 }
 
 /// Spinning pays only while there is a core for whoever is waited for.

@@ -76,6 +76,12 @@ impl Membership {
         }
         self.shared.connect(peer, deadline)
     }
+
+    /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to from here.
+    /// Does not wait.
+    pub fn ask_to_serve(&self, peer: u32) {
+        self.shared.ask_to_serve(peer);
+    }
 }
 
 impl Drop for Membership {

@@ -35,8 +35,16 @@ pub(super) struct Roster<H> {
 
 #[derive(Debug)]
 enum Place<H> {
-    Open { wanted_by: BTreeSet<u32> },
-    Joined { pid: u32, program: String, handles: H },
+    Open {
+        wanted_by: BTreeSet<u32>,
+    },
+    /// `serves`: it has been told that it must serve others.
+    Joined {
+        pid: u32,
+        program: String,
+        handles: H,
+        serves: bool,
+    },
     Over(How),
 }
 
@@ -49,9 +57,10 @@ impl<H: Clone> Roster<H> {
         u32::try_from(self.places.len()).expect("made from a u32")
     }
 
-    /// How many messages can be on their way to one member: each rank is lost once, and asked for once at a time.
+    /// How many messages can be on their way to one member: each rank is lost once, and asked for once at a time;
+    /// besides, the member is welcomed once, and asked to serve once.
     pub(super) fn mail_max(&self) -> usize {
-        2 * self.places.len() + 1
+        2 * self.places.len() + 2
     }
 
     pub(super) fn pid(&self, rank: u32) -> Option<u32> {
@@ -88,7 +97,8 @@ impl<H: Clone> Roster<H> {
     ) -> Result<Vec<Mail<H>>, Refusal> {
         let Candidate { rank, size, pid, program, handles } = candidate;
         self.judge(rank, size)?;
-        let joined = Place::Joined { pid, program: short_program(&program), handles: handles.clone() };
+        let program = short_program(&program);
+        let joined = Place::Joined { pid, program, handles: handles.clone(), serves: false };
         let before = std::mem::replace(&mut self.places[rank as usize], joined);
         let Place::Open { wanted_by } = before else { unreachable!("judged to be open above") };
 
@@ -116,6 +126,18 @@ impl<H: Clone> Roster<H> {
             Some(Place::Joined { pid, handles, .. }) => {
                 let reply = Reply::Peer { rank: peer, pid: *pid };
                 Ok(Some(Mail { to: from, reply, handles: Some(handles.clone()) }))
+            }
+            Some(Place::Over(_)) => Ok(None),
+        }
+    }
+
+    /// A member cannot attach to `peer`, which is told so unless it has been.
+    pub(super) fn serve(&mut self, peer: u32) -> Result<Option<Mail<H>>, Violation> {
+        match self.places.get_mut(peer as usize) {
+            None | Some(Place::Open { .. }) => Err(Violation),
+            Some(Place::Joined { serves, .. }) => {
+                let news = !std::mem::replace(serves, true);
+                Ok(news.then_some(Mail { to: peer, reply: Reply::Serve, handles: None }))
             }
             Some(Place::Over(_)) => Ok(None),
         }
@@ -191,6 +213,18 @@ mod tests {
         assert_eq!(mails[1].reply, Reply::Lost { rank: 2, how: How::Killed(9) });
     }
 
+    #[test]
+    fn a_member_is_asked_to_serve_once() {
+        let mut roster = Roster::new(SIZE);
+        assert_eq!(roster.serve(1), Err(Violation), "nobody has had its segments");
+        roster.join(candidate(1), 1).expect("open");
+        assert_eq!(roster.serve(1), Ok(Some(Mail { to: 1, reply: Reply::Serve, handles: None })));
+        assert_eq!(roster.serve(1), Ok(None));
+        roster.over(1, How::Left);
+        assert_eq!(roster.serve(1), Ok(None));
+        assert_eq!(roster.serve(SIZE), Err(Violation));
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Join(u32),
@@ -255,7 +289,7 @@ mod tests {
                             told.asked.remove(&rank);
                             prop_assert!(told.lost.insert(rank));
                         }
-                        Reply::Welcome { .. } => {}
+                        Reply::Welcome { .. } | Reply::Serve => {}
                         Reply::Refused(_) => prop_assert!(false, "refusals are not mailed"),
                     }
                 }

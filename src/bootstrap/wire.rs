@@ -29,6 +29,8 @@ pub(crate) enum Request {
     Connect { peer: u32 },
     /// The sender is done with the job; it says nothing after this.
     Leave,
+    /// The sender, which has had `peer`'s segments, cannot attach to its private memory: `peer` must copy for it.
+    Serve { peer: u32 },
 }
 
 /// From the broker to a joining process or a member.
@@ -42,6 +44,8 @@ pub(crate) enum Reply {
     Peer { rank: u32, pid: u32 },
     /// `rank` is gone and does not come back.
     Lost { rank: u32, how: How },
+    /// Some member cannot attach to the receiver's private memory. Told once, whoever else finds so too.
+    Serve,
 }
 
 /// How a rank came to be gone.
@@ -197,6 +201,7 @@ mod tests {
         prop_oneof![
             any::<u32>().prop_map(|launcher_pid| Reply::Welcome { launcher_pid }),
             any::<(u32, u32)>().prop_map(|(rank, pid)| Reply::Peer { rank, pid }),
+            Just(()).prop_map(|()| Reply::Serve),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Lost { rank, how }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Refused(Refusal::RankOver { rank, how })),
             (any::<u32>(), any::<u32>(), any::<String>()).prop_map(|(rank, pid, program)| {

@@ -201,6 +201,10 @@ impl Service {
                     Ok(mail) => self.deliver(mail.into_iter().collect()),
                     Err(_) => return self.expel(rank),
                 },
+                Ok(Request::Serve { peer }) => match self.roster.serve(peer) {
+                    Ok(mail) => self.deliver(mail.into_iter().collect()),
+                    Err(_) => return self.expel(rank),
+                },
                 Ok(Request::Join { .. }) | Err(_) => return self.expel(rank),
             }
         }

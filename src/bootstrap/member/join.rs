@@ -126,7 +126,7 @@ impl Attempt {
             return match decode(&bytes) {
                 Ok(Reply::Welcome { launcher_pid }) => Ok(launcher_pid),
                 Ok(Reply::Refused(refusal)) => Err(refusal.into()),
-                Ok(Reply::Peer { .. } | Reply::Lost { .. }) | Err(DecodeError::Malformed) => {
+                Ok(Reply::Peer { .. } | Reply::Lost { .. } | Reply::Serve) | Err(DecodeError::Malformed) => {
                     Err(JoinError::Malformed)
                 }
                 Err(DecodeError::Version { theirs }) => {

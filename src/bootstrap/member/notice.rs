@@ -13,6 +13,9 @@ pub enum Notice {
         /// How it went.
         how: How,
     },
+    /// Some peer reaches this process's private memory by messages only, so that it depends on this process's progress.
+    /// Told at most once.
+    Serve,
     /// The launcher or the broker is gone: no peer can be connected to and no further loss will be told.
     BrokerGone,
 }

@@ -52,6 +52,11 @@ impl Shared {
         }
     }
 
+    pub(super) fn ask_to_serve(&self, peer: u32) {
+        self.desk().outbox.push_back(Request::Serve { peer });
+        self.waker.wake();
+    }
+
     pub(super) fn leave(&self) {
         let mut desk = self.desk();
         desk.leaving = true;
@@ -150,6 +155,7 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
                 let notice = shared.desk().lose(rank, how);
                 on_notice(notice);
             }
+            Ok(Reply::Serve) => on_notice(Notice::Serve),
             Ok(Reply::Welcome { .. } | Reply::Refused(_)) | Err(_) => {
                 tracing::warn!("the job's broker broke the joining protocol");
                 return Err(BrokerGone);

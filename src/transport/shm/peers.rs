@@ -172,6 +172,10 @@ impl Peers {
         let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
         let peer = self.introduce(rank, handles)?;
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
+        if peer.attach.is_err() {
+            // It may be able to attach to all others, and not know that somebody needs its progress.
+            membership.ask_to_serve(rank);
+        }
         let peer = slot.get_or_init(|| Arc::new(peer));
         // A loss that was noted before the slot was filled found nobody to mark.
         if self.is_lost(rank) {

@@ -1,0 +1,48 @@
+//! The progress thread: makes progress while no call of the library waits, and sleeps when there is none to make.
+
+use std::io;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use crate::sync::lock;
+
+/// A node's progress thread, if it has one or may get one.
+pub(crate) struct Attendant {
+    state: Mutex<State>,
+}
+
+enum State {
+    /// There is none, and it may start when a peer turns out to depend on it.
+    Allowed,
+    /// There is none and there never will be: by configuration, or because the node closes.
+    Barred,
+    Runs(JoinHandle<()>),
+}
+
+impl Attendant {
+    /// No thread yet.
+    pub(crate) fn new(allowed: bool) -> Attendant {
+        Attendant { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
+    }
+
+    /// Starts the thread, which does `work`, unless it runs or may not.
+    pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Allowed) {
+            let thread = std::thread::Builder::new().name("standpipe-progress".to_owned());
+            *state = State::Runs(thread.spawn(work)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for the thread, which the node's closing has ended, and lets none start any more.
+    pub(crate) fn end(&self) {
+        let before = std::mem::replace(&mut *lock(&self.state), State::Barred);
+        if let State::Runs(thread) = before
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("a handler panicked on the progress thread");
+        }
+    }
+}
