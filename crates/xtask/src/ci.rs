@@ -1,17 +1,27 @@
 //! Everything, in short forms, in order.
 
 use crate::outcome::Outcome;
-use crate::{checks, fuzz, nightly};
+use crate::{checks, command, fuzz, nightly};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A check and its name.
 type Named = (&'static str, fn() -> Outcome);
 
+/// How a check went. On a busy machine seconds of processor say more than those of the clock.
+struct Row {
+    name: &'static str,
+    outcome: Outcome,
+    clock: Duration,
+    processor: Duration,
+}
+
 const FUZZ_SECONDS: u64 = 10;
 
 const CHECKS: &[Named] = &[
-    ("lint", checks::lint),
+    ("fmt", checks::fmt),
+    ("clippy", checks::clippy),
+    ("doc", checks::doc),
     ("loom", checks::loom),
     ("miri", nightly::miri),
     ("tsan", nightly::tsan),
@@ -24,21 +34,24 @@ pub(crate) fn run() -> ExitCode {
     let mut rows = Vec::new();
     for (name, check) in CHECKS {
         println!("\n== {name}");
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), command::processor());
         let outcome = check();
         outcome.announce(name);
-        rows.push((*name, outcome, start.elapsed().as_secs()));
+        let processor = command::processor() - before;
+        rows.push(Row { name, outcome, clock: start.elapsed(), processor });
     }
     println!("\n{}", table(&rows));
-    ExitCode::from(u8::from(rows.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))))
+    ExitCode::from(u8::from(rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_)))))
 }
 
-fn table(rows: &[(&str, Outcome, u64)]) -> String {
-    let mut text = format!("{:<8}{:<9}{:>7}  why\n", "check", "result", "seconds");
-    for (name, outcome, seconds) in rows {
-        text += &format!("{name:<8}{:<9}{seconds:>7}  {}\n", outcome.word(), outcome.reason());
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:<8}{:<9}{:>8}{:>13}  why\n", "check", "result", "clock s", "processor s");
+    for Row { name, outcome, clock, processor } in rows {
+        let (word, why) = (outcome.word(), outcome.reason());
+        let (clock_s, processor_s) = (clock.as_secs(), processor.as_secs());
+        text += &format!("{name:<8}{word:<9}{clock_s:>8}{processor_s:>13}  {why}\n");
     }
-    let count = |word| rows.iter().filter(|(_, outcome, _)| outcome.word() == word).count();
+    let count = |word| rows.iter().filter(|row| row.outcome.word() == word).count();
     let (passed, failed, skipped) = (count("passed"), count("FAILED"), count("skipped"));
     text + &format!("checks: {passed} passed, {failed} failed, {skipped} skipped")
 }
@@ -49,13 +62,19 @@ mod tests {
 
     #[test]
     fn the_table_names_each_check_and_counts_them() {
+        let row = |name, outcome| Row {
+            name,
+            outcome,
+            clock: Duration::from_secs(12),
+            processor: Duration::from_secs(20),
+        };
         let rows = [
-            ("lint", Outcome::Passed, 12),
-            ("miri", Outcome::Skipped("no network".into()), 1),
-            ("loom", Outcome::Failed("`cargo test` exited with 101".into()), 3),
+            row("lint", Outcome::Passed),
+            row("miri", Outcome::Skipped("no network".into())),
+            row("loom", Outcome::Failed("`cargo test` exited with 101".into())),
         ];
         let lines: Vec<String> = table(&rows).lines().map(str::to_owned).collect();
-        assert_eq!(lines[2], "miri    skipped        1  no network");
+        assert_eq!(lines[2], "miri    skipped        12           20  no network");
         assert_eq!(lines[4], "checks: 1 passed, 1 failed, 1 skipped");
     }
 }

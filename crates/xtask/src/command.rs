@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A command line to run, from the workspace's root unless told otherwise.
 pub(crate) struct Run {
@@ -20,8 +21,14 @@ pub(crate) struct Failure(pub(crate) String);
 /// Longer than any check should take.
 const LIMIT_S: u64 = 1800;
 
+/// Longer than installing a toolchain or a part of one should take.
+pub(crate) const INSTALL_LIMIT_S: u64 = 600;
+
 /// What timeout(1) exits with when the time was up.
 const TIMED_OUT: i32 = 124;
+
+/// In what steps Linux tells its users of processor time, on every architecture we know.
+const TICK_MS: u64 = 10;
 
 /// The workspace's root.
 pub(crate) fn root() -> &'static Path {
@@ -33,6 +40,15 @@ pub(crate) fn root() -> &'static Path {
 pub(crate) fn run(line: &str) -> Run {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     Run { shown: vec![], words, dir: root().to_path_buf(), env: vec![], limit_s: LIMIT_S }
+}
+
+/// Processor time that ended commands have used so far, with all that they started; zero where the kernel hides it.
+pub(crate) fn processor() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, in brackets, may hold spaces. Behind it fields 3 to 52 follow; 16 and 17 are what is asked for.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let ticks = fields.split(' ').skip(16 - 3).take(2).filter_map(|field| field.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * TICK_MS)
 }
 
 impl Run {
@@ -110,6 +126,13 @@ mod tests {
         assert_eq!(run("false").status(), Err(Failure("`false` exited with 1".into())));
         assert_eq!(run("sleep 9").limit_s(1).status(), Err(Failure("`sleep 9` passed 1 s".into())));
         assert!(run("no-such-program-here").status().is_err());
+    }
+
+    #[test]
+    fn counts_what_commands_use() {
+        let before = processor();
+        assert_eq!(run("sh -c").arg("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done").status(), Ok(()));
+        assert!(processor() > before);
     }
 
     #[test]

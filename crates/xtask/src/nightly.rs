@@ -1,6 +1,6 @@
 //! Checks that need a nightly compiler: Miri and the sanitizers.
 
-use crate::command::{Failure, Run, root, run};
+use crate::command::{Failure, INSTALL_LIMIT_S, Run, root, run};
 use crate::outcome::{Missing, Outcome};
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,15 @@ pub(crate) fn install(components: &[&str]) -> Result<(), Missing> {
         |what: &str, failure: Failure| Missing(format!("{what} cannot be installed: {}", failure.0));
     if !toolchains.lines().any(|line| line.starts_with("nightly-")) {
         let install = run("rustup toolchain install nightly --profile minimal --no-self-update");
-        install.limit_s(600).status().map_err(|failure| missing("nightly", failure))?;
+        install.limit_s(INSTALL_LIMIT_S).status().map_err(|failure| missing("nightly", failure))?;
     }
     let installed = run("rustup component list --installed --toolchain nightly").output().unwrap_or_default();
     for component in components {
         if !installed.lines().any(|line| line.starts_with(component)) {
-            let add = run("rustup component add --toolchain nightly").arg(component).limit_s(600).status();
+            let add = run("rustup component add --toolchain nightly")
+                .arg(component)
+                .limit_s(INSTALL_LIMIT_S)
+                .status();
             add.map_err(|failure| missing(component, failure))?;
         }
     }

@@ -32,6 +32,18 @@ impl Outcome {
         }
     }
 
+    /// The end of this check and, unless it failed, of `next` as one: passed only if both did.
+    pub(crate) fn and(self, next: impl FnOnce() -> Outcome) -> Outcome {
+        match self {
+            Outcome::Passed => next(),
+            Outcome::Failed(_) => self,
+            Outcome::Skipped(_) => match next() {
+                Outcome::Failed(reason) => Outcome::Failed(reason),
+                Outcome::Passed | Outcome::Skipped(_) => self,
+            },
+        }
+    }
+
     /// Says on one line how check `name` ended.
     pub(crate) fn announce(&self, name: &str) {
         let colon = if self.reason().is_empty() { "" } else { ": " };
@@ -65,6 +77,17 @@ impl From<Missing> for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_checks_as_one_pass_only_if_both_do() {
+        let skipped = || Outcome::Skipped("no clippy".into());
+        let failed = || Outcome::Failed("rc 1".into());
+        assert_eq!(Outcome::Passed.and(|| Outcome::Passed), Outcome::Passed);
+        assert_eq!(Outcome::Passed.and(skipped), skipped());
+        assert_eq!(skipped().and(|| Outcome::Passed), skipped());
+        assert_eq!(skipped().and(failed), failed());
+        assert_eq!(failed().and(|| unreachable!("the first has failed")), failed());
+    }
 
     #[test]
     fn only_a_failure_makes_the_command_fail() {
