@@ -311,7 +311,10 @@ impl Node {
                 }
             }
             Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => self.send_long_by_message(long.to.place, long, &message),
+            Err(CopyError::Unreachable(_)) => {
+                self.inner.peers.ask_to_serve(known);
+                self.send_long_by_message(long.to.place, long, &message)
+            }
         }
     }
 

@@ -67,8 +67,8 @@ pub enum ProgressThread {
     On,
     /// Never: progress is made by whoever waits.
     Off,
-    /// Where peers depend on it: where cross-memory attach is forbidden, and as soon as a peer that first talks to this
-    /// process finds it forbidden.
+    /// Where peers depend on it: where cross-memory attach is forbidden, and from when on a peer reaches this process's
+    /// private memory by messages because it finds it forbidden.
     #[default]
     Auto,
 }

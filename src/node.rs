@@ -63,7 +63,7 @@ impl Node {
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
     /// before the first contact.
     pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
-        self.inner.peers.known(peer).map(|peer| peer.attach)
+        self.inner.peers.known(peer).map(|peer| peer.attach())
     }
 
     /// Every rank that is known to be gone.

@@ -77,7 +77,7 @@ impl Node {
         let threaded = match config.progress {
             ProgressThread::On => true,
             ProgressThread::Off => false,
-            ProgressThread::Auto => own.size > 1 && peers.itself().attach.is_err(),
+            ProgressThread::Auto => own.size > 1 && peers.itself().attach().is_err(),
         };
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded));
         let sleepers = Arc::new(AtomicU32::new(0));

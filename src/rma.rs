@@ -249,6 +249,7 @@ impl Node {
     }
 
     pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
+        self.inner.peers.ask_to_serve(peer);
         let deadline = self.deadline();
         self.inner.engine().transfer(peer.rank, list.direction(), list.pieces(), deadline)
     }

@@ -57,6 +57,11 @@ fn a_target_that_may_not_be_attached_to_serves_all_the_same() {
 }
 
 #[test]
+fn rights_given_up_in_the_middle_are_made_up_for_by_messages() {
+    as_nobody("later", "1");
+}
+
+#[test]
 fn without_lockable_memory_nothing_changes() {
     as_nobody("memlock", "all");
 }
@@ -96,9 +101,13 @@ fn as_nobody(restriction: &str, whose: &str) {
 fn child() {
     let Some(role) = role() else { return };
     match role.as_str() {
-        "launcher" => Heard::default().run_well(job_of(2, "work")),
+        "launcher" => {
+            let later = std::env::var(RESTRICTION).is_ok_and(|restriction| restriction == "later");
+            Heard::default().run_well(job_of(2, if later { "later" } else { "work" }));
+        }
         "work" => work(),
         "no progress" => no_progress(),
+        "later" => later(),
         "cramped" => cramped(),
         other => panic!("no role {other}"),
     }
@@ -274,6 +283,38 @@ fn check_stats(node: &Node, attach: Result<(), Why>) {
     assert!(stats.why(reason) >= 8, "{stats:?}");
     let reasons = Why::ALL.into_iter().filter(|why| ![reason, Why::HeapMapped].contains(why));
     assert!(reasons.clone().all(|why| stats.why(why) == 0), "{stats:?}");
+}
+
+/// Rank 1 gives up that others may attach to it, as a process does that changes its user, and computes.
+fn later() {
+    let node = Node::open(config()).expect("a node");
+    let memory = Private::from(&pattern(3, BYTES));
+    memory.set(1, 0);
+    memory.show(&node, "memory");
+    node.connect(1 - node.rank()).expect("connected");
+    node.barrier().expect("barrier");
+    if node.rank() == 1 {
+        while memory.byte(1) == 0 {
+            std::hint::spin_loop();
+        }
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).expect("allowed");
+        memory.set(1, 2);
+        while memory.byte(1) != 3 {
+            std::hint::spin_loop();
+        }
+    } else {
+        let there = private_of(&node, 1, "memory");
+        assert_eq!(node.attach(1), Some(Ok(())));
+        node.put_bytes(there.plus(1), &[1]).expect("put");
+        let mut got = vec![0; BYTES];
+        while got[1] != 2 {
+            node.get_bytes(there, &mut got).expect("by whatever way");
+        }
+        assert!(got[2..] == pattern(3, BYTES)[2..], "the peer's private memory");
+        node.put_bytes(there.plus(1), &[3]).expect("put");
+        assert_eq!(node.attach(1), Some(Err(Why::PtraceDenied)));
+    }
+    node.barrier().expect("barrier");
 }
 
 /// Rank 1 may have no progress thread: what needs one waits until it makes progress.

@@ -67,7 +67,7 @@ impl<'a> PieceList<'a> {
 /// Why a one-sided copy did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyError {
-    /// Nothing was copied: the peer's private memory cannot be attached, for this reason.
+    /// The peer's private memory cannot be attached, for this reason: all pieces are still to be copied.
     Unreachable(Why),
     /// It failed on the way.
     Failed(OpError),
@@ -111,7 +111,7 @@ pub(crate) unsafe fn copy_pieces(
     let private = pieces.iter().filter(|piece| piece.remote.mem == MemId::Space).count();
     let mut slowest = Mechanism::Mapped;
     if private > 0 {
-        let (mechanism, why) = choose::mechanism(MemId::Space, peer.attach);
+        let (mechanism, why) = choose::mechanism(MemId::Space, peer.attach());
         if mechanism == Mechanism::Message {
             return Err(CopyError::Unreachable(why));
         }
@@ -164,9 +164,14 @@ pub(crate) fn heap_fault(peer: &Peer, offset: u64, len: u64) -> OpError {
 
 /// # Safety
 /// As for [`copy_pieces`].
-unsafe fn attach(peer: &Peer, direction: Direction, pieces: &[Piece], private: usize) -> Result<(), OpError> {
+unsafe fn attach(
+    peer: &Peer,
+    direction: Direction,
+    pieces: &[Piece],
+    private: usize,
+) -> Result<(), CopyError> {
     if peer.is_lost() {
-        return Err(OpError::PeerLost { peer: peer.rank });
+        return Err(OpError::PeerLost { peer: peer.rank }.into());
     }
     let ends = |piece: &Piece| {
         let remote = Iov { addr: piece.remote.offset, len: piece.len };
@@ -201,9 +206,9 @@ unsafe fn attach_list(pid: u32, direction: Direction, remote: &[Iov], local: &[I
 }
 
 #[cold]
-fn attach_error(known: &Peer, error: CmaError) -> OpError {
+fn attach_error(known: &Peer, error: CmaError) -> CopyError {
     let peer = known.rank;
-    match error {
+    let failed = match error {
         CmaError::Fault { addr, len, .. } => OpError::Fault { peer, mem: MemId::Space, addr, len },
         CmaError::LocalFault { addr, len, .. } => OpError::LocalFault { mem: MemId::Space, addr, len },
         CmaError::Gone => {
@@ -211,8 +216,10 @@ fn attach_error(known: &Peer, error: CmaError) -> OpError {
             known.lose();
             OpError::PeerLost { peer }
         }
-        // Rights were there when the peer was introduced.
-        CmaError::Denied { .. } => OpError::Unsupported { peer, why: Why::PtraceDenied },
+        // Rights were there when the peer was introduced. What earlier calls for a long list have copied does no harm:
+        // it is copied once more.
+        CmaError::Denied { errno } => return CopyError::Unreachable(known.lose_attach(errno)),
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
-    }
+    };
+    CopyError::Failed(failed)
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::{Rank, Why};
+use rustix::io::Errno;
 use vm::cma::{self, CmaError};
 use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
 
@@ -29,12 +30,28 @@ pub(crate) struct Peer {
     pub(crate) control: Control,
     pub(crate) bell: Bell<Words>,
     pub(crate) fence: FenceMode,
-    /// Whether cross-memory attach reaches its private memory, and if not, why.
-    pub(crate) attach: Result<(), Why>,
+    /// Whether cross-memory attach reached its private memory at first contact, and if not, why.
+    attach: Result<(), Why>,
+    /// Why it does not any more: either process may have given up its rights since.
+    attach_lost: OnceLock<Why>,
+    /// Whether it has been asked to serve this process.
+    asked_to_serve: AtomicBool,
     pub(crate) directory: u64,
 }
 
 impl Peer {
+    /// Whether cross-memory attach reaches its private memory, and if not, why.
+    #[inline]
+    pub(crate) fn attach(&self) -> Result<(), Why> {
+        self.attach.and_then(|()| self.attach_lost.get().map_or(Ok(()), |why| Err(*why)))
+    }
+
+    /// Takes note that the kernel does not let us attach any more, saying `errno`. Returns why.
+    #[cold]
+    pub(crate) fn lose_attach(&self, errno: Errno) -> Why {
+        *self.attach_lost.get_or_init(|| why_denied(errno))
+    }
+
     /// The heap, if the first `end` bytes of it may be accessed.
     #[inline(always)]
     pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
@@ -113,6 +130,8 @@ impl Peers {
             bell: own.control.bell(),
             fence: FenceMode::Symmetric,
             attach: probe(std::process::id(), &own.identity, own.attach_never),
+            attach_lost: OnceLock::new(),
+            asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
         };
         let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
@@ -172,10 +191,6 @@ impl Peers {
         let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
         let peer = self.introduce(rank, handles)?;
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
-        if peer.attach.is_err() {
-            // It may be able to attach to all others, and not know that somebody needs its progress.
-            membership.ask_to_serve(rank);
-        }
         let peer = slot.get_or_init(|| Arc::new(peer));
         // A loss that was noted before the slot was filled found nobody to mark.
         if self.is_lost(rank) {
@@ -206,8 +221,20 @@ impl Peers {
             control,
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
             attach: probe(handles.pid, &identity, self.own.attach_never),
+            attach_lost: OnceLock::new(),
+            asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
         })
+    }
+
+    /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
+    /// not know that somebody cannot attach to it.
+    pub(crate) fn ask_to_serve(&self, peer: &Peer) {
+        if !peer.asked_to_serve.swap(true, Ordering::Relaxed)
+            && let Some(membership) = &*lock(&self.membership)
+        {
+            membership.ask_to_serve(peer.rank);
+        }
     }
 
     /// Whether the peer is known to be gone.
@@ -238,15 +265,21 @@ fn probe(pid: u32, identity: &Identity, never: bool) -> Result<(), Why> {
     }
     match cma::probe(pid, identity.nonce_addr, identity.nonce) {
         Ok(()) => Ok(()),
-        Err(CmaError::Denied { errno }) if errno == rustix::io::Errno::PERM => {
-            // One's own memory needs no rights: where even that is refused, a filter forbids the call itself.
-            let own = Box::new(identity.nonce);
-            match cma::probe(std::process::id(), std::ptr::from_ref(&*own).addr() as u64, identity.nonce) {
-                Ok(()) => Err(Why::PtraceDenied),
-                Err(_) => Err(Why::CallForbidden),
-            }
-        }
-        Err(CmaError::Denied { .. }) => Err(Why::CallForbidden),
+        Err(CmaError::Denied { errno }) => Err(why_denied(errno)),
         Err(_) => Err(Why::PidMismatch),
+    }
+}
+
+/// Why the kernel refuses with `errno`.
+#[cold]
+fn why_denied(errno: Errno) -> Why {
+    if errno != Errno::PERM {
+        return Why::CallForbidden;
+    }
+    // One's own memory needs no rights: where even that is refused, a filter forbids the call itself.
+    let own = Box::new(u64::from(std::process::id()));
+    match cma::probe(std::process::id(), std::ptr::from_ref(&*own).expose_provenance() as u64, *own) {
+        Ok(()) => Why::PtraceDenied,
+        Err(_) => Why::CallForbidden,
     }
 }
