@@ -321,9 +321,7 @@ impl Inner {
     /// Starts the progress thread, if the node may have one.
     pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
         let inner = Arc::clone(self);
-        let closing = move || inner.closing.load(Ordering::SeqCst).then_some(());
-        let inner = Arc::clone(self);
-        self.attendant.start(move || inner.wait_asleep(closing))
+        self.attendant.start(move || inner.wait_asleep(|| inner.closing.load(Ordering::SeqCst).then_some(())))
     }
 
     /// Makes progress without ever polling in vain, until `done`.

@@ -1,6 +1,7 @@
 //! The progress thread: makes progress while no call of the library waits, and sleeps when there is none to make.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 
@@ -25,11 +26,17 @@ impl Attendant {
         Attendant { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
     }
 
-    /// Starts the thread, which does `work`, unless it runs or may not.
-    pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// Starts the thread, which does `work` until that returns, unless it runs or may not.
+    pub(crate) fn start(&self, work: impl Fn() + Send + 'static) -> io::Result<()> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Allowed) {
             let thread = std::thread::Builder::new().name("standpipe-progress".to_owned());
+            // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on the next.
+            let work = move || {
+                while std::panic::catch_unwind(AssertUnwindSafe(&work)).is_err() {
+                    tracing::error!("a handler panicked on the progress thread");
+                }
+            };
             *state = State::Runs(thread.spawn(work)?);
         }
         Ok(())
@@ -40,9 +47,9 @@ impl Attendant {
         let before = std::mem::replace(&mut *lock(&self.state), State::Barred);
         if let State::Runs(thread) = before
             && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
         {
-            tracing::error!("a handler panicked on the progress thread");
+            // What panics in a handler it has caught and told.
+            let _ = thread.join();
         }
     }
 }
