@@ -5,7 +5,6 @@
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,6 +19,7 @@ use vm::{Bell, Words};
 
 use crate::bootstrap::Notice;
 use crate::error::Error;
+use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
 use crate::progress::Attendant;
 use crate::sync::lock;
@@ -48,10 +48,6 @@ const MOVES: u64 = 64;
 
 /// Messages that are heard before a loss is told to the engine, at most.
 const HEARD_MAX: u32 = 1000;
-
-thread_local! {
-    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Runs the handler that a delivery names; the inbox holds its message.
 pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, Delivery, &Inbox) + Send + Sync>;
@@ -168,7 +164,7 @@ impl Inner {
     /// Refuses a call that may wait while a handler runs on this thread.
     #[inline]
     pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
-        if IN_HANDLER.get() { Err(Error::InHandler { call }) } else { Ok(()) }
+        handler_scope::may_wait(call)
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
@@ -179,8 +175,7 @@ impl Inner {
             Polled::Idle => return Progress::Idle,
             Polled::Progressed => {}
             Polled::Deliver(delivery) => {
-                IN_HANDLER.set(true);
-                let _handled = Handled;
+                let _scope = HandlerScope::enter();
                 (self.run_handler)(self, delivery, &inbox);
             }
         }
@@ -445,14 +440,5 @@ impl<'a> Asleep<'a> {
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Ends the time of a handler, be it by a panic.
-struct Handled;
-
-impl Drop for Handled {
-    fn drop(&mut self) {
-        IN_HANDLER.set(false);
     }
 }

@@ -39,6 +39,7 @@ mod error;
 mod event;
 mod global;
 mod handler_names;
+mod handler_scope;
 mod heap;
 mod heap_state;
 pub mod host;

@@ -13,6 +13,7 @@ use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
 use super::control::{Control, Identity};
 use crate::bootstrap::{Membership, PeerHandles};
 use crate::error::Error;
+use crate::handler_scope::may_wait;
 use crate::sync::lock;
 
 /// How long a connection may take when the call that needs it has no deadline: the peer may not have started yet.
@@ -181,6 +182,7 @@ impl Peers {
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
+        may_wait("the first contact with a peer")?;
         let _one_at_a_time = lock(&self.connecting);
         if let Some(peer) = slot.get() {
             return Ok(peer);
