@@ -211,7 +211,7 @@ impl Directory<'_> {
     pub fn lookup(&self, name: &str) -> Result<Option<Vec<u8>>, DirectoryError> {
         check_name(name)?;
         let hash = hash(name);
-        for entry in self.probe(hash) {
+        for entry in self.probe(hash)? {
             let found = self.node.get(entry.hash)?;
             if found == 0 {
                 return Ok(None);
@@ -228,18 +228,16 @@ impl Directory<'_> {
     /// The value published under a name, waiting for it if need be: at most `within`. Makes progress meanwhile.
     ///
     /// # Errors
-    /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`].
+    /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`]; [`Error::InHandler`].
     pub fn wait(&self, name: &str, within: Duration) -> Result<Vec<u8>, DirectoryError> {
+        self.node.inner.may_wait("waiting for a name")?;
         let started = Instant::now();
-        let mut looked = None;
+        let left = || within.saturating_sub(started.elapsed());
         // Nothing announces a new name, so the wait naps between looks.
         let found = self.node.inner.wait_for_room(Some(within), || {
-            looked = match self.lookup(name) {
-                Ok(None) => None,
-                Ok(Some(value)) => Some(Ok(value)),
-                Err(error) => Some(Err(error)),
-            };
-            looked.take()
+            // The keeper, or the publisher, may not have joined yet.
+            let node = self.node.within(left());
+            Directory { node: &node }.lookup(name).transpose()
         });
         found.unwrap_or_else(|| {
             Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() })
@@ -249,7 +247,7 @@ impl Directory<'_> {
     /// The entry for a name: its own if it has one, otherwise a free one, taken now.
     fn claim(&self, name: &str) -> Result<Entry, DirectoryError> {
         let hash = hash(name);
-        for entry in self.probe(hash) {
+        for entry in self.probe(hash)? {
             let found = match self.node.get(entry.hash)? {
                 0 => self.node.compare_swap(entry.hash, 0, hash)?,
                 taken => taken,
@@ -266,12 +264,12 @@ impl Directory<'_> {
     }
 
     /// Where the entry for a hash may lie, in the order in which to look.
-    fn probe(&self, hash: u64) -> impl Iterator<Item = Entry> + use<> {
+    fn probe(&self, hash: u64) -> Result<impl Iterator<Item = Entry> + use<>, Error> {
         let keeper = self.keeper(hash);
-        let share = self.node.inner.directory_of(keeper);
+        let share = self.node.inner.peers.get(keeper, self.node.timeout)?.directory;
         let first = hash >> 32;
-        (0..ENTRIES)
-            .map(move |step| Entry::at(keeper, share.wrapping_add((first + step) % ENTRIES * ENTRY_BYTES)))
+        let entry = move |step| share.wrapping_add((first + step) % ENTRIES * ENTRY_BYTES);
+        Ok((0..ENTRIES).map(move |step| Entry::at(keeper, entry(step))))
     }
 
     /// Reads the block that an entry points to.

@@ -150,12 +150,6 @@ impl Inner {
         self.engine.lock()
     }
 
-    /// Where a rank's share of the directory lies in its heap. Unknown before the first contact: then an offset that
-    /// no heap has, where every access is a fault.
-    pub(crate) fn directory_of(&self, rank: Rank) -> u64 {
-        self.peers.get(rank, None).map_or(u64::MAX, |peer| peer.directory)
-    }
-
     /// A point in time as the engine counts it.
     pub(crate) fn nanos(&self, at: Instant) -> Nanos {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
