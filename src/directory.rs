@@ -252,11 +252,20 @@ impl Directory<'_> {
                 0 => self.node.compare_swap(entry.hash, 0, hash)?,
                 taken => taken,
             };
-            if found == 0 || (found == hash && !matches!(self.read(entry, name)?, Looked::Other)) {
+            if found == 0 || (found == hash && self.may_take(entry, name)?) {
                 return Ok(entry);
             }
         }
         Err(DirectoryError::Full { name: name.to_owned(), rank: self.keeper(hash) })
+    }
+
+    /// Whether an entry with a name's hash is that name's. Where the publisher is lost its hash alone must say so.
+    fn may_take(&self, entry: Entry, name: &str) -> Result<bool, DirectoryError> {
+        match self.read(entry, name) {
+            Ok(looked) => Ok(!matches!(looked, Looked::Other)),
+            Err(DirectoryError::Peer(Error::PeerLost { peer })) if peer != entry.hash.peer() => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     fn keeper(&self, hash: u64) -> Rank {
