@@ -172,20 +172,7 @@ impl Directory<'_> {
         array.write_slice(8 + name.len(), value);
         let mut published = lock(&self.node.inner.published);
         let entry = self.claim(name)?;
-        loop {
-            let old = BlockPtr(self.node.get(entry.block)?);
-            if !old.is_none()
-                && old.rank() != self.node.rank()
-                && !self.node.lost_peers().contains(&old.rank())
-            {
-                return Err(DirectoryError::Taken { name: name.to_owned(), by: old.rank() });
-            }
-            let new = BlockPtr::new(old.tag().wrapping_add(1), array.ptr(0));
-            // The swap also makes the block's bytes visible before the pointer to them.
-            if self.node.compare_swap(entry.block, old.0, new.0)? == old.0 {
-                break;
-            }
-        }
+        self.point(entry, name, array.ptr(0))?;
         let (keeper, entry) = (entry.hash.peer(), entry.hash.offset());
         published.insert(name.to_owned(), Published { keeper, entry, _block: array.into_block() });
         Ok(())
@@ -266,6 +253,24 @@ impl Directory<'_> {
             Err(DirectoryError::Peer(Error::PeerLost { peer })) if peer != entry.hash.peer() => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes an entry point to a block of this rank.
+    fn point(&self, entry: Entry, name: &str, block: GlobalPtr<u8>) -> Result<(), DirectoryError> {
+        for _ in 0..RETRIES {
+            let old = BlockPtr(self.node.get(entry.block)?);
+            let by = old.rank();
+            if !old.is_none() && by != self.node.rank() && !self.node.lost_peers().contains(&by) {
+                return Err(DirectoryError::Taken { name: name.to_owned(), by });
+            }
+            let new = BlockPtr::new(old.tag().wrapping_add(1), block);
+            // The swap also makes the block's bytes visible before the pointer to them.
+            if self.node.compare_swap(entry.block, old.0, new.0)? == old.0 {
+                return Ok(());
+            }
+        }
+        let what = "an entry of the directory changes without end".to_owned();
+        Err(Error::Protocol { peer: entry.hash.peer(), what }.into())
     }
 
     fn keeper(&self, hash: u64) -> Rank {
