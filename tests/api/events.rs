@@ -1,0 +1,168 @@
+//! Events: testing, waiting, awaiting, dropping and forgetting.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+
+use standpipe::{Error, Event, ProgressThread};
+
+use super::*;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end on this thread, which sleeps in between.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let started = Instant::now();
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => {
+                std::thread::park_timeout(LIMIT);
+                assert!(started.elapsed() < LIMIT, "the task was not woken");
+            }
+        }
+    }
+}
+
+#[test]
+fn events_are_awaited() {
+    for way in WAYS {
+        let configure = |_| way.config().progress(ProgressThread::On);
+        job(2, configure, |node| {
+            let mut mine = vec![0u8; 60_000];
+            let theirs = exchange_private(node, &mut mine);
+            let bytes = pattern(6, 30_000);
+            let (put, got) = block_on(async {
+                let (result, buffer) = node.put_nb(theirs, bytes.clone()).await;
+                assert!(buffer == bytes);
+                let first = node.get_nb(theirs, vec![0u8; 30_000]);
+                let second = node.get_nb(theirs.plus(30_000), vec![1u8; 30_000]);
+                let (second, first) = (second.await, first.await);
+                assert!(second.0.is_ok() && second.1.iter().all(|byte| *byte == 0));
+                (result, first)
+            });
+            assert_eq!((put, got.0), (Ok(()), Ok(())), "{way:?}");
+            assert!(got.1 == bytes, "{way:?}");
+            let failed = block_on(node.get_nb(nowhere(right_of(node)), vec![0u8; 8]));
+            assert!(matches!(failed.0, Err(Error::Fault { .. })));
+            node.barrier().expect("barrier");
+        });
+    }
+}
+
+#[test]
+fn events_are_tested_without_waiting() {
+    for way in WAYS {
+        job(
+            2,
+            |_| way.config(),
+            |node| {
+                let mut mine = vec![4u8; 40_000];
+                let theirs = exchange_private(node, &mut mine);
+                let mut event = node.get_nb(theirs, vec![0u8; 40_000]);
+                assert_eq!(event.peer(), right_of(node));
+                let started = Instant::now();
+                while !event.is_complete() {
+                    assert!(started.elapsed() < LIMIT);
+                }
+                assert!(event.is_complete(), "it stays so");
+                let (result, got) = event.wait();
+                assert!(result.is_ok() && got.iter().all(|byte| *byte == 4), "{way:?}");
+                node.barrier().expect("barrier");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_wait_for_a_time_ends_and_the_operation_goes_on() {
+    let configure = |_| Way::Message.config().progress(ProgressThread::Off);
+    job(2, configure, |node| {
+        let mut mine = vec![5u8; 40_000];
+        let theirs = exchange_private(node, &mut mine);
+        node.barrier().expect("barrier");
+        if node.rank() == 0 {
+            // Rank 1 makes no progress for now.
+            let mut event = node.get_nb(theirs, vec![0u8; 40_000]);
+            assert_eq!(event.wait_at_most(Duration::from_millis(30)), Ok(false));
+            let early: Event<Vec<u8>> = node.put_nb(theirs, vec![5u8; 100]);
+            let (buffer, rest) = early.wait_local();
+            assert_eq!(buffer, [5; 100], "the bytes have left");
+            node.directory().publish("go on", &[]).expect("published");
+            assert_eq!(event.wait_at_most(LIMIT), Ok(true));
+            let (result, got) = event.wait();
+            assert!(result.is_ok() && got.iter().all(|byte| *byte == 5));
+            assert_eq!(rest.wait().0, Ok(()));
+        } else {
+            await_idly(node, "go on");
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn dropped_events_go_on_and_their_failure_is_told() {
+    for way in WAYS {
+        job(
+            2,
+            |_| way.config(),
+            |node| {
+                let mut mine = vec![0u8; 200_000];
+                let theirs = exchange_private(node, &mut mine);
+                for part in 0..20 {
+                    drop(node.put_nb(theirs.plus(part * 10_000), pattern(part, 10_000)));
+                    drop(node.get_nb(theirs, vec![0u8; 10_000]));
+                }
+                node.quiet().expect("all went well");
+                drop(node.put_nb(nowhere(right_of(node)), vec![1u8; 10]));
+                let failed = node.quiet();
+                // At once or later: whoever drops the event at once hears of what went wrong then from nobody.
+                let told = matches!(failed, Err(Error::Fault { addr: 4096, len: 10, .. }));
+                assert!(told || (way == Way::Attach && failed.is_ok()), "{way:?}: {failed:?}");
+                assert_eq!(node.quiet(), Ok(()));
+                node.barrier().expect("barrier");
+                for part in 0..20 {
+                    let at = part as usize * 10_000;
+                    assert!(mine[at..at + 10_000] == pattern(part, 10_000), "{way:?}: part {part}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn forgotten_events_harm_nothing() {
+    for way in WAYS {
+        job(
+            2,
+            |_| way.config(),
+            |node| {
+                let mut mine = vec![0u8; 10_000];
+                let theirs = exchange_private(node, &mut mine);
+                std::mem::forget(node.put_nb(theirs, pattern(1, 10_000)));
+                std::mem::forget(node.get_nb(theirs, vec![0u8; 10_000]));
+                node.quiet().expect("they go on");
+                node.barrier().expect("barrier");
+                assert!(mine == pattern(1, 10_000), "{way:?}");
+            },
+        );
+    }
+}
+
+#[test]
+fn empty_buffers_are_buffers() {
+    let node = alone(config());
+    let array = node.heap().alloc_from(&[1u64]).expect("room");
+    assert_eq!(node.put_nb(array.ptr(0), ()).wait(), (Ok(()), ()));
+    assert_eq!(node.put_nb(array.ptr(0), vec![[7u32; 2]]).wait().0, Ok(()));
+    assert_eq!(array.read(0), 7 << 32 | 7);
+}
