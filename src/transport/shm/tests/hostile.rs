@@ -285,7 +285,7 @@ fn expect_known(sent: Result<(), SendError>) {
 const CASES: u32 = if cfg!(debug_assertions) { 200 } else { 2000 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
     #[test]
     fn scribbles_between_any_two_steps_are_survived(
         attach_never: bool, acts in proptest::collection::vec(act(), 1..120),
