@@ -115,7 +115,6 @@ pub(crate) struct Peers {
     lost: Box<[AtomicBool]>,
     /// `None` in a job of one.
     membership: Mutex<Option<Arc<Membership>>>,
-    connecting: Mutex<()>,
 }
 
 impl Peers {
@@ -136,7 +135,7 @@ impl Peers {
             directory: own.identity.directory,
         };
         let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
-        let peers = Peers { own, slots, lost, membership: Mutex::new(None), connecting: Mutex::new(()) };
+        let peers = Peers { own, slots, lost, membership: Mutex::new(None) };
         let _ = peers.slots[peers.own.rank as usize].set(Arc::new(itself));
         peers
     }
@@ -183,16 +182,13 @@ impl Peers {
             return Err(Error::PeerLost { peer: rank });
         }
         may_wait("the first contact with a peer")?;
-        let _one_at_a_time = lock(&self.connecting);
-        if let Some(peer) = slot.get() {
-            return Ok(peer);
-        }
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
         let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
         let peer = self.introduce(rank, handles)?;
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
+        // Threads that connect at the same time each do it to the end; none waits for another's patience.
         let peer = slot.get_or_init(|| Arc::new(peer));
         // A loss that was noted before the slot was filled found nobody to mark.
         if self.is_lost(rank) {
