@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use engine::node::BARRIER_KEEPER;
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::error::Error;
@@ -76,10 +77,16 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::Timeout`], after which the
-    /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says.
+    /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says, and at the first contact
+    /// with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
         self.inner.may_wait("a barrier")?;
         self.quiet()?;
+        // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the barrier.
+        match self.inner.peers.get(BARRIER_KEEPER, self.timeout) {
+            Ok(_) | Err(Error::PeerLost { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let op = self.inner.engine().barrier(None);
         self.finish(op).map(|_| ())
     }

@@ -15,4 +15,4 @@ mod table;
 
 pub use am::{AmBody, AmSend, Delivery};
 pub use progress::Polled;
-pub use table::{Node, Outcome};
+pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};

@@ -9,7 +9,7 @@ use crate::op_id::{OpId, OpKey};
 use crate::{Counters, Direction, Header, Lane, Nanos, OpError, Piece, Rank, SendError, Transport};
 
 /// The rank that keeps the barrier's counter.
-pub(super) const KEEPER: Rank = 0;
+pub const KEEPER: Rank = 0;
 
 /// Chunks of one transfer under way at a time.
 pub(super) const WINDOW: usize = 8;
