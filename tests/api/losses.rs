@@ -91,3 +91,37 @@ fn a_job_without_its_launcher_has_nobody_left() {
     assert_eq!(zero.get(array.ptr(0)), Err(Error::PeerLost { peer: 1 }));
     assert_eq!(zero.get(GlobalPtr::<u64>::new(0, 0)).map(|_| ()), Ok(()), "itself is never lost");
 }
+
+#[test]
+fn who_has_not_joined_is_waited_for_no_longer_than_asked() {
+    let broker = Broker::start(2).expect("a broker");
+    let one = Node::open_in(config(), Some(&broker.env(1))).expect("a node");
+    let hasty = one.within(Duration::from_millis(50));
+    let started = Instant::now();
+    let timeout = Err(Error::Timeout { peer: 0 });
+    assert_eq!(hasty.connect(0), timeout);
+    assert_eq!(hasty.put(GlobalPtr::new(0, 0), 1u64), timeout);
+    assert_eq!(hasty.barrier(), timeout);
+    assert!(started.elapsed() < Duration::from_secs(5), "three calls took {:?}", started.elapsed());
+    let zero = Node::open_in(config(), Some(&broker.env(0))).expect("a node");
+    std::thread::scope(|scope| {
+        scope.spawn(|| zero.barrier().expect("barrier"));
+        one.barrier().expect("the one that was waited for before");
+    });
+}
+
+#[test]
+fn waiting_for_one_to_join_does_not_keep_others_from_it() {
+    let broker = Broker::start(3).expect("a broker");
+    let open = |rank| Node::open_in(config(), Some(&broker.env(rank))).expect("a node");
+    let (zero, one) = (open(0), open(1));
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| zero.within(Duration::from_secs(2)).connect(2));
+        std::thread::sleep(Duration::from_millis(50));
+        let started = Instant::now();
+        assert_eq!(zero.connect(1), Ok(()));
+        assert!(started.elapsed() < Duration::from_secs(1), "connecting took {:?}", started.elapsed());
+        assert_eq!(patient.join().expect("no panic"), Err(Error::Timeout { peer: 2 }));
+    });
+    drop(one);
+}

@@ -107,7 +107,7 @@ fn exchange_private(node: &Node, mine: &mut [u8]) -> Remote {
 
 /// A place below all that a process may map.
 fn nowhere(peer: u32) -> Remote {
-    // SAFETY: operations with it touch no memory.
+    // SAFETY: operations with it touch no memory, neither now nor when something is mapped later.
     unsafe { Remote::raw(peer, 4096) }
 }
 

@@ -26,7 +26,7 @@ impl Pair {
         let one = Node::open_in(way.config(), Some(&broker.env(1))).expect("a node");
         let heap = one.heap().alloc_zeroed::<u8>(BYTES).expect("room");
         let private = vec![0u8; BYTES].leak().as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: leaked, and known to nobody else.
+        // SAFETY: the vector is leaked, so that its bytes stay, and nobody else knows their address.
         let private = unsafe { Remote::raw(1, private) };
         Pair { zero, _one: one, heap, private, _broker: broker }
     }

@@ -143,7 +143,7 @@ fn lists_go_to_many_peers_and_kinds_of_memory_at_once() {
                 let mut pieces = Vec::new();
                 for peer in [0, 1, 2, 1, 0] {
                     let array = GlobalPtr::<u64>::from_words(ask(node, "array", peer));
-                    // SAFETY: as for `exchange_private`.
+                    // SAFETY: the ranks leave the bytes that they tell alone until the barrier, as for `exchange_private`.
                     let memory = unsafe { Remote::raw(peer, ask(node, "memory", peer)[0]) };
                     pieces.push(PutPiece { to: array.add(me * 50).into(), from: &bytes });
                     pieces.push(PutPiece { to: memory.plus(me * 400), from: &bytes });
