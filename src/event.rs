@@ -168,11 +168,15 @@ impl<B: Buffer> Future for Event<B> {
 
 impl<B: Buffer> Drop for Event<B> {
     fn drop(&mut self) {
-        if let State::Pending(op) = self.state {
-            if let Some(buffer) = self.buffer.take() {
-                self.node.inner.keep(op, Box::new(buffer));
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Pending(op) => {
+                if let Some(buffer) = self.buffer.take() {
+                    self.node.inner.keep(op, Box::new(buffer));
+                }
+                self.node.inner.engine().detach(op);
             }
-            self.node.inner.engine().detach(op);
+            State::Done(Err(error)) => self.node.inner.note_failure(error),
+            State::Done(Ok(())) | State::Taken => {}
         }
     }
 }

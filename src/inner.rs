@@ -88,6 +88,9 @@ pub(crate) struct Inner {
     /// Buffers of operations whose events were dropped, kept until the operations end.
     orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
     any_orphans: AtomicBool,
+    /// The first failure of an operation that ended at once and whose event was dropped.
+    failure: Mutex<Option<Error>>,
+    any_failure: AtomicBool,
     pub(crate) closing: AtomicBool,
     pub(crate) attendant: Attendant,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
@@ -139,6 +142,8 @@ impl Inner {
             any_wakers: AtomicBool::new(false),
             orphans: Mutex::new(Vec::new()),
             any_orphans: AtomicBool::new(false),
+            failure: Mutex::default(),
+            any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             attendant: Attendant::new(parts.may_attend),
             _nonce: parts.nonce,
@@ -247,6 +252,20 @@ impl Inner {
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
         lock(&self.orphans).push((op, buffer));
         self.any_orphans.store(true, Ordering::Release);
+    }
+
+    /// Keeps a failure that nobody has looked at for the next `quiet`.
+    pub(crate) fn note_failure(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.any_failure.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        if self.any_failure.load(Ordering::Acquire) && self.any_failure.swap(false, Ordering::AcqRel) {
+            lock(&self.failure).take()
+        } else {
+            None
+        }
     }
 
     /// Wakes the task at the next progress that moves anything.
@@ -412,7 +431,7 @@ impl Patience {
 
     fn next(&mut self) -> Next {
         let now = Instant::now();
-        let polls_until = *self.polls_until.get_or_insert(now + self.spin);
+        let polls_until = *self.polls_until.get_or_insert(now.checked_add(self.spin).unwrap_or(now));
         match self.deadline {
             Some(deadline) if deadline <= now => Next::GiveUp,
             _ if now < polls_until => Next::Poll,

@@ -101,7 +101,7 @@ impl Node {
         fence(Ordering::SeqCst);
         let settled = |inner: &Inner| {
             let mut engine = inner.engine();
-            (engine.in_flight() == 0).then(|| engine.take_detached_error())
+            (engine.in_flight() == 0).then(|| engine.take_detached_error().map(Error::from))
         };
         let failed = match settled(&self.inner) {
             Some(failed) => failed,
@@ -111,7 +111,10 @@ impl Node {
                 inner.wait(self.timeout, || settled(inner)).ok_or(Error::Timeout { peer: self.rank() })?
             }
         };
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        match failed.or_else(|| self.inner.take_failure()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Orders: puts to a peer that were started before are seen by it before those started after. Waits only if some
