@@ -13,7 +13,7 @@ use std::time::Duration;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use standpipe::host::cpu_time;
 use standpipe::launch::End;
-use standpipe::{Config, GlobalPtr, Node, Remote};
+use standpipe::{Config, GetPiece, GlobalPtr, Node, PutPiece, Remote};
 use support::{Heard, Private, heap_of, job_of, private_of, publish, role, say};
 
 /// The system's allocator, with a count of what the calling thread asks of it.
@@ -114,6 +114,14 @@ fn work(of: &mut Bench) {
         assert!(source[..size] == target[..size]);
         node.put_nbi(*bytes, &source[..size]).expect("put");
         node.quiet().expect("quiet");
+        let (there, here) = (Remote::from(*bytes), source.as_slice());
+        let pieces = [0, 1, 2].map(|at| PutPiece { to: there.plus(at * 4096), from: &here[..size] });
+        node.put_list(&pieces).expect("put list");
+        let (first, second) = target.split_at_mut(size);
+        if second.len() >= size {
+            let far = GetPiece { from: there.plus(4096), into: &mut second[..size] };
+            node.get_list(&mut [GetPiece { from: there, into: first }, far]).expect("get list");
+        }
         let (result, back) = node.put_nb(*bytes, std::mem::take(source)).wait();
         result.expect("put");
         *source = back;

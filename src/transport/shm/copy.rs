@@ -1,5 +1,6 @@
 //! One-sided copies: plain copies for heaps, which are mapped, and cross-memory attach for all other memory.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Why, choose};
@@ -18,12 +19,18 @@ pub(crate) struct PieceList<'a> {
 impl<'a> PieceList<'a> {
     /// An empty list of pieces to be put.
     pub(crate) fn put(capacity: usize) -> PieceList<'a> {
-        PieceList { pieces: Vec::with_capacity(capacity), direction: Direction::Put, borrowed: PhantomData }
+        PieceList::new(Direction::Put, capacity)
     }
 
     /// An empty list of pieces to be got.
     pub(crate) fn get(capacity: usize) -> PieceList<'a> {
-        PieceList { direction: Direction::Get, ..PieceList::put(capacity) }
+        PieceList::new(Direction::Get, capacity)
+    }
+
+    fn new(direction: Direction, capacity: usize) -> PieceList<'a> {
+        let mut pieces = SPARE.try_with(Cell::take).unwrap_or_default();
+        pieces.reserve(capacity);
+        PieceList { pieces, direction, borrowed: PhantomData }
     }
 
     /// Adds a piece that goes from `from` to `remote`. `None` where the remote end would wrap.
@@ -61,6 +68,25 @@ impl<'a> PieceList<'a> {
     pub(crate) fn copy(&self, peer: &Peer) -> Result<Mechanism, CopyError> {
         // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
         unsafe { copy_pieces(peer, self.direction, &self.pieces) }
+    }
+}
+
+thread_local! {
+    /// The last list's memory, for the next one: a transfer allocates nothing once its thread has made one as long.
+    static SPARE: Cell<Vec<Piece>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lists longer than this are not kept for the next.
+const SPARE_MAX: usize = 1 << 16;
+
+impl Drop for PieceList<'_> {
+    fn drop(&mut self) {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        if pieces.capacity() <= SPARE_MAX {
+            pieces.clear();
+            // A thread that is ending has no use for it any more.
+            let _ = SPARE.try_with(|spare| spare.set(pieces));
+        }
     }
 }
 
