@@ -16,6 +16,7 @@
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
+//! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
@@ -34,6 +35,7 @@ compile_error!("offsets and addresses are 64 bits wide");
 #[cfg(not(loom))]
 pub mod bare;
 pub mod bell;
+pub mod biased;
 pub mod checked;
 pub mod cma;
 mod futex;
@@ -50,6 +52,7 @@ mod sync;
 mod test_pages;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
+pub use biased::{BiasedGuard, BiasedLock};
 pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};

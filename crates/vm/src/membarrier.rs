@@ -8,6 +8,9 @@
 //! [`heavy_fence`] must have, too, or it would fall back to a fence of its own, which does not reach the senders. So
 //! a sender uses [`FenceMode::Asymmetric`](crate::FenceMode) only when both ends say that they are registered, and
 //! [`FenceMode::Symmetric`](crate::FenceMode) otherwise.
+//!
+//! Threads of one process have a pair of their own, which interrupts no other process: [`register_private`] and
+//! [`private_fence`].
 
 use std::sync::OnceLock;
 
@@ -18,8 +21,13 @@ use crate::sync::{Ordering, fence};
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 #[cfg(not(any(loom, miri)))]
 const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+#[cfg(not(any(loom, miri)))]
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+#[cfg(not(any(loom, miri)))]
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 static REGISTERED: OnceLock<bool> = OnceLock::new();
+static REGISTERED_PRIVATE: OnceLock<bool> = OnceLock::new();
 
 /// Lets this process take part in asymmetric fences, and says whether it does. Only the first call in a process asks
 /// the kernel; any thread may call.
@@ -38,9 +46,24 @@ pub fn heavy_fence() {
     }
 }
 
+/// Lets the threads of this process fence each other with [`private_fence`], and says whether they may. Only the first
+/// call in a process asks the kernel.
+pub(crate) fn register_private() -> bool {
+    *REGISTERED_PRIVATE.get_or_init(|| membarrier(Command::RegisterPrivate))
+}
+
+/// Makes every running thread of this process execute a full fence before it returns (some microseconds), and says
+/// whether that was done. After [`register_private`] has said yes, only a system call filter installed since can
+/// refuse it.
+pub(crate) fn private_fence() -> bool {
+    membarrier(Command::FencePrivate)
+}
+
 enum Command {
     Register,
     Fence,
+    RegisterPrivate,
+    FencePrivate,
 }
 
 #[cfg(not(any(loom, miri)))]
@@ -48,16 +71,24 @@ fn membarrier(command: Command) -> bool {
     let number = match command {
         Command::Register => REGISTER_GLOBAL_EXPEDITED,
         Command::Fence => GLOBAL_EXPEDITED,
+        Command::RegisterPrivate => REGISTER_PRIVATE_EXPEDITED,
+        Command::FencePrivate => PRIVATE_EXPEDITED,
     };
     // SAFETY: membarrier takes three integers and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_membarrier, number, 0, 0) == 0 }
 }
 
-/// Neither loom nor Miri has the call. There the light half is a full fence, or threads are run one at a time.
+/// Neither loom nor Miri has the call. There the light half is a full fence, so that one here makes the pair. Between
+/// processes, which they do not have either, only the symmetric fences are used.
 #[cfg(any(loom, miri))]
 fn membarrier(command: Command) -> bool {
     match command {
         Command::Register | Command::Fence => false,
+        Command::RegisterPrivate => true,
+        Command::FencePrivate => {
+            fence(Ordering::SeqCst);
+            true
+        }
     }
 }
 
@@ -73,6 +104,16 @@ mod tests {
         heavy_fence();
         if !first {
             println!("skipped: no membarrier here");
+        }
+    }
+
+    #[test]
+    fn the_private_fence_works_once_registered() {
+        let registered = register_private();
+        assert_eq!(register_private(), registered);
+        assert!(private_fence() || !registered);
+        if !registered {
+            println!("skipped: no private membarrier here");
         }
     }
 }

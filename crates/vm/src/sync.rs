@@ -1,20 +1,85 @@
-//! The atomics of the lock-free parts: the standard library's, or loom's when a model is checked.
+//! The atomics of the lock-free parts, and what else they need of threads: the standard library's, or loom's when a
+//! model is checked.
+
+use std::cell::Cell;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The sender's half of an asymmetric fence: it only keeps the compiler from moving the accesses around it, because
-/// the other side's `membarrier` brings the processor's fence to us when it is needed.
-#[cfg(not(loom))]
+/// The cheap half of an asymmetric fence: it only keeps the compiler from moving the accesses around it, because the
+/// other side's `membarrier` brings the processor's fence to us when it is needed.
+#[cfg(not(any(loom, miri)))]
 #[inline(always)]
 pub(crate) fn light_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// loom does not know `membarrier`; what the pair of fences guarantees is what a pair of full fences guarantees.
-#[cfg(loom)]
+/// loom and Miri do not know `membarrier`; what the pair of fences guarantees is what a pair of full fences guarantees.
+#[cfg(any(loom, miri))]
 pub(crate) fn light_fence() {
     fence(Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+std::thread_local! {
+    static TOKEN: Cell<u64> = const { Cell::new(0) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static TOKEN: Cell<u64> = Cell::new(0);
+}
+
+/// A number that is this thread's alone, for the life of the process: 0 until [`assigned_token`] has been called in
+/// it.
+#[inline(always)]
+pub(crate) fn own_token() -> u64 {
+    TOKEN.with(Cell::get)
+}
+
+/// The number of [`own_token`], given out now if it was not before. They count up from 1.
+pub(crate) fn assigned_token() -> u64 {
+    // The standard library's in loom's models, too: threads get different numbers however they are run.
+    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    TOKEN.with(|token| {
+        if token.get() == 0 {
+            token.set(LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1);
+        }
+        token.get()
+    })
+}
+
+/// What to do while another thread has what we want: spin for about as long as it takes to do little with it, then
+/// let others have the processor, which the other thread may be waiting for.
+pub(crate) struct Backoff {
+    #[cfg(not(loom))]
+    spins_left: u32,
+}
+
+#[cfg(not(loom))]
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff { spins_left: 32 }
+    }
+
+    pub(crate) fn wait(&mut self) {
+        if self.spins_left > 0 {
+            self.spins_left -= 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff {}
+    }
+
+    pub(crate) fn wait(&mut self) {
+        loom::thread::yield_now();
+    }
 }
