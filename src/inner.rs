@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::node::Polled;
 use engine::{Delivery, Inbox, Nanos, OpId, Rank};
-use spin::mutex::{SpinMutex, SpinMutexGuard};
-use spin::relax::Yield;
-use vm::{Bell, Words};
+use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use crate::bootstrap::Notice;
 use crate::error::Error;
@@ -69,10 +67,10 @@ pub(crate) struct Inner {
     pub(crate) tallies: Tallies,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
-    /// Held for nanoseconds, and taken for every message: a lock that spins, and whose release is a plain store.
-    engine: SpinMutex<Engine, Yield>,
+    /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
+    engine: BiasedLock<Engine>,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
-    inbox: SpinMutex<Inbox, Yield>,
+    inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
@@ -130,8 +128,8 @@ impl Inner {
             run_handler: parts.run_handler,
             tallies: Tallies::new(),
             published: Mutex::default(),
-            engine: SpinMutex::new(parts.engine),
-            inbox: SpinMutex::new(Inbox::default()),
+            engine: BiasedLock::new(parts.engine),
+            inbox: BiasedLock::new(Inbox::default()),
             sleepers: parts.sleepers,
             spin: parts.spin,
             epoch: Instant::now(),
@@ -151,7 +149,7 @@ impl Inner {
     }
 
     #[inline]
-    pub(crate) fn engine(&self) -> SpinMutexGuard<'_, Engine> {
+    pub(crate) fn engine(&self) -> BiasedGuard<'_, Engine> {
         self.engine.lock()
     }
 

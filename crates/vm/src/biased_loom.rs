@@ -26,7 +26,7 @@ fn add(lock: &Lock, turns: u64) {
 }
 
 fn value(lock: &Lock) -> u64 {
-    // SAFETY: as in `add_to`.
+    // SAFETY: as in `add_to`: the guard keeps everybody else out for as long as the word is read.
     lock.lock().with(|value| unsafe { *value })
 }
 
