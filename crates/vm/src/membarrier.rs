@@ -9,8 +9,8 @@
 //! a sender uses [`FenceMode::Asymmetric`](crate::FenceMode) only when both ends say that they are registered, and
 //! [`FenceMode::Symmetric`](crate::FenceMode) otherwise.
 //!
-//! Threads of one process have a pair of their own, which interrupts no other process: [`register_private`] and
-//! [`private_fence`].
+//! Threads of one process have a pair of their own, `register_private` and `private_fence`, which interrupts no other
+//! process.
 
 use std::sync::OnceLock;
 
