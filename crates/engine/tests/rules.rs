@@ -119,6 +119,37 @@ fn the_message_that_opens_a_barrier_may_overtake_the_counters_answer() {
 }
 
 #[test]
+fn a_barrier_that_was_given_up_stays_so_when_the_others_come_to_it() {
+    let mut node = node();
+    // This rank arrives second and rank 2 is lost before rank 0 comes: whether rank 2 had arrived, nobody can say.
+    node.transport().atomics.extend([Submit::Done(1), Submit::Done(2)]);
+    let wait = node.barrier(None);
+    node.lose(2);
+    let given_up = Some(Err(OpError::PeerLost { peer: 2 }));
+    assert_eq!(node.outcome(wait), given_up);
+    open(&mut node, 1);
+    for _ in 0..2 {
+        let next = node.barrier(None);
+        assert_eq!(node.outcome(next), given_up);
+    }
+    assert_eq!(node.transport().started.len(), 2, "it must not arrive any more");
+}
+
+#[test]
+fn a_barrier_whose_wait_timed_out_before_a_loss_is_passed_if_all_had_arrived() {
+    for (count, outcome) in [(3, Ok(0)), (2, Err(OpError::PeerLost { peer: 2 }))] {
+        let mut node = node();
+        node.transport().atomics.extend([Submit::Done(1), Submit::Done(count)]);
+        let first = node.barrier(Some(10));
+        assert_eq!(node.expire(10), None);
+        assert_eq!(node.outcome(first), Some(Err(OpError::Timeout { peer: 0 })));
+        node.lose(2);
+        let again = node.barrier(None);
+        assert_eq!(node.outcome(again), Some(outcome));
+    }
+}
+
+#[test]
 fn a_counter_that_ran_ahead_breaks_the_barrier_for_good() {
     let mut node = node();
     node.transport().atomics.push_back(Submit::Done(7));

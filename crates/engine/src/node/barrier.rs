@@ -14,7 +14,8 @@ const COUNTER: Place = Place::new(MemId::Control, 0);
 
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
-    /// outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot come any more.
+    /// outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot come any more, then and ever
+    /// after.
     ///
     /// Call it again only after the outcome of the call before.
     pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
@@ -23,12 +24,15 @@ impl<T: Transport> Node<T> {
             self.barrier.arrived += 1;
         }
         let key = self.insert(OpKind::BarrierWait, deadline);
-        if self.barrier.arrived > self.barrier.passed && self.barrier.arrived == self.barrier.opened {
-            self.pass_barrier();
-        } else if let Some(&peer) = self.lost.first() {
-            self.finish(key, Err(OpError::PeerLost { peer }));
-        } else if let Some(error) = self.barrier.broken {
+        if let Some(error) = self.barrier.broken {
+            // Others may yet come to the barrier that this rank has given up: what was said once stays true.
             self.finish(key, Err(error));
+        } else if self.barrier.arrived > self.barrier.passed && self.barrier.arrived == self.barrier.opened {
+            self.pass_barrier();
+        } else if self.barrier.arrived > self.barrier.passed && !self.lost.is_empty() {
+            self.recount();
+        } else if let Some(&peer) = self.lost.first() {
+            self.break_barrier(OpError::PeerLost { peer });
         } else if arrives {
             self.arrive();
         }
@@ -97,7 +101,7 @@ impl<T: Transport> Node<T> {
             Ok(count) if count / u64::from(self.size) >= epoch => self.settle_barrier(epoch),
             _ => {
                 let peer = self.lost.first().copied().unwrap_or(KEEPER);
-                self.end_waits(Err(OpError::PeerLost { peer }));
+                self.break_barrier(OpError::PeerLost { peer });
             }
         }
     }
