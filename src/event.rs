@@ -83,7 +83,7 @@ impl<B: Buffer> Event<B> {
     /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
     pub fn is_complete(&mut self) -> bool {
         if !self.settle() {
-            self.node.inner.progress(1);
+            self.node.inner.poll_once();
         }
         self.settle()
     }

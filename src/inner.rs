@@ -333,8 +333,9 @@ impl Inner {
     /// Makes progress without ever polling in vain, until `done`.
     fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
-            if self.progress(1) != Progress::Moved {
-                self.sleep(SLEEP_MAX, &mut done);
+            let progress = self.progress(1);
+            if progress != Progress::Moved {
+                self.sleep(SLEEP_MAX, progress == Progress::Taken, &mut done);
             }
         }
     }
@@ -354,7 +355,8 @@ impl Inner {
             if let Some(result) = done() {
                 return Some(result);
             }
-            if self.progress(polls) == Progress::Moved {
+            let progress = self.progress(polls);
+            if progress == Progress::Moved {
                 if let Some(patience) = &mut patience {
                     patience.polls_until = None;
                 }
@@ -372,7 +374,9 @@ impl Inner {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(left) => {
-                    if let Some(result) = self.sleep(left.min(sleep_max), &mut done) {
+                    if let Some(result) =
+                        self.sleep(left.min(sleep_max), progress == Progress::Taken, &mut done)
+                    {
                         return Some(result);
                     }
                 }
@@ -381,24 +385,49 @@ impl Inner {
     }
 
     /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
-    fn sleep<R>(&self, at_most: Duration, done: &mut impl FnMut() -> Option<R>) -> Option<R> {
+    fn sleep<R>(&self, at_most: Duration, taken: bool, done: &mut impl FnMut() -> Option<R>) -> Option<R> {
         let _asleep = Asleep::new(&self.sleepers);
         let ticket = self.bell.announce();
-        let cold = {
-            let mut engine = self.engine();
-            engine.expire(self.nanos(Instant::now()));
-            engine.transport().turn_cold()
-        };
+        let next_deadline = self.expire();
+        let cold = self.engine().transport().turn_cold();
+        let work = cold == Cold::Work || self.any_losses.load(Ordering::Acquire);
+        // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
         let at_most = match cold {
-            Cold::Work => return None,
-            Cold::Blocked => at_most.min(NAP),
-            Cold::Quiet => at_most,
+            _ if work && !taken => return None,
+            Cold::Work | Cold::Blocked => at_most.min(NAP),
+            Cold::Quiet if work => at_most.min(NAP),
+            Cold::Quiet => at_most.min(next_deadline),
         };
         let result = done();
-        if result.is_none() && !self.any_losses.load(Ordering::Acquire) {
+        if result.is_none() {
             ticket.sleep(Some(at_most));
         }
         result
+    }
+
+    /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the
+    /// next deadline.
+    fn expire(&self) -> Duration {
+        let now = self.nanos(Instant::now());
+        let (ended, next) = {
+            let mut engine = self.engine();
+            let before = engine.in_flight();
+            let next = engine.expire(now);
+            (engine.in_flight() != before, next)
+        };
+        if ended {
+            self.wake();
+        }
+        next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))
+    }
+
+    /// Makes progress at most once, for callers that poll and never wait.
+    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
+        let progress = self.progress(1);
+        if progress == Progress::Idle {
+            self.expire();
+        }
+        progress
     }
 }
 

@@ -128,7 +128,7 @@ impl Node {
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.
     pub fn progress(&self) -> bool {
-        self.inner.progress(1) == Progress::Moved
+        self.inner.poll_once() == Progress::Moved
     }
 
     /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in between.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::{
     Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
@@ -27,12 +27,16 @@ const HOT_MAX: usize = 8;
 /// Messages from one sender, with no sleep in between, that make its rings hot.
 const HOT_AFTER: u32 = 2;
 
-/// How long a sender that rings may take to be connected to. It has joined before it could ring, so this takes no time;
-/// but any peer can ring in the name of one that never comes.
-const HEAR_WITHIN: Duration = Duration::from_millis(500);
+/// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined before it
+/// could ring, so this takes no time; but any peer can ring in the name of one that never comes.
+const HEAR_WITHIN: Duration = Duration::from_millis(20);
+const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
 
 /// How long a receiver may take to be connected to, where no call of the user's did it before.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
+
+/// Messages of hot senders before those that rang are looked at.
+const RUN_MAX: u32 = 16;
 
 /// What there is to do when everything has turned cold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,11 @@ pub(crate) struct ShmTransport {
     hot: Vec<Rank>,
     /// Senders that rang, to be polled until their rings are empty.
     warm: VecDeque<Rank>,
+    /// Senders that rang and could not be connected to yet.
+    unheard: VecDeque<Unheard>,
+    /// Where the next look at the hot senders begins, and how many of their messages have come in a row.
+    turn: usize,
+    run: u32,
     bell: Bell<Words>,
     /// How many senders may be hot: none where waits do not poll, since turning cold before each sleep would cost more
     /// than doorbells.
@@ -109,6 +118,9 @@ impl ShmTransport {
             pairs: (0..size).map(|_| None).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             warm: VecDeque::new(),
+            unheard: VecDeque::new(),
+            turn: 0,
+            run: 0,
             bell: peers.own().control.bell(),
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
@@ -120,6 +132,7 @@ impl ShmTransport {
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there already.
     pub(crate) fn turn_cold(&mut self) -> Cold {
         self.take_rung();
+        self.retry_unheard();
         if !self.hot.is_empty() {
             for rank in &self.hot {
                 if let Some(pair) = &mut self.pairs[*rank as usize] {
@@ -130,7 +143,7 @@ impl ShmTransport {
             membarrier::heavy_fence();
             self.warm.extend(self.hot.drain(..));
         }
-        let mut found = Cold::Quiet;
+        let mut found = if self.unheard.is_empty() { Cold::Quiet } else { Cold::Blocked };
         for rank in &self.warm {
             let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
             pair.streak = 0;
@@ -147,19 +160,36 @@ impl ShmTransport {
     /// Puts everyone who rang on the list of senders to poll.
     fn take_rung(&mut self) {
         if !self.bell.has_pending() {
+            self.retry_unheard();
             return;
         }
-        let (pairs, warm, peers) = (&mut self.pairs, &mut self.warm, &self.peers);
-        self.bell.take_pending(|sender| {
-            let slot = &mut pairs[sender];
-            if slot.is_none() {
-                *slot = Pair::new(peers, sender as Rank, HEAR_WITHIN).ok();
-            }
-            if let Some(pair) = slot.as_mut().filter(|pair| pair.state == Warmth::Cold) {
-                pair.state = Warmth::Warm;
-                warm.push_back(sender as Rank);
-            }
+        let (pairs, warm, unheard) = (&mut self.pairs, &mut self.warm, &mut self.unheard);
+        self.bell.take_pending(|sender| match &mut pairs[sender] {
+            Some(pair) => pair.warm_up(sender as Rank, warm),
+            None if unheard.iter().any(|waiting| waiting.rank == sender as Rank) => {}
+            None => unheard.push_back(Unheard::new(sender as Rank)),
         });
+        self.retry_unheard();
+    }
+
+    /// Connects to one sender that rang and has not been talked to yet, if its time has come.
+    fn retry_unheard(&mut self) {
+        let now = if self.unheard.is_empty() { return } else { Instant::now() };
+        let Some(mut waiting) = self.unheard.pop_front() else { return };
+        if waiting.not_before > now {
+            self.unheard.push_front(waiting);
+            return;
+        }
+        match Pair::new(&self.peers, waiting.rank, waiting.patience) {
+            Ok(mut pair) => {
+                pair.warm_up(waiting.rank, &mut self.warm);
+                self.pairs[waiting.rank as usize] = Some(pair);
+            }
+            Err(_) => {
+                waiting.put_off();
+                self.unheard.push_back(waiting);
+            }
+        }
     }
 
     /// Waits a moment for a message, `looks` short looks at most.
@@ -177,13 +207,30 @@ impl ShmTransport {
         }
     }
 
+    /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns, at the hot
+    /// ones again.
+    #[inline]
+    fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
+        self.take_rung();
+        let found = if self.warm.is_empty() { None } else { self.poll_warm(inbox) };
+        match found {
+            None if hot_again => self.poll_hot(inbox),
+            found => found,
+        }
+    }
+
     /// The first hot sender with a message, and its lane.
     #[inline(always)]
     fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
-        for index in 0..self.hot.len() {
+        let count = self.hot.len();
+        for step in 0..count {
+            // Round robin, so that one that never stops does not keep the others from being heard.
+            let index = if self.turn + step < count { self.turn + step } else { self.turn + step - count };
             let rank = self.hot[index];
             let found = self.poll_sender(rank, inbox);
             if matches!(found, Found::Message(_) | Found::Garbage) {
+                self.turn = if index + 1 < self.hot.len() { index + 1 } else { 0 };
                 return Some((rank, found));
             }
         }
@@ -258,7 +305,35 @@ impl ShmTransport {
     }
 }
 
+/// A sender that rang, and has not been connected to.
+struct Unheard {
+    rank: Rank,
+    /// How long the next attempt may take; doubled by each that fails.
+    patience: Duration,
+    not_before: Instant,
+}
+
+impl Unheard {
+    fn new(rank: Rank) -> Unheard {
+        Unheard { rank, patience: HEAR_WITHIN, not_before: Instant::now() }
+    }
+
+    /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
+    fn put_off(&mut self) {
+        self.patience = (self.patience * 2).min(HEAR_WITHIN_MAX);
+        self.not_before = Instant::now() + self.patience * 10;
+    }
+}
+
 impl Pair {
+    /// Puts the pair on the list of those to be polled.
+    fn warm_up(&mut self, rank: Rank, warm: &mut VecDeque<Rank>) {
+        if self.state == Warmth::Cold {
+            self.state = Warmth::Warm;
+            warm.push_back(rank);
+        }
+    }
+
     /// The pair with `rank`, which is connected to if it has not been yet: that may take so long.
     fn new(peers: &Peers, rank: Rank, timeout: Duration) -> Result<Box<Pair>, OpError> {
         let own = peers.own();
@@ -371,12 +446,13 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let found = match self.poll_hot(inbox) {
-            None => {
-                self.take_rung();
-                if self.warm.is_empty() { None } else { self.poll_warm(inbox) }
+        let found = if self.run < RUN_MAX { self.poll_hot(inbox) } else { None };
+        let found = match found {
+            Some(found) => {
+                self.run += 1;
+                Some(found)
             }
-            found => found,
+            None => self.poll_others(inbox),
         };
         match found? {
             (peer, Found::Message(lane)) => Some(Event::Message { peer, lane }),
@@ -412,7 +488,7 @@ impl engine::Transport for ShmTransport {
     }
 
     fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        let Ok(known) = self.peers.get(peer, None) else {
+        let Ok(known) = self.peers.get(peer, Some(SEND_WITHIN)) else {
             return Submit::Failed(OpError::PeerLost { peer });
         };
         // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
@@ -432,7 +508,7 @@ impl engine::Transport for ShmTransport {
         // The barrier's counter stays readable when its keeper is gone: it is mapped.
         let known = match self.peers.known(peer) {
             Some(known) => known,
-            None => match self.peers.get(peer, None) {
+            None => match self.peers.get(peer, Some(SEND_WITHIN)) {
                 Ok(known) => known,
                 Err(_) => return Submit::Failed(OpError::PeerLost { peer }),
             },
