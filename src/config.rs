@@ -25,7 +25,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "STANDPIPE_HEAP",
         unit: "bytes (K, M, G, T)",
-        default: "half of physical memory",
+        default: "half of physical memory, at most 64 TiB over the number of ranks",
         cost: "address space in every process that talks to this one; pages only when touched",
         help: "largest size of this process's heap",
     },

@@ -4,6 +4,10 @@ use engine::{MemId, OpError, Rank};
 
 use crate::bootstrap::ConnectError;
 
+/// What to do where a heap cannot be made or mapped.
+pub(crate) const HEAP_REMEDY: &str =
+    "set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v)";
+
 /// Which memory of a process an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
+use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
 use crate::bootstrap::{JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::config::{Config, ProgressThread};
 use crate::directory;
+use crate::error::HEAP_REMEDY;
 use crate::heap_state::HeapState;
 use crate::inner::{Engine, Inner, Parts};
 use crate::node::Node;
@@ -25,6 +27,9 @@ const JOIN_WITHIN: Duration = Duration::from_secs(30);
 /// Taken for the physical memory where the system does not tell.
 const HEAP_UNKNOWN: u64 = 2 << 30;
 
+/// No heap is larger: pointers in the directory have no more bits, and few processes more room.
+const HEAP_MAX: u64 = 64 << 40;
+
 /// How long a wait polls before it sleeps, where the job has a core for each process.
 const SPIN: Duration = Duration::from_micros(50);
 
@@ -37,6 +42,14 @@ pub enum OpenError {
     /// The job's launcher did not let this process in.
     #[error("cannot join the job: {0}")]
     Join(#[from] JoinError),
+    /// There is no room for a heap of this size.
+    #[error("cannot make a heap of {bytes} bytes: {source}; {HEAP_REMEDY}")]
+    Heap {
+        /// The heap's size.
+        bytes: u64,
+        /// What does not allow it.
+        source: SegmentError,
+    },
     /// The system gave no memory segment.
     #[error("cannot create a memory segment: {0}")]
     Segment(#[from] SegmentError),
@@ -124,7 +137,7 @@ impl Seat {
     ) -> Result<Seat, OpenError> {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         let names = config.handlers.names();
-        let heap = Segment::create("standpipe-heap", heap_bytes(config))?;
+        let heap = create_heap(config, size)?;
         let mut allocator = HeapAllocator::new(heap.len());
         let directory = directory::reserve(&mut allocator);
         let nonce = Box::new(nonce());
@@ -201,9 +214,23 @@ fn default_spin(size: u32, threaded: bool) -> Duration {
     if threads <= cores { SPIN } else { Duration::ZERO }
 }
 
-fn heap_bytes(config: &Config) -> u64 {
-    let wanted = config.heap_bytes.unwrap_or_else(|| vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN) / 2);
-    wanted.max(directory::BYTES + 4096).next_multiple_of(4096)
+fn create_heap(config: &Config, size: u32) -> Result<Segment, OpenError> {
+    let memory = || vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN);
+    let bytes = config.heap_bytes.unwrap_or_else(|| default_heap(memory(), size));
+    let too_large = |source| OpenError::Heap { bytes, source };
+    if bytes > HEAP_MAX {
+        return Err(too_large(SegmentError::BadLength { len: bytes }));
+    }
+    let whole = bytes.max(directory::BYTES + PAGE_BYTES).next_multiple_of(PAGE_BYTES);
+    Segment::create("standpipe-heap", whole).map_err(|error| match error {
+        error if error.is_for_size() => too_large(error),
+        error => OpenError::Segment(error),
+    })
+}
+
+/// A heap for each process of a job of `size`, so that one process has room for all of them.
+fn default_heap(memory: u64, size: u32) -> u64 {
+    (memory / 2).min(HEAP_MAX / u64::from(size.max(1)))
 }
 
 /// A number that no other process's memory holds at the same address but by an unlikely chance.
@@ -212,4 +239,26 @@ fn nonce() -> u64 {
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_has_room_for_all_default_heaps() {
+        assert_eq!(default_heap(16 << 30, 4), 8 << 30);
+        assert_eq!(default_heap(1 << 40, 1024), 64 << 30);
+        assert_eq!(default_heap(u64::MAX, 1), HEAP_MAX);
+    }
+
+    #[test]
+    fn a_heap_beyond_all_bounds_is_refused_with_the_remedy() {
+        for bytes in [u64::MAX, u64::MAX - 4095, HEAP_MAX + 1] {
+            let error = create_heap(&Config::new().heap_bytes(bytes), 1).expect_err("no room for that");
+            assert!(matches!(error, OpenError::Heap { bytes: named, .. } if named == bytes), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("STANDPIPE_HEAP") && text.contains("ulimit -v"), "{text}");
+        }
+    }
 }

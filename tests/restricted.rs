@@ -78,6 +78,11 @@ fn with_too_few_descriptors_the_error_says_so() {
     assert!(said.last().is_some_and(|line| line == "connected"), "{CRAMPED} descriptors are enough");
 }
 
+#[test]
+fn with_too_little_address_space_the_error_names_the_setting() {
+    Heard::default().run_well(job_of(2, "narrow"));
+}
+
 /// Runs the ranks, and their launcher, as a user without rights over other processes.
 fn as_nobody(restriction: &str, whose: &str) {
     let mut command = itself("launcher");
@@ -109,6 +114,7 @@ fn child() {
         "no progress" => no_progress(),
         "later" => later(),
         "cramped" => cramped(),
+        "narrow" => narrow(),
         other => panic!("no role {other}"),
     }
 }
@@ -348,7 +354,7 @@ fn no_progress() {
 const CRAMPED: Rank = 24;
 
 fn cramped() {
-    let rank: Rank = std::env::var("STANDPIPE_RANK").expect("launched").parse().expect("a number");
+    let rank = own_rank();
     let limit = getrlimit(Resource::Nofile);
     if rank < CRAMPED {
         // Listing them takes one more.
@@ -372,4 +378,25 @@ fn cramped() {
         Err(error @ Error::Connect { .. }) => say(format!("not connected: {error}")),
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Rank 0 has address space for neither a large heap of its own nor that of rank 1.
+fn narrow() {
+    const LARGE: u64 = 1 << 40;
+    if own_rank() == 1 {
+        let node = Node::open(config().heap_bytes(LARGE)).expect("address space is not limited here");
+        return node.wait_until(|| node.lost_peers() == [0]).expect("the other leaves");
+    }
+    let limit = getrlimit(Resource::As);
+    setrlimit(Resource::As, Rlimit { current: Some(LARGE / 16), ..limit }).expect("less is allowed");
+    let named = |text: &str| text.contains("STANDPIPE_HEAP") && text.contains("ulimit -v");
+    let error = Node::open(config().heap_bytes(LARGE)).map(drop).expect_err("no room for it");
+    assert!(matches!(error, OpenError::Heap { bytes: LARGE, .. }) && named(&error.to_string()), "{error}");
+    let node = Node::open(config()).expect("room for a small heap");
+    let error = node.connect(1).expect_err("no room for the other's heap");
+    assert!(matches!(&error, Error::Connect { peer: 1, why } if named(why)), "{error}");
+}
+
+fn own_rank() -> Rank {
+    std::env::var("STANDPIPE_RANK").expect("launched").parse().expect("a number")
 }

@@ -58,6 +58,17 @@ pub enum SegmentError {
     },
 }
 
+impl SegmentError {
+    /// Whether it was the size that the system, or this process's limits, did not allow.
+    pub fn is_for_size(&self) -> bool {
+        match self {
+            SegmentError::Os { errno, .. } => matches!(*errno, Errno::NOMEM | Errno::FBIG),
+            SegmentError::BadLength { len } => *len > 0,
+            SegmentError::NotMemfd | SegmentError::Unsealed | SegmentError::NotPages { .. } => false,
+        }
+    }
+}
+
 fn os(call: &'static str) -> impl Fn(Errno) -> SegmentError {
     move |errno| SegmentError::Os { call, errno }
 }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use engine::{Rank, Why};
 use rustix::io::Errno;
 use vm::cma::{self, CmaError};
-use vm::{Bell, FenceMode, Segment, SharedMemory, Words};
+use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
 use super::control::{Control, Identity};
 use crate::bootstrap::{Membership, PeerHandles};
-use crate::error::Error;
+use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
 use crate::sync::lock;
 
@@ -201,7 +201,10 @@ impl Peers {
     fn introduce(&self, rank: Rank, handles: PeerHandles) -> Result<Peer, Error> {
         let garbled = |what: String| Error::Protocol { peer: rank, what };
         let segment = Segment::open(handles.control).map_err(|e| garbled(e.to_string()))?;
-        let heap = Segment::open(handles.heap).map_err(|e| garbled(e.to_string()))?;
+        let heap = Segment::open(handles.heap).map_err(|error| match error {
+            error if error.is_for_size() => no_room(rank, &error),
+            error => garbled(error.to_string()),
+        })?;
         let (control, identity) = Control::open(&segment, self.own.size, rank).map_err(garbled)?;
         let names = control.names();
         if names != self.own.names {
@@ -254,6 +257,11 @@ impl Peers {
         }
         news
     }
+}
+
+/// The error for a heap that this process cannot map.
+fn no_room(peer: Rank, error: &SegmentError) -> Error {
+    Error::Connect { peer, why: format!("cannot map its heap: {error}; {HEAP_REMEDY}") }
 }
 
 /// Whether cross-memory attach reaches the process that says this of itself: reads its nonce.
