@@ -29,7 +29,6 @@ mod start;
 mod supervise;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::time::Duration;
 
 pub use self::end::{End, Outcome, RankOutcome};
@@ -174,6 +173,8 @@ impl std::fmt::Debug for Launch {
 }
 
 fn say_on_stderr(text: &str) {
+    // In one write, so that what others write at that moment does not mix in.
+    let line = format!("standpipe: {text}\n");
     // With standard error closed there is nowhere to say it.
-    let _ = writeln!(std::io::stderr(), "standpipe: {text}");
+    let _ = output::write_whole(std::io::stderr(), line.as_bytes());
 }

@@ -1,7 +1,7 @@
 //! What the ranks write: passed on line by line, by one thread, so that no two lines mix.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -210,12 +210,30 @@ impl Sink {
         let Self::Tagged { stdout_to_stderr, lines } = self else { return Ok(()) };
         let lines = std::mem::take(lines);
         if stream == Stream::Stderr || *stdout_to_stderr {
-            return io::stderr().write_all(&lines);
+            return write_whole(io::stderr().lock(), &lines);
         }
         let mut stdout = io::stdout().lock();
-        stdout.write_all(&lines)?;
-        stdout.flush()
+        // What this process has printed itself comes first; what cannot go now stays in the buffer for later.
+        let _ = stdout.flush();
+        write_whole(stdout, &lines)
     }
+}
+
+/// Writes all of `bytes`, past the stream's own buffer. A stream that does not block is waited for: whoever shares a
+/// terminal with this process may have set that for both.
+pub(super) fn write_whole(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&stream, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                poll_until(&mut [PollFd::new(&stream, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -250,6 +268,27 @@ mod tests {
             lines(&[b"one\n\ntw".to_vec(), b"o\nthree".to_vec()]),
             [&b"one"[..], b"", b"two", b"three"]
         );
+    }
+
+    #[test]
+    fn a_stream_that_does_not_block_is_waited_for() {
+        let (source, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("a pipe");
+        // More than any pipe holds.
+        let bytes: Vec<u8> = (0..4_u32 << 20).map(|n| (n % 251) as u8).collect();
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| write_whole(end, &bytes));
+            let mut read = Vec::new();
+            let mut buffer = vec![0; READ_BYTES];
+            loop {
+                poll_until(&mut [PollFd::new(&source, PollFlags::IN)], None).expect("a poll");
+                match rustix::io::read(&source, &mut buffer).expect("ready") {
+                    0 => break,
+                    count => read.extend_from_slice(&buffer[..count]),
+                }
+            }
+            written.join().expect("no panic").expect("all written");
+            assert!(read == bytes);
+        });
     }
 
     #[test]
