@@ -79,9 +79,13 @@ impl Guests {
         self.pause_until = self.pause_until.filter(|until| *until > now);
     }
 
-    /// Takes in whoever knocks, as far as there is room.
+    /// Takes in whoever knocks, as far as there is room. Returns after a while even if the knocking never ends, as
+    /// that of other users might, who take no room: members wait to be served meanwhile.
     pub(super) fn accept(&mut self, now: Instant) {
-        while self.waiting.len() < self.waiting_max {
+        for _ in 0..self.waiting_max {
+            if self.waiting.len() >= self.waiting_max {
+                return;
+            }
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.receive_guest(socket, now),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -131,4 +135,23 @@ fn refusal(error: DecodeError) -> Refusal {
 fn turn_away(socket: &OwnedFd, refusal: Refusal) {
     // A guest that cannot be told is refused all the same.
     let _ = send(socket, &encode(&Reply::Refused(refusal)), &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::env::JobName;
+    use crate::bootstrap::socket::{connect_to, listen_at};
+
+    #[test]
+    fn knocking_without_end_leaves_time_for_members() {
+        let name = JobName::random().expect("random numbers");
+        let mut guests = Guests::new(listen_at(&name).expect("a free name"), 4);
+        // Whoever knocks is then another user's, and takes no room.
+        guests.uid = guests.uid.wrapping_add(1);
+        let knocking: Vec<OwnedFd> = (0..10).map(|_| connect_to(&name).expect("room to knock")).collect();
+        guests.accept(Instant::now());
+        let told = knocking.iter().filter(|socket| !matches!(receive(socket), Received::Nothing)).count();
+        assert_eq!((told, guests.waiting.len()), (4, 0));
+    }
 }
