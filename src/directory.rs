@@ -5,7 +5,7 @@
 //! that a publisher that computes, or the rank whose share it is, is never waited for.
 //!
 //! ```text
-//! entry   word 0: the name's hash, never 0      word 1: tag (8 bits) | rank (16) | block offset / 64 (40), 0 for none
+//! entry   word 0: the name's hash, never 0      word 1: tag (14 bits) | rank (10) | block offset / 64 (40), 0 for none
 //! block   name length (4 bytes), value length (4 bytes), name, value
 //! ```
 //! An entry once taken stays with its hash. A block is freed when it is replaced; a reader that saw its pointer finds
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use vm::heap::HeapAllocator;
 
+use crate::bootstrap::RANKS_MAX;
 use crate::error::Error;
 use crate::global::GlobalPtr;
 use crate::heap::HeapError;
@@ -110,34 +111,41 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BlockPtr(u64);
 
+const OFFSET_BITS: u32 = 40;
+const RANK_BITS: u32 = 10;
+const TAG_AT: u32 = OFFSET_BITS + RANK_BITS;
+const _: () = assert!(RANKS_MAX <= 1 << RANK_BITS, "a block's pointer names every rank");
+
 impl BlockPtr {
-    fn new(tag: u8, at: GlobalPtr<u8>) -> BlockPtr {
+    /// Of `tag` the lowest 14 bits count.
+    fn new(tag: u64, at: GlobalPtr<u8>) -> BlockPtr {
         assert!(
-            at.offset().is_multiple_of(64) && at.offset() >> 46 == 0,
+            at.offset().is_multiple_of(64) && at.offset() >> 6 >> OFFSET_BITS == 0,
             "blocks are lines of a heap below 64 TiB"
         );
-        BlockPtr(u64::from(tag) << 56 | u64::from(at.peer() as u16) << 40 | at.offset() >> 6)
+        assert!(at.peer() >> RANK_BITS == 0, "no job has such a rank");
+        BlockPtr(tag << TAG_AT | u64::from(at.peer()) << OFFSET_BITS | at.offset() >> 6)
     }
 
-    fn tag(self) -> u8 {
-        (self.0 >> 56) as u8
+    fn tag(self) -> u64 {
+        self.0 >> TAG_AT
     }
 
     fn rank(self) -> Rank {
-        Rank::from((self.0 >> 40) as u16)
+        (self.0 >> OFFSET_BITS) as Rank & ((1 << RANK_BITS) - 1)
     }
 
     fn at(self) -> GlobalPtr<u8> {
-        GlobalPtr::new(self.rank(), (self.0 & ((1 << 40) - 1)) << 6)
+        GlobalPtr::new(self.rank(), (self.0 & ((1 << OFFSET_BITS) - 1)) << 6)
     }
 
     /// The pointer to nothing that follows this one.
     fn withdrawn(self) -> BlockPtr {
-        BlockPtr(u64::from(self.tag().wrapping_add(1)) << 56)
+        BlockPtr((self.tag() + 1) << TAG_AT)
     }
 
     fn is_none(self) -> bool {
-        self.0 & ((1 << 56) - 1) == 0
+        self.0 & ((1 << TAG_AT) - 1) == 0
     }
 }
 
@@ -187,6 +195,10 @@ impl Directory<'_> {
         let Some(old) = published.remove(name) else { return Ok(false) };
         let entry = Entry::at(old.keeper, old.entry);
         let pointer = BlockPtr(self.node.get(entry.block)?);
+        // Whoever took this rank for lost may have published the name since; that stays.
+        if pointer.is_none() || pointer.rank() != self.node.rank() {
+            return Ok(false);
+        }
         Ok(self.node.compare_swap(entry.block, pointer.0, pointer.withdrawn().0)? == pointer.0)
     }
 
@@ -263,14 +275,13 @@ impl Directory<'_> {
             if !old.is_none() && by != self.node.rank() && !self.node.lost_peers().contains(&by) {
                 return Err(DirectoryError::Taken { name: name.to_owned(), by });
             }
-            let new = BlockPtr::new(old.tag().wrapping_add(1), block);
+            let new = BlockPtr::new(old.tag() + 1, block);
             // The swap also makes the block's bytes visible before the pointer to them.
             if self.node.compare_swap(entry.block, old.0, new.0)? == old.0 {
                 return Ok(());
             }
         }
-        let what = "an entry of the directory changes without end".to_owned();
-        Err(Error::Protocol { peer: entry.hash.peer(), what }.into())
+        Err(restless(entry))
     }
 
     fn keeper(&self, hash: u64) -> Rank {
@@ -299,8 +310,7 @@ impl Directory<'_> {
                 return Ok(if found == name.as_bytes() { Looked::Is(Some(value)) } else { Looked::Other });
             }
         }
-        // Someone replaces the value without end; that is as good as none.
-        Ok(Looked::Is(None))
+        Err(restless(entry))
     }
 
     fn read_block(&self, pointer: BlockPtr) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -312,6 +322,12 @@ impl Directory<'_> {
         let value = bytes.split_off(name_len);
         Ok((bytes, value))
     }
+}
+
+/// The error where somebody replaces an entry's value faster than it can be looked at.
+fn restless(entry: Entry) -> DirectoryError {
+    let what = "an entry of the directory changes without end".to_owned();
+    Error::Protocol { peer: entry.hash.peer(), what }.into()
 }
 
 /// What an entry with the right hash holds.
@@ -343,11 +359,25 @@ mod tests {
     #[test]
     fn block_pointers_keep_their_parts() {
         let at = GlobalPtr::new(1023, 0x3f_ffff_ffc0);
-        let pointer = BlockPtr::new(255, at);
-        assert_eq!((pointer.tag(), pointer.rank(), pointer.at()), (255, 1023, at));
+        let last = (1 << 14) - 1;
+        let pointer = BlockPtr::new(last, at);
+        assert_eq!((pointer.tag(), pointer.rank(), pointer.at()), (last, 1023, at));
+        assert_eq!(BlockPtr::new(last + 1, at).tag(), 0);
         assert!(!pointer.is_none());
         assert!(pointer.withdrawn().is_none());
         assert_eq!(pointer.withdrawn().tag(), 0);
+    }
+
+    #[test]
+    fn what_another_has_published_since_is_not_withdrawn() {
+        let node = Node::open(crate::Config::new().heap_bytes(1 << 20)).expect("a job of one");
+        let directory = node.directory();
+        directory.publish("name", b"value").expect("published");
+        let entry = directory.claim("name").expect("its own");
+        let theirs = BlockPtr::new(7, GlobalPtr::new(5, 64));
+        node.put(entry.block, theirs.0).expect("its own heap");
+        assert_eq!(directory.withdraw("name"), Ok(false));
+        assert_eq!(node.get(entry.block), Ok(theirs.0));
     }
 
     #[test]
