@@ -3,7 +3,7 @@
 //! Each thread has counters of its own for each node, which only it writes; a reader adds them all up.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::{Counters, Mechanism, Operation, Tally, Why};
@@ -39,6 +39,13 @@ impl Block {
         bump(&self.counts[what as usize], 1);
         bump(&self.bytes[what as usize], bytes);
     }
+
+    fn add_all(&self, other: &Block) {
+        let pairs = self.counts.iter().zip(&other.counts).chain(self.bytes.iter().zip(&other.bytes));
+        for (mine, theirs) in pairs {
+            bump(mine, theirs.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// Adds to a counter that only this thread writes.
@@ -57,13 +64,36 @@ thread_local! {
 pub(crate) struct Tallies {
     /// Tells nodes of one process apart.
     node: u64,
-    blocks: Mutex<Vec<(std::thread::ThreadId, Arc<Block>)>>,
+    threads: Mutex<Threads>,
+}
+
+/// The counters of those threads that may still count, and the sum of the others'.
+#[derive(Debug, Default)]
+struct Threads {
+    blocks: Vec<(std::thread::ThreadId, Arc<Block>)>,
+    past: Block,
+}
+
+impl Threads {
+    /// Adds up the counters that no thread holds any more: it has ended, or last counted for another node.
+    fn fold(&mut self) {
+        let Threads { blocks, past } = self;
+        blocks.retain(|(_, block)| {
+            let held = Arc::strong_count(block) > 1;
+            if !held {
+                // What the thread wrote before it let go.
+                fence(Ordering::Acquire);
+                past.add_all(block);
+            }
+            held
+        });
+    }
 }
 
 impl Tallies {
     pub(crate) fn new() -> Tallies {
         static NODES: AtomicU64 = AtomicU64::new(1);
-        Tallies { node: NODES.fetch_add(1, Ordering::Relaxed), blocks: Mutex::new(Vec::new()) }
+        Tallies { node: NODES.fetch_add(1, Ordering::Relaxed), threads: Mutex::default() }
     }
 
     /// Counts one operation. Any thread.
@@ -82,7 +112,9 @@ impl Tallies {
     #[cold]
     fn add_first(&self, last: &RefCell<Option<(u64, Arc<Block>)>>, what: Direct, bytes: u64) {
         let thread = std::thread::current().id();
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.fold();
+        let blocks = &mut threads.blocks;
         let block = match blocks.iter().find(|(id, _)| *id == thread) {
             Some((_, block)) => Arc::clone(block),
             None => {
@@ -97,7 +129,8 @@ impl Tallies {
 
     /// Adds everything counted so far to `counters`.
     pub(crate) fn add_to(&self, counters: &mut Counters) {
-        for (_, block) in &*self.blocks.lock().unwrap_or_else(PoisonError::into_inner) {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for block in threads.blocks.iter().map(|(_, block)| &**block).chain([&threads.past]) {
             for (kind, operation, mechanism, why) in KINDS {
                 let count = block.counts[kind as usize].load(Ordering::Relaxed);
                 let bytes = block.bytes[kind as usize].load(Ordering::Relaxed);
@@ -135,5 +168,19 @@ mod tests {
         assert_eq!(counters.get(Operation::Put, Mechanism::Mapped), Tally { count: 4000, bytes: 32_000 });
         assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally::default());
         assert_eq!(counters.why(Why::HeapMapped), 4000);
+    }
+
+    #[test]
+    fn threads_that_have_ended_leave_their_counts_and_nothing_else() {
+        let tallies = Tallies::new();
+        for _ in 0..100 {
+            std::thread::scope(|scope| scope.spawn(|| tallies.add(Direct::GetCma, 3)).join())
+                .expect("counting does not panic");
+        }
+        let left = tallies.threads.lock().expect("no panic").blocks.len();
+        assert!(left <= 2, "{left} blocks for threads that have ended");
+        let mut counters = Counters::default();
+        tallies.add_to(&mut counters);
+        assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally { count: 100, bytes: 300 });
     }
 }
