@@ -243,9 +243,10 @@ impl Peers {
         self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::SeqCst))
     }
 
-    /// Every rank known to be gone, in rising order.
+    /// Every rank known to be gone, in rising order, also where an operation noticed before the launcher said so.
     pub(crate) fn lost_ranks(&self) -> Vec<Rank> {
-        (0..self.own.size).filter(|rank| self.is_lost(*rank)).collect()
+        let found_gone = |rank: Rank| self.known(rank).is_some_and(|peer| peer.is_lost());
+        (0..self.own.size).filter(|rank| self.is_lost(*rank) || found_gone(*rank)).collect()
     }
 
     /// Takes note that a peer is gone; from now on its memory is not accessed. Returns whether that is news.

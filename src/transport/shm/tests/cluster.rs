@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::heap_state::Block;
 use crate::open::Seat;
 use crate::transport::shm::control::FENCES_AT;
-use crate::transport::shm::{Control, ShmTransport};
+use crate::transport::shm::{Control, Peers, ShmTransport};
 
 /// How long news of a loss may take.
 const NEWS_WITHIN: Duration = Duration::from_secs(20);
@@ -133,6 +133,10 @@ impl ShmCluster {
     /// How `rank` keeps its messages to `peer` in order with its look at the attention that `peer` pays.
     pub(super) fn fence(&self, rank: Rank, peer: Rank) -> FenceMode {
         self.members[rank as usize].seat.peers.get(peer, None).expect("it has joined").fence
+    }
+
+    pub(super) fn peers(&self, rank: Rank) -> &Peers {
+        &self.members[rank as usize].seat.peers
     }
 
     pub(super) fn control(&self, rank: Rank) -> Control {

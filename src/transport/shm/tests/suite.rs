@@ -82,3 +82,14 @@ fn who_cannot_fence_for_others_is_fenced_for() {
         assert_eq!(cluster.fence(0, 1), expected);
     }
 }
+
+#[test]
+fn a_peer_that_the_kernel_says_is_gone_counts_as_lost_before_the_launcher_tells() {
+    let cluster = ShmCluster::new(2, Setting { attach_never: false, fences_symmetric: false, polls: true });
+    let peers = cluster.peers(0);
+    let gone = peers.get(1, None).expect("it has joined");
+    assert_eq!(peers.lost_ranks(), []);
+    // As cross-memory attach does.
+    gone.lose();
+    assert_eq!(peers.lost_ranks(), [1]);
+}
