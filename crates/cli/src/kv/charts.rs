@@ -2,7 +2,7 @@
 
 use super::{
     lines::Tick,
-    outcome::{Record, sorted},
+    outcome::{Record, Way, sorted},
     plots::{Chart, Series, short},
 };
 
@@ -17,18 +17,18 @@ pub struct Figure {
     pub chart: Chart,
 }
 
-/// The report's charts of a record.
+/// The report's charts of a record whose pulled bytes came that way.
 #[must_use]
-pub fn figures(record: &Record) -> Vec<Figure> {
+pub fn figures(record: &Record, way: Way) -> Vec<Figure> {
     let mut figures =
-        vec![latency_by_state(record), latency_by_owner(record), throughput(record), hit_rate(record)];
+        vec![latency_by_state(record, way), latency_by_owner(record), throughput(record), hit_rate(record)];
     if !record.sweep.is_empty() {
         figures.push(latency_by_pieces(record));
     }
     figures
 }
 
-fn latency_by_state(record: &Record) -> Figure {
+fn latency_by_state(record: &Record, way: Way) -> Figure {
     let of = |name: &str, computing| {
         let pulls = record.pulls().filter(|pull| pull.computing == computing);
         distribution(name.to_owned(), pulls.map(|pull| pull.took_ns))
@@ -37,8 +37,21 @@ fn latency_by_state(record: &Record) -> Figure {
         distribution("the puller's processor time".to_owned(), record.pulls().map(|pull| pull.processor_ns));
     Figure {
         title: "Pulls while the owner computes",
-        note: "A get is one-sided: the owner has no part in it, computing or not. What a pull took beyond its \
-               processor time, the puller waited: for a core, or for the kernel's lock on the owner's address space.",
+        note: match way {
+            Way::None => "How long pulls took, and how much processor time of the puller's.",
+            Way::Attach => {
+                "A get is one-sided: the owner has no part in it, computing or not. What a pull took beyond its \
+                 processor time, the puller waited: for a core, or for the kernel's lock on the owner's address space."
+            }
+            Way::Message => {
+                "The bytes came by message: the owner had to copy and send them, computing or not, and processor time \
+                 that it spent is not in the puller's. The rest of a pull is waiting for the owner, or for a core."
+            }
+            Way::Mixed => {
+                "Some bytes were copied by the kernel, and their owner had no part in it; others came by message, for \
+                 which the puller waited until the owner had sent them."
+            }
+        },
         chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false), busy]),
     }
 }
@@ -89,7 +102,9 @@ fn latency_by_pieces(record: &Record) -> Figure {
     Figure {
         title: "Pull latency by number of pieces",
         note: "The same bytes in one scatter get of ever more pieces, each an allocation of its own; measured before \
-               the replay, the owner computing.",
+               the replay, the owner computing. Mostly faster than in the replay: here the same few blocks are pulled \
+               again and again into the same buffers, and only two workers run. The replay pulls memory that was \
+               written a while ago into newly allocated memory, while all workers run.",
         chart: Chart {
             x_label: "pieces of the block (logarithmic)",
             y_label: "time of one pull (µs)",
@@ -219,7 +234,7 @@ mod tests {
         let points = &by_owner[0].points;
         assert_eq!((points[0], points[points.len() - 1]), ((1.0, 1.0 / 60.0), (6.9, 1.0)));
         assert!(points.is_sorted());
-        let by_state = latency_by_state(&record).chart.series;
+        let by_state = latency_by_state(&record, Way::Attach).chart.series;
         assert!(by_state[0].points[0].0 > by_state[1].points[0].0, "slow pulls were marked as computing");
     }
 
@@ -241,13 +256,13 @@ mod tests {
         let mut record = record();
         record.sweep =
             [1, 64].map(|pieces| Sweep { pieces, took_ns: vec![5000, 9000, pieces as u64 * 1000] }).to_vec();
-        let figure = figures(&record).pop().expect("five figures");
+        let figure = figures(&record, Way::Attach).pop().expect("five figures");
         assert_eq!(figure.chart.series[0].points, [(1.0, 5.0), (64.0, 9.0)]);
     }
 
     #[test]
     fn an_empty_record_draws_empty_charts() {
-        for figure in figures(&Record::new(4)) {
+        for figure in figures(&Record::new(4), Way::None) {
             assert!(figure.chart.svg().expect("nothing to draw").contains("<svg"));
         }
     }

@@ -42,6 +42,19 @@ impl Record {
     }
 }
 
+/// How pulled bytes came out of private memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing was pulled, or only by workers that died.
+    None,
+    /// The kernel copied them, and their owner had no part in it.
+    Attach,
+    /// Their owner sent them.
+    Message,
+    /// Some in one way, some in the other.
+    Mixed,
+}
+
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
@@ -140,9 +153,34 @@ impl Outcome {
         }
     }
 
+    /// How the pulled bytes came.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        let moved = |name: &str| self.mechanisms.get(name).is_some_and(|bytes| *bytes > 0);
+        match (moved("cma"), moved("message")) {
+            (false, false) => Way::None,
+            (true, false) => Way::Attach,
+            (false, true) => Way::Message,
+            (true, true) => Way::Mixed,
+        }
+    }
+
+    /// A number about pulls in words, which says so where there were none.
+    #[must_use]
+    pub fn of_pulls(&self, text: String) -> String {
+        if self.pulls == 0 { "no pulls".to_owned() } else { text }
+    }
+
+    /// What the counts by mechanism and by reason leave out: a worker tells them at its end.
+    #[must_use]
+    pub fn left_out(&self) -> &'static str {
+        if self.workers_lost > 0 { "without what dead workers moved" } else { "" }
+    }
+
     /// The rows of the result table, as a person reads them: what, and how much.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, String)> {
+        let pulls = |text| self.of_pulls(text);
         let mut rows = vec![
             ("requests served".to_owned(), grouped(self.requests)),
             ("blocks used".to_owned(), grouped(self.blocks)),
@@ -150,16 +188,16 @@ impl Outcome {
             ("  pulled from a peer".to_owned(), grouped(self.pulls)),
             ("  made".to_owned(), grouped(self.made)),
             ("hit rate".to_owned(), format!("{:.1} %", self.hit_rate * 100.0)),
-            ("pull of one block, median".to_owned(), micros(self.pull_p50_us)),
-            ("  99th percentile".to_owned(), micros(self.pull_p99_us)),
-            ("  of it processor time, median".to_owned(), micros(self.pull_processor_p50_us)),
-            ("  of it processor time, 99th percentile".to_owned(), micros(self.pull_processor_p99_us)),
+            ("pull of one block, median".to_owned(), pulls(micros(self.pull_p50_us))),
+            ("  99th percentile".to_owned(), pulls(micros(self.pull_p99_us))),
+            ("  of it processor time, median".to_owned(), pulls(micros(self.pull_processor_p50_us))),
+            ("  of it processor time, 99th percentile".to_owned(), pulls(micros(self.pull_processor_p99_us))),
             (
                 "pulls while the owner computed".to_owned(),
-                format!("{:.0} %", self.pulls_while_computing * 100.0),
+                pulls(format!("{:.0} %", self.pulls_while_computing * 100.0)),
             ),
-            ("bandwidth of the median pull".to_owned(), format!("{:.2} GB/s", self.pull_p50_gbps)),
-            ("bandwidth within all pulls".to_owned(), format!("{:.2} GB/s", self.gbps)),
+            ("bandwidth of the median pull".to_owned(), pulls(format!("{:.2} GB/s", self.pull_p50_gbps))),
+            ("bandwidth within all pulls".to_owned(), pulls(format!("{:.2} GB/s", self.gbps))),
             ("bytes verified".to_owned(), bytes(self.verified_bytes)),
             ("bytes wrong".to_owned(), grouped(self.mismatched_bytes)),
             ("blocks recycled".to_owned(), grouped(self.evictions)),
@@ -170,6 +208,9 @@ impl Outcome {
             rows.push(("workers lost".to_owned(), format!("{} of {}", self.workers_lost, self.workers)));
         }
         rows.extend(self.mechanisms.iter().map(|(name, moved)| (format!("moved by {name}"), bytes(*moved))));
+        if self.workers_lost > 0 {
+            rows.push((format!("  {}", self.left_out()), String::new()));
+        }
         rows
     }
 
@@ -226,6 +267,17 @@ pub fn bytes(count: u64) -> String {
         (_, 10.0..) => format!("{value:.1} {}", UNITS[unit]),
         _ => format!("{value:.2} {}", UNITS[unit]),
     }
+}
+
+/// A number of things, of which one is called `one`: `1 request`, `2 requests`.
+#[must_use]
+pub fn counted(count: u64, one: &str) -> String {
+    let ending = match one {
+        _ if count == 1 => "",
+        _ if one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {one}{ending}", grouped(count))
 }
 
 /// A number with a space between groups of three digits: `19 686`.
@@ -292,7 +344,20 @@ mod tests {
         assert!((outcome.hit_rate - 6.0 / 11.0).abs() < 1e-9);
         assert!((outcome.pulls_while_computing - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(outcome.mechanisms["cma"], 3000);
-        assert!(outcome.table().to_string().contains("workers lost"));
+        let table = outcome.table().to_string();
+        assert!(table.contains("workers lost") && table.contains("without what dead workers moved"));
+        assert_eq!(outcome.way(), Way::Attach);
+    }
+
+    #[test]
+    fn without_pulls_no_time_is_shown() {
+        let table = Outcome::of(&Record::new(1)).table().to_string();
+        assert_eq!((table.matches("no pulls").count(), table.matches("µs").count()), (7, 0), "{table}");
+        assert_eq!(
+            [0, 1, 2].map(|count| counted(count, "process")),
+            ["0 processes", "1 process", "2 processes"]
+        );
+        assert_eq!(counted(1000, "request"), "1\u{202f}000 requests");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The report: one HTML file that needs nothing else, to be kept, mailed and opened years later.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
     charts::{self, Figure},
     lines::Tick,
-    outcome::{Outcome, Record, bytes, grouped, micros},
+    outcome::{Outcome, Record, Way, bytes, counted, grouped, micros},
     plots,
     statistics::Statistics,
 };
@@ -33,12 +33,12 @@ impl Report<'_> {
     /// The whole page.
     #[must_use]
     pub fn html(&self) -> String {
-        let figures: String = charts::figures(self.record).iter().map(figure).collect();
+        let figures: String = charts::figures(self.record, self.outcome.way()).iter().map(figure).collect();
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <title>Standpipe: KV-cache study</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n\
-             <h1>Pulling KV-cache blocks out of busy workers’ memory</h1>\n{lead}\
+             <h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
              <div class=\"tiles\">\n{tiles}</div>\n\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
@@ -50,8 +50,14 @@ impl Report<'_> {
             css = include_str!("report.css"),
             lead = self.lead(),
             tiles = self.tiles(),
-            mechanisms = bars("Bytes, by mechanism", &self.outcome.mechanisms, bytes),
-            reasons = bars("Operations, by the reason for their path", &self.outcome.reasons, grouped),
+            mechanisms =
+                bars("Bytes, by mechanism", self.outcome.left_out(), &self.outcome.mechanisms, bytes),
+            reasons = bars(
+                "Operations, by the reason for their path",
+                self.outcome.left_out(),
+                &self.outcome.reasons,
+                grouped
+            ),
             result = table("Result", &self.outcome.rows()),
             workers = self.workers(),
             trace = table("Trace", &self.trace_rows()),
@@ -65,15 +71,41 @@ impl Report<'_> {
     fn lead(&self) -> String {
         let outcome = self.outcome;
         format!(
-            "<p class=\"lead\">{workers} processes on one host replayed {requests} requests to a language model. Each \
-             holds cache blocks in ordinary allocator memory, in a store that keeps recycling them. A block that \
-             another process holds is pinned by a remote atomic and pulled by one scatter get straight out of that \
-             process’s private memory, while that process computes: nothing was registered, and nobody was asked. \
-             {verified} were pulled this way and checked byte by byte.</p>\n",
-            workers = outcome.workers,
-            requests = grouped(outcome.requests),
-            verified = bytes(outcome.verified_bytes),
+            "<p class=\"lead\">{workers} on one host replayed {requests} to a language model. Each holds cache blocks \
+             in ordinary allocator memory, in a store that keeps recycling them. {how}</p>\n",
+            workers = counted(outcome.workers as u64, "process"),
+            requests = counted(outcome.requests, "request"),
+            how = self.how_pulled(),
         )
+    }
+
+    /// How blocks came from other processes, as it was in this run.
+    fn how_pulled(&self) -> String {
+        let verified = bytes(self.outcome.verified_bytes);
+        let checked = format!("{verified} were pulled this way and checked byte by byte.");
+        let pinned =
+            "A block that another process holds is pinned by a remote atomic and pulled by one scatter get";
+        match self.outcome.way() {
+            _ if self.outcome.pulls == 0 => {
+                "No block was pulled from another process in this run.".to_owned()
+            }
+            Way::None => format!(
+                "{pinned}. How the bytes came, the workers that pulled died without telling. {checked}"
+            ),
+            Way::Attach => format!(
+                "{pinned} straight out of that process’s private memory, while that process computes: nothing was \
+                 registered, and nobody was asked. {checked}"
+            ),
+            Way::Message => format!(
+                "{pinned}. Here the processes did not read each other’s private memory, for the reason given below: the \
+                 bytes came by message, so the process that holds a block was asked for it and had to send it. Nothing \
+                 was registered. {checked}"
+            ),
+            Way::Mixed => format!(
+                "{pinned}. Some came straight out of that process’s private memory, without asking it; for the others \
+                 the bytes came by message, and that process had to send them. Nothing was registered. {checked}"
+            ),
+        }
     }
 
     fn tiles(&self) -> String {
@@ -81,11 +113,12 @@ impl Report<'_> {
         let tile = |class: &str, value: String, what: &str| {
             format!("<div class=\"tile {class}\"><b>{value}</b><span>{what}</span></div>\n")
         };
+        let pulls = |text| outcome.of_pulls(text);
         let wrong = if outcome.mismatched_bytes == 0 { "good" } else { "bad" };
         [
-            tile("", micros(outcome.pull_p50_us), "to pull a block, median"),
-            tile("", micros(outcome.pull_p99_us), "to pull a block, 99th percentile"),
-            tile("", format!("{:.2} GB/s", outcome.pull_p50_gbps), "within the median pull"),
+            tile("", pulls(micros(outcome.pull_p50_us)), "to pull a block, median"),
+            tile("", pulls(micros(outcome.pull_p99_us)), "to pull a block, 99th percentile"),
+            tile("", pulls(format!("{:.2} GB/s", outcome.pull_p50_gbps)), "within the median pull"),
             tile("", format!("{:.1} %", outcome.hit_rate * 100.0), "of blocks were held by a worker"),
             tile("", bytes(outcome.verified_bytes), "pulled and verified"),
             tile(wrong, grouped(outcome.mismatched_bytes), "wrong bytes"),
@@ -126,7 +159,10 @@ impl Report<'_> {
         vec![
             row("source", self.trace_name.clone()),
             row("requests", grouped(trace.requests as u64)),
-            row("span in its own time", format!("{:.0} s, {} bursts", trace.span_s, trace.bursts)),
+            row(
+                "span in its own time",
+                format!("{:.0} s, {}", trace.span_s, counted(trace.bursts as u64, "burst")),
+            ),
             row("prompt, median and 90 %", per_request(trace.input_tokens.p50, trace.input_tokens.p90)),
             row("answer, median and 90 %", per_request(trace.output_tokens.p50, trace.output_tokens.p90)),
             row("blocks named", grouped(trace.blocks as u64)),
@@ -166,14 +202,18 @@ fn figure(figure: &Figure) -> String {
             )
         })
         .collect();
-    let drawing = figure.chart.svg().unwrap_or_else(|error| format!("<p>not drawn: {}</p>", escape(&error)));
+    let drawing = if figure.chart.series.iter().all(|series| series.points.is_empty()) {
+        "<p>no pulls</p>".to_owned()
+    } else {
+        figure.chart.svg().unwrap_or_else(|error| format!("<p>not drawn: {}</p>", escape(&error)))
+    };
     format!(
         "<div class=\"card\"><h3>{}</h3><p class=\"note\">{}</p><div class=\"legend\">{legend}</div>\n{drawing}</div>\n",
         figure.title, figure.note
     )
 }
 
-fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(u64) -> String) -> String {
+fn bars(title: &str, note: &str, values: &BTreeMap<String, u64>, text: fn(u64) -> String) -> String {
     let largest = values.values().copied().max().unwrap_or(0).max(1);
     let rows: String = values
         .iter()
@@ -190,7 +230,8 @@ fn bars(title: &str, values: &std::collections::BTreeMap<String, u64>, text: fn(
         })
         .collect();
     let rows = if rows.is_empty() { "<p class=\"note\">none</p>".to_owned() } else { rows };
-    format!("<div class=\"card\"><h3>{title}</h3>{rows}</div>\n")
+    let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>") };
+    format!("<div class=\"card\"><h3>{title}</h3>{note}{rows}</div>\n")
 }
 
 /// What a mechanism's or reason's name in the library's counters stands for.
@@ -278,12 +319,15 @@ mod tests {
     }
 
     fn page() -> String {
-        let record = record();
+        page_of(&record())
+    }
+
+    fn page_of(record: &Record) -> String {
         let requests: Vec<Request> = Generator::new(1).take(200).collect();
         let row = |what: &str, value: &str| (what.to_owned(), value.to_owned());
         Report {
-            outcome: &Outcome::of(&record),
-            record: &record,
+            outcome: &Outcome::of(record),
+            record,
             trace: &Statistics::of(&requests),
             trace_name: "generated <seed 1>".to_owned(),
             setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
@@ -304,6 +348,31 @@ mod tests {
         for part in ["cross-memory attach", "2 (died)", "wrong bytes", "256 MiB", "Hit rate over time"] {
             assert!(page.contains(part), "{part}");
         }
+    }
+
+    #[test]
+    fn the_page_says_how_the_bytes_came() {
+        let claims = ["nobody was asked", "A get is one-sided", "straight out of"];
+        let mut record = record();
+        let page = page_of(&record);
+        assert!(claims.iter().all(|claim| page.contains(claim)));
+        assert_eq!(page.matches("without what dead workers moved").count(), 3, "worker 2 died");
+        for done in record.done.iter_mut().flatten() {
+            done.mechanisms = [("message".to_owned(), 1000)].into();
+        }
+        let page = page_of(&record);
+        assert!(!claims.iter().any(|claim| page.contains(claim)) && page.contains("had to send it"));
+    }
+
+    #[test]
+    fn without_pulls_there_is_nothing_to_time() {
+        let mut record = Record::new(1);
+        record.ticks[0] = vec![Tick { requests: 1, made: 3, at_ms: 900, ..Tick::default() }];
+        record.done[0] = Some(Done::default());
+        let page = page_of(&record);
+        assert!(page.contains("1 process on one host replayed 1 request to"), "{page}");
+        assert!(page.contains("No block was pulled") && !page.contains("0.0 µs"));
+        assert_eq!(page.matches("<p>no pulls</p>").count(), 2);
     }
 
     #[test]
