@@ -11,7 +11,7 @@ use std::time::Duration;
 use standpipe::{Config, GlobalPtr, Node};
 
 /// Pieces of work.
-const PIECES: u64 = 2000;
+const PIECES: u64 = 10_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(Config::from_env()?)?;
@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let next = GlobalPtr::<u64>::from_words(bytemuck::pod_read_unaligned(&found));
     let sum = next.add(1);
 
+    // All begin together, or the first would be done before the last has started.
+    node.barrier()?;
     let mut done = 0;
     loop {
         let piece = node.fetch_add(next, 1)?;
