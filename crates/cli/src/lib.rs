@@ -6,3 +6,4 @@ pub mod kv;
 pub mod machine;
 pub mod perf;
 pub mod table;
+pub mod units;

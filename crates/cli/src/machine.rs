@@ -26,6 +26,12 @@ pub fn facts() -> Vec<(String, String)> {
     rows.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
 }
 
+/// How many processes wanted a processor, on average over the last minute.
+#[must_use]
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// The value of the first `name: value` line.
 fn field(text: &str, name: &str) -> String {
     text.lines()

@@ -10,6 +10,7 @@ use super::{
     plan::Plan,
     trace::{self, Request, TraceError},
 };
+use crate::units::parse_bytes;
 
 /// Arguments of `standpipe study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -21,7 +22,7 @@ pub struct KvArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Seed of the generated trace
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     pub seed: u64,
     /// Requests to replay: the first of the trace file (all of it without this), or this many generated ones (1000)
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -89,7 +90,6 @@ impl KvArgs {
     pub fn to_words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             ("--workers", self.workers),
-            ("--seed", self.seed),
             ("--cap", self.cap),
             ("--block-bytes", self.block_bytes),
             ("--layers", self.layers),
@@ -101,9 +101,10 @@ impl KvArgs {
         if let Some(requests) = self.requests {
             words.extend(["--requests".to_owned(), requests.to_string()]);
         }
-        if let Some(trace) = &self.trace {
-            words.extend(["--trace".to_owned(), trace.display().to_string()]);
-        }
+        words.extend(match &self.trace {
+            Some(trace) => ["--trace".to_owned(), trace.display().to_string()],
+            None => ["--seed".to_owned(), self.seed.to_string()],
+        });
         if self.keep_copies {
             words.push("--keep-copies".to_owned());
         }
@@ -113,21 +114,6 @@ impl KvArgs {
 
 /// Requests that are generated unless the user says how many: as many as the measured trace has.
 const REQUESTS: usize = 1000;
-
-/// Reads a number of bytes: digits, then nothing, `K`, `M` or `G` (powers of 1024), then perhaps `iB` or `B`.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let bad = || format!("`{text}` is not a number of bytes such as 65536, 64K, 256M or 1G");
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        _ => return Err(bad()),
-    };
-    number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(bad)
-}
 
 #[cfg(test)]
 mod tests {
@@ -154,8 +140,9 @@ mod tests {
 
     #[test]
     fn workers_get_equal_arguments() {
-        let text = "--workers 7 --trace a.jsonl --seed 9 --requests 12 --cap 3M --layers 8 --keep-copies";
-        for args in [parse(text).expect("good arguments"), parse("").expect("no argument is needed")] {
+        let text = "--workers 7 --trace a.jsonl --requests 12 --cap 3M --layers 8 --keep-copies";
+        for text in [text, "", "--seed 9"] {
+            let args = parse(text).expect("good arguments");
             assert_eq!(parse(&args.to_words().join(" ")).expect("what we wrote"), args);
         }
     }
@@ -166,17 +153,16 @@ mod tests {
             |text: &str| parse(text).expect("each alone is good").plan().expect_err("they do not fit");
         assert_eq!(refused("--layers 3"), "a block of 1048576 bytes cannot be cut into 3 equal pieces");
         assert_eq!(refused("--cap 1K"), "a cap of 1024 bytes holds no block of 1048576 bytes");
-        for text in
-            ["--workers 0", "--workers 33", "--cap 1X", "--cap -1", "--cap 99999999999G", "--layers 0"]
-        {
+        for text in [
+            "--workers 0",
+            "--workers 33",
+            "--cap 1X",
+            "--cap -1",
+            "--cap 99999999999G",
+            "--layers 0",
+            "--trace a --seed 9",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn bytes_may_have_a_unit() {
-        let values =
-            ["12", "12B", "3K", "3KiB", "2M", "1GiB"].map(|text| parse_bytes(text).expect("a number"));
-        assert_eq!(values, [12, 12, 3072, 3072, 2 << 20, 1 << 30]);
     }
 }

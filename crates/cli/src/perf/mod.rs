@@ -16,7 +16,8 @@ use standpipe::host;
 use standpipe::launch::{Launch, Stream};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Target, bound_for};
-use crate::{machine, table};
+use crate::kv::outcome::counted;
+use crate::{machine, table, units::parse_size};
 
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
@@ -27,11 +28,11 @@ pub struct PerfArgs {
     /// The operation to measure; all that is promised if none is named
     #[arg(value_enum)]
     op: Option<Op>,
-    /// Bytes of one piece, or of a message's payload
-    #[arg(long)]
+    /// Bytes of one piece, or of a message's payload; 64K is 65536
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get, or processes of a barrier
-    #[arg(short)]
+    /// Pieces of a scattered get (1 or more), or processes of barrier, idle and open (2 to 256)
+    #[arg(short, value_name = "N")]
     n: Option<usize>,
     /// Memory at the target
     #[arg(long, value_enum)]
@@ -61,6 +62,9 @@ pub struct WorkerArgs {
 /// When a measurement cannot be made.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let cases = cases(args)?;
+    if let Some(warning) = noise(machine::load_average(), host::cores()) {
+        eprintln!("standpipe: {warning}");
+    }
     let bar = progress(cases.len(), args.json);
     let mut rows = Vec::new();
     for case in &cases {
@@ -72,13 +76,26 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if args.json {
         println!("{}", to_json(&rows)?);
     } else {
-        println!("{}", to_table(&rows));
+        println!("{}\n{LEGEND}", to_table(&rows));
     }
     let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
     if broken > 0 && !args.json {
         println!("{broken} of {} bounds did not hold in this run.", rows.len());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the words of the table mean.
+const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to stay within on an idle machine; a ratio beyond \
+                      it is BROKEN, one within it holds. Neither changes the exit status.";
+
+/// What to say when other programs keep the machine busy.
+fn noise(load: Option<f64>, cores: usize) -> Option<String> {
+    let load = load.filter(|load| *load > cores as f64)?;
+    Some(format!(
+        "the load average is {load:.1} on {}: other programs run, and what is measured is noise",
+        counted(cores as u64, "core")
+    ))
 }
 
 /// Runs one process of a measurement; rank 0 prints the row.
@@ -217,8 +234,17 @@ fn nanos(ns: f64) -> String {
     match ns {
         _ if ns < 100.0 => format!("{ns:.2} ns"),
         _ if ns < 10_000.0 => format!("{ns:.0} ns"),
-        _ if ns < 10_000_000.0 => format!("{:.1} us", ns / 1e3),
-        _ => format!("{:.1} ms", ns / 1e6),
+        _ if ns < 1_000_000.0 => format!("{:.1} us", ns / 1e3),
+        _ => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
+/// What a row measured, in the unit that suits it.
+fn measured(op: Op, ns: f64) -> String {
+    match op {
+        // Nanoseconds of processor time in a second of waiting.
+        Op::Idle => format!("{:.4} % of a core", ns / 1e7),
+        _ => nanos(ns),
     }
 }
 
@@ -254,14 +280,57 @@ fn to_table(rows: &[Row]) -> comfy_table::Table {
         let gbps = row.gbps.map_or(String::new(), |gbps| format!(" ({gbps:.1} GB/s)"));
         table.add_row(vec![
             Cell::new(describe(&case)),
-            Cell::new(format!("{}{gbps}", nanos(row.median_ns))),
-            Cell::new(nanos(row.p99_ns)),
+            Cell::new(format!("{}{gbps}", measured(case.op, row.median_ns))),
+            // One sample has no distribution.
+            Cell::new(if row.samples > 1 { measured(case.op, row.p99_ns) } else { String::new() }),
             Cell::new(&row.limit_name),
-            Cell::new(nanos(row.limit_ns)),
+            Cell::new(measured(case.op, row.limit_ns)),
             Cell::new(format!("{:.3}", row.ratio)),
             Cell::new(row.bound.map_or(String::new(), |bound| format!("<= {bound}"))),
             Cell::new(verdict),
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        perf: PerfArgs,
+    }
+
+    #[test]
+    fn a_size_may_have_a_unit() {
+        let line = Line::try_parse_from(["perf", "put", "--size", "64K"]).expect("a size");
+        assert_eq!(cases(&line.perf).expect("one case")[0].size, 65_536);
+        assert!(Line::try_parse_from(["perf", "put", "--size", "64Q"]).is_err());
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_and_an_idle_one_is_not() {
+        assert!(noise(Some(2.1), 2).expect("busy").contains("2.1 on 2 cores"));
+        assert_eq!((noise(Some(2.0), 2), noise(None, 2)), (None, None));
+    }
+
+    #[test]
+    fn idling_is_shown_as_a_share_and_opening_as_a_time() {
+        let row = |op: Op, name, ours, limit| {
+            let case = PROMISED.iter().find(|case| case.op == op).expect("promised");
+            Row::new(case, name, 1, &[ours], &[limit])
+        };
+        let text = to_table(&[
+            row(Op::Idle, worker::IDLE_LIMIT, 250_000.0, 1e7),
+            row(Op::Open, worker::OPEN_LIMIT, 2e7, 1e8),
+        ]);
+        let text = text.to_string();
+        for part in ["0.0250 % of a core", "1.0000 % of a core", "20.00 ms", "100.00 ms"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }
