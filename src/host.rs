@@ -5,9 +5,9 @@
 pub use vm::CmaError;
 pub use vm::cma::probe as probe_attach;
 pub use vm::host::{
-    Limit, Seccomp, ShmemHugePages, Userfaultfd, allow_tracer, bind_to_core, core_numbers, cores, cpu_time,
-    dev_shm_bytes, kernel_release, memlock, memory_bytes, monotonic_ns, ptrace_scope, seccomp,
-    shmem_huge_pages, traces_anyone, userfaultfd,
+    Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, allow_tracer, bind_to_core, core_numbers,
+    cores, cpu_time, dev_shm_bytes, file_size, kernel_release, memlock, memory_bytes, monotonic_ns,
+    ptrace_scope, seccomp, shmem_huge_pages, traces_anyone, userfaultfd,
 };
 pub use vm::membarrier::register as register_membarrier;
 

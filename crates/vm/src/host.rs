@@ -92,7 +92,21 @@ pub fn bind_to_core(core: usize) -> Result<(), Errno> {
 
 /// How many bytes this process may lock (`ulimit -l`).
 pub fn memlock() -> Limit {
-    let limit = rustix::process::getrlimit(Resource::Memlock);
+    limit_of(Resource::Memlock)
+}
+
+/// How many bytes of addresses this process may use (`ulimit -v`, in KiB there). Every heap that it maps counts whole.
+pub fn address_space() -> Limit {
+    limit_of(Resource::As)
+}
+
+/// How many bytes a file of this process may have (`ulimit -f`, in KiB there); the file of its heap is one.
+pub fn file_size() -> Limit {
+    limit_of(Resource::Fsize)
+}
+
+fn limit_of(resource: Resource) -> Limit {
+    let limit = rustix::process::getrlimit(resource);
     Limit { soft: limit.current, hard: limit.maximum }
 }
 

@@ -22,6 +22,8 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         check("CAP_SYS_PTRACE", Status::Info, facts.traces_anyone.map_or_else(unknown, held), ""),
         attach(facts),
         memlock(facts.memlock),
+        heap_limit(ADDRESS, facts.address_space, facts.memory_bytes, ADDRESS_REMEDY),
+        heap_limit("file size", facts.file_size, facts.memory_bytes, FILE_REMEDY),
         userfaultfd(facts.userfaultfd),
         huge_pages(facts.shmem_huge_pages),
         dev_shm(facts.dev_shm_bytes),
@@ -124,10 +126,29 @@ fn attach_remedy(facts: &Facts) -> &'static str {
 }
 
 fn memlock(limit: Limit) -> Check {
-    let text = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), bytes);
-    let value = format!("{} (at most {})", text(limit.soft), text(limit.hard));
-    check("memlock", Status::Info, value, "nothing is pinned between processes of one host")
+    check("memlock", Status::Info, text(limit), "nothing is pinned between processes of one host")
 }
+
+fn text(limit: Limit) -> String {
+    let text = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), bytes);
+    format!("{} (at most {})", text(limit.soft), text(limit.hard))
+}
+
+/// A limit that heaps run into: as a rule they may grow to half of the memory.
+fn heap_limit(name: &'static str, limit: Limit, memory_bytes: Option<u64>, remedy: &str) -> Check {
+    let needed = memory_bytes.map_or(0, |bytes| bytes / 2);
+    match limit.soft {
+        None => check(name, Status::Ok, "no limit", ""),
+        Some(soft) if soft > needed && name != ADDRESS => check(name, Status::Ok, text(limit), ""),
+        Some(_) => check(name, Status::Warn, text(limit), remedy),
+    }
+}
+
+const ADDRESS: &str = "address space";
+const ADDRESS_REMEDY: &str = "a rank maps the heaps of all ranks it talks to: lift the limit, or give STANDPIPE_HEAP, \
+                              times the number of ranks, well below it: ulimit -v unlimited";
+const FILE_REMEDY: &str =
+    "a heap is a file in memory: lift the limit, or set STANDPIPE_HEAP below it: ulimit -f unlimited";
 
 fn userfaultfd(offer: Userfaultfd) -> Check {
     let value = match offer {
@@ -202,6 +223,8 @@ mod tests {
             attach: Attach::Works,
             attach_never: false,
             memlock: Limit { soft: Some(8 << 20), hard: None },
+            address_space: Limit { soft: None, hard: None },
+            file_size: Limit { soft: Some(9 << 30), hard: None },
             userfaultfd: Userfaultfd::UserModeOnly,
             shmem_huge_pages: Some(ShmemHugePages::Advise),
             dev_shm_bytes: Some(64 << 20),
@@ -236,6 +259,16 @@ mod tests {
         let root = Facts { traces_anyone: Some(true), ..by_yama };
         assert_eq!(find(&root, "ptrace scope").status, Status::Ok);
         assert!(find(&root, "cross-memory attach").remedy.contains("seccomp filter"), "Yama lets it through");
+    }
+
+    #[test]
+    fn limits_that_heaps_run_into_are_told() {
+        let limit = Limit { soft: Some(4 << 30), hard: None };
+        let facts = Facts { address_space: limit, file_size: limit, ..good() };
+        for (name, remedy) in [("address space", "ulimit -v"), ("file size", "ulimit -f")] {
+            let check = find(&facts, name);
+            assert!(check.status == Status::Warn && check.remedy.contains(remedy), "{check:?}");
+        }
     }
 
     #[test]

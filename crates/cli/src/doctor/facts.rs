@@ -1,8 +1,9 @@
 //! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
 
 use standpipe::host::{
-    self, Limit, Seccomp, ShmemHugePages, Userfaultfd, cores, dev_shm_bytes, kernel_release, memlock,
-    memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone, userfaultfd,
+    self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
+    kernel_release, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone,
+    userfaultfd,
 };
 
 use super::peer::{self, Attach};
@@ -22,6 +23,8 @@ pub(super) struct Facts {
     /// `STANDPIPE_ATTACH=never` is set.
     pub(super) attach_never: bool,
     pub(super) memlock: Limit,
+    pub(super) address_space: Limit,
+    pub(super) file_size: Limit,
     pub(super) userfaultfd: Userfaultfd,
     pub(super) shmem_huge_pages: Option<ShmemHugePages>,
     pub(super) dev_shm_bytes: Option<u64>,
@@ -42,6 +45,8 @@ impl Facts {
             attach: peer::try_attach(),
             attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
             memlock: memlock(),
+            address_space: address_space(),
+            file_size: file_size(),
             userfaultfd: userfaultfd(),
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),

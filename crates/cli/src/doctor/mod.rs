@@ -34,14 +34,14 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&checks)?)?;
     } else {
-        writeln!(out, "{}", table(&checks))?;
+        writeln!(out, "{}{}", table(&checks), remedies(&checks))?;
     }
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn table(checks: &[Check]) -> Table {
-    let mut table = crate::table::plain(&["check", "", "found", "what to do"]);
+    let mut table = crate::table::plain(&["check", "", "found"]);
     for check in checks {
         let (word, colour) = match check.status {
             Status::Ok => ("ok", Color::Green),
@@ -49,19 +49,34 @@ fn table(checks: &[Check]) -> Table {
             Status::Fail => ("FAIL", Color::Red),
             Status::Info => ("info", Color::Blue),
         };
-        table.add_row([
-            Cell::new(check.check),
-            Cell::new(word).fg(colour),
-            Cell::new(&check.value),
-            Cell::new(&check.remedy),
-        ]);
+        table.add_row([Cell::new(check.check), Cell::new(word).fg(colour), Cell::new(&check.value)]);
     }
     table
+}
+
+/// What to do, a line each and outside the table: what is to be copied is not cut up there.
+fn remedies(checks: &[Check]) -> String {
+    let told = checks.iter().filter(|check| !check.remedy.is_empty());
+    let lines: String = told.map(|check| format!("\n{}: {}", check.check, check.remedy)).collect();
+    if lines.is_empty() { lines } else { format!("\n\nWhat to do, or to know:{lines}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_to_do_stands_whole_on_a_line() {
+        let remedy = "a long explanation of why: ".repeat(9) + "echo advise > /sys/kernel/mm/enabled";
+        let check = |remedy: &str| Check {
+            check: "c",
+            status: Status::Warn,
+            value: "v".to_owned(),
+            remedy: remedy.to_owned(),
+        };
+        assert!(remedies(&[check(&remedy)]).lines().any(|line| line == format!("c: {remedy}")));
+        assert_eq!(remedies(&[check("")]), "");
+    }
 
     #[test]
     fn a_check_is_written_as_promised() {
