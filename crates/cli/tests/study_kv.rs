@@ -117,6 +117,22 @@ fn children(parent: u32) -> Vec<String> {
 }
 
 #[test]
+fn an_interrupted_study_says_so_and_leaves_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let child = study(&out, &["--compute-us", "20000"]).spawn().expect("it starts");
+    wait_for_workers(child.id());
+    thread::sleep(Duration::from_millis(300));
+    assert!(out.exists(), "the study is under way");
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(told.expect("kill is everywhere").success());
+    let output = finish(child);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{stderr}");
+    assert!(stderr.contains("standpipe: interrupted") && !out.exists(), "{stderr}");
+}
+
+#[test]
 fn a_trace_file_is_replayed_and_a_bad_line_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mooncake_first_150.jsonl");

@@ -16,6 +16,8 @@ pub struct Record {
     pub ticks: Vec<Vec<Tick>>,
     /// Each worker's last line; `None` for one that died.
     pub done: Vec<Option<Done>>,
+    /// Which workers exited before they were done; a worker without last line that did not was killed.
+    pub gave_up: Vec<bool>,
     /// From the moment all workers were ready to the last of them being done, in seconds.
     pub seconds: f64,
 }
@@ -24,7 +26,13 @@ impl Record {
     /// A record of `workers` that have said nothing yet.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { sweep: Vec::new(), ticks: vec![Vec::new(); workers], done: vec![None; workers], seconds: 0.0 }
+        Self {
+            sweep: Vec::new(),
+            ticks: vec![Vec::new(); workers],
+            done: vec![None; workers],
+            gave_up: vec![false; workers],
+            seconds: 0.0,
+        }
     }
 
     /// All ticks of all workers.
@@ -35,6 +43,16 @@ impl Record {
     /// All pulls of all workers.
     pub fn pulls(&self) -> impl Iterator<Item = &Pull> {
         self.all_ticks().flat_map(|tick| &tick.pulls)
+    }
+
+    /// What became of a worker that was not done: it died, or it gave up and said why.
+    #[must_use]
+    pub fn fate(&self, rank: usize) -> Option<&'static str> {
+        match (&self.done[rank], self.gave_up[rank]) {
+            (Some(_), _) => None,
+            (None, true) => Some("gave up"),
+            (None, false) => Some("died"),
+        }
     }
 
     fn sum(&self, of: impl Fn(&Tick) -> u64) -> u64 {
@@ -60,7 +78,7 @@ pub enum Way {
 pub struct Outcome {
     /// Workers that ran.
     pub workers: usize,
-    /// Workers that died before they were done.
+    /// Workers that died, or gave up, before they were done.
     pub workers_lost: usize,
     /// Requests served.
     pub requests: u64,
@@ -174,7 +192,7 @@ impl Outcome {
     /// What the counts by mechanism and by reason leave out: a worker tells them at its end.
     #[must_use]
     pub fn left_out(&self) -> &'static str {
-        if self.workers_lost > 0 { "without what dead workers moved" } else { "" }
+        if self.workers_lost > 0 { "without what lost workers moved" } else { "" }
     }
 
     /// The rows of the result table, as a person reads them: what, and how much.
@@ -345,7 +363,7 @@ mod tests {
         assert!((outcome.pulls_while_computing - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(outcome.mechanisms["cma"], 3000);
         let table = outcome.table().to_string();
-        assert!(table.contains("workers lost") && table.contains("without what dead workers moved"));
+        assert!(table.contains("workers lost") && table.contains("without what lost workers moved"));
         assert_eq!(outcome.way(), Way::Attach);
     }
 

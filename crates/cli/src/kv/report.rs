@@ -90,7 +90,7 @@ impl Report<'_> {
                 "No block was pulled from another process in this run.".to_owned()
             }
             Way::None => format!(
-                "{pinned}. How the bytes came, the workers that pulled died without telling. {checked}"
+                "{pinned}. How the bytes came, the workers that pulled did not live to tell. {checked}"
             ),
             Way::Attach => format!(
                 "{pinned} straight out of that process’s private memory, while that process computes: nothing was \
@@ -135,7 +135,7 @@ impl Report<'_> {
             let blocks = (local_hits + pulls + made).max(1);
             let served = self.record.pulls().filter(|pull| pull.owner == rank).count() as u64;
             let stored = ticks.iter().map(|tick| tick.stored_bytes).max().unwrap_or(0);
-            let name = if self.record.done[rank].is_some() { "" } else { " (died)" };
+            let name = self.record.fate(rank).map_or_else(String::new, |fate| format!(" ({fate})"));
             writeln!(
                 rows,
                 "<tr><td>{rank}{name}</td><td>{}</td><td>{:.1} %</td><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -356,7 +356,7 @@ mod tests {
         let mut record = record();
         let page = page_of(&record);
         assert!(claims.iter().all(|claim| page.contains(claim)));
-        assert_eq!(page.matches("without what dead workers moved").count(), 3, "worker 2 died");
+        assert_eq!(page.matches("without what lost workers moved").count(), 3, "worker 2 died");
         for done in record.done.iter_mut().flatten() {
             done.mechanisms = [("message".to_owned(), 1000)].into();
         }

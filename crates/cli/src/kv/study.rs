@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use standpipe::launch::{Launch, Stream};
+use standpipe::launch::{End, Launch, Stream};
 
 use super::{
     args::KvArgs,
-    outcome::{Outcome, Record, bytes, grouped},
+    outcome::{Outcome, Record, bytes, counted, grouped},
     plan::Plan,
     progress::Progress,
     report::Report,
@@ -36,7 +36,7 @@ pub struct StudyArgs {
     json: bool,
 }
 
-/// Runs the study. The command fails if a byte was wrong, or a worker died.
+/// Runs the study. The command fails if a byte was wrong, or a worker was lost.
 ///
 /// # Errors
 /// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the results
@@ -44,9 +44,13 @@ pub struct StudyArgs {
 pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
     let trace = Statistics::of(&args.kv.requests()?);
+    tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
-    fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-    let record = replay(&args.kv, trace.requests as u64)?;
+    let _out = OutDirectory::make(&args.out)?;
+    let Some(record) = replay(&args.kv, trace.requests as u64)? else {
+        eprintln!("standpipe: interrupted");
+        return Ok(ExitCode::from(End::Killed(SIGINT).status()));
+    };
     let outcome = Outcome::of(&record);
     let report = report(args, plan, &trace, &record, &outcome);
     let page = write(&args.out, "report.html", &report.html())?;
@@ -57,11 +61,46 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     } else {
         writeln!(out, "{}\n\nreport: {}", outcome.table(), page.display())?;
     }
-    verdict(&outcome)
+    verdict(&outcome, &record)
 }
 
-/// Runs the workers to their end.
-fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
+fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
+    if let (Some(file), Some(wanted)) = (&args.trace, args.requests)
+        && wanted > there
+    {
+        let there = counted(there, "request");
+        eprintln!("standpipe: {} has {there}, fewer than the {wanted} asked for", file.display());
+    }
+}
+
+/// The directory for the results. One that was made for them goes again if nothing came to be in it.
+struct OutDirectory<'a> {
+    path: &'a Path,
+    made: bool,
+}
+
+impl<'a> OutDirectory<'a> {
+    fn make(path: &'a Path) -> Result<Self> {
+        let made = !path.exists();
+        fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Self { path, made })
+    }
+}
+
+impl Drop for OutDirectory<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            // Refused where there is a file in it, which is as it should be.
+            let _ = fs::remove_dir(self.path);
+        }
+    }
+}
+
+/// The signal of Ctrl-C.
+const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
+
+/// Runs the workers to their end; `None` if the user interrupted them.
+fn replay(args: &KvArgs, requests: u64) -> Result<Option<Record>> {
     let workers = usize::try_from(args.workers)?;
     let progress = Arc::new(Progress::new(workers, requests));
     let listener = Arc::clone(&progress);
@@ -79,20 +118,31 @@ fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
             }
         })
         .run()?;
-    let record = progress.finish();
+    let mut record = progress.finish();
+    let lost = || outcome.ranks.iter().zip(&record.done).filter(|(_, done)| done.is_none());
+    if lost().next().is_some() && lost().all(|(rank, _)| rank.end == End::Killed(SIGINT)) {
+        return Ok(None);
+    }
     if record.done.iter().all(Option::is_none) {
         let how: Vec<String> = outcome.ranks.iter().map(|rank| rank.end.to_string()).collect();
         bail!("no worker came to its end: the first {}", how.first().map_or("never started", String::as_str));
     }
-    Ok(record)
+    record.gave_up = outcome.ranks.iter().map(|rank| matches!(rank.end, End::Exited(_))).collect();
+    Ok(Some(record))
 }
 
-fn verdict(outcome: &Outcome) -> Result<ExitCode> {
+fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {
     if outcome.mismatched_bytes > 0 {
         bail!("{} of {} bytes pulled were wrong", outcome.mismatched_bytes, outcome.verified_bytes);
     }
     if outcome.workers_lost > 0 {
-        bail!("{} of {} workers died", outcome.workers_lost, outcome.workers);
+        let fates: Vec<&str> = (0..outcome.workers).filter_map(|rank| record.fate(rank)).collect();
+        let died = fates.iter().filter(|fate| **fate == "died").count();
+        match (died, fates.len() - died) {
+            (0, gave_up) => bail!("{gave_up} of {} workers gave up", outcome.workers),
+            (died, 0) => bail!("{died} of {} workers died", outcome.workers),
+            (died, gave_up) => bail!("{died} of {} workers died and {gave_up} gave up", outcome.workers),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
