@@ -167,3 +167,12 @@ fn empty_buffers_are_buffers() {
     assert_eq!(node.put_nb(array.ptr(0), vec![[7u32; 2]]).wait().0, Ok(()));
     assert_eq!(array.read(0), 7 << 32 | 7);
 }
+
+#[test]
+fn an_event_shows_all_but_its_buffer() {
+    let node = alone(config());
+    let array = node.heap().alloc_zeroed::<u64>(1).expect("room");
+    let event = node.put_nb(array.ptr(0), vec![0x5eed_5eed_5eed_u64]);
+    let shown = format!("{event:?}");
+    assert!(shown.contains("peer: 0") && !shown.contains(&0x5eed_5eed_5eed_u64.to_string()), "{shown}");
+}
