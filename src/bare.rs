@@ -53,42 +53,79 @@ pub fn mapped(node: &Node, ptr: GlobalPtr<u8>, len: usize) -> Result<Mapped, Err
 ///
 /// # Errors
 /// As for [`Node::connect`].
+///
+/// # Panics
+/// When a piece is of another peer than the first one, or in a heap.
 pub fn attach_put(node: &Node, pieces: &[(Remote, &[u8])], times: u32) -> Result<Option<Duration>, Error> {
     let Some(((first, _), _)) = pieces.split_first() else { return Ok(None) };
-    let pid = peer(node, first.peer())?.pid;
-    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(remote, local.len())).collect();
+    let peer = peer(node, first.peer())?;
+    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(peer, remote, local.len())).collect();
     let local: Vec<Iov> = pieces.iter().map(|(_, local)| here(local.as_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that putting
     // through them does no harm.
-    Ok(unsafe { vm::bare::attach_write(pid, &remote, &local, times) })
+    Ok(unsafe { vm::bare::attach_write(peer.pid, &remote, &local, times) })
 }
 
 /// Calls process_vm_readv `times` times, as [`attach_put`] does for writing.
 ///
 /// # Errors
 /// As for [`Node::connect`].
+///
+/// # Panics
+/// As for [`attach_put`].
 pub fn attach_get(
     node: &Node,
     pieces: &mut [(Remote, &mut [u8])],
     times: u32,
 ) -> Result<Option<Duration>, Error> {
     let Some(((first, _), _)) = pieces.split_first() else { return Ok(None) };
-    let pid = peer(node, first.peer())?.pid;
-    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(remote, local.len())).collect();
+    let peer = peer(node, first.peer())?;
+    let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(peer, remote, local.len())).collect();
     let local: Vec<Iov> = pieces.iter_mut().map(|(_, local)| here(local.as_mut_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for writing until this returns.
-    Ok(unsafe { vm::bare::attach_read(pid, &remote, &local, times) })
+    Ok(unsafe { vm::bare::attach_read(peer.pid, &remote, &local, times) })
 }
 
 fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Peer>, Error> {
     node.inner.peers.get(rank, None)
 }
 
-fn there(remote: &Remote, len: usize) -> Iov {
+fn there(peer: &Peer, remote: &Remote, len: usize) -> Iov {
+    assert_eq!(remote.peer, peer.rank, "one call attaches the memory of one peer");
     assert_eq!(remote.place.mem, MemId::Space, "cross-memory attach is for private memory");
     Iov { addr: remote.place.offset, len: len as u64 }
 }
 
 fn here(start: *const u8, len: usize) -> Iov {
     Iov { addr: start.expose_provenance() as u64, len: len as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Place;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// Nothing is mapped there.
+    fn nowhere(peer: engine::Rank) -> Remote {
+        Remote { peer, place: Place::new(MemId::Space, 4096) }
+    }
+
+    fn alone() -> Node {
+        Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node")
+    }
+
+    #[test]
+    #[should_panic(expected = "the memory of one peer")]
+    fn a_put_to_two_peers_is_refused() {
+        let _ = attach_put(&alone(), &[(nowhere(0), &[1]), (nowhere(1), &[2])], 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "the memory of one peer")]
+    fn a_get_from_two_peers_is_refused() {
+        let (mut one, mut other) = ([0], [0]);
+        let _ = attach_get(&alone(), &mut [(nowhere(0), &mut one), (nowhere(1), &mut other)], 1);
+    }
 }
