@@ -8,20 +8,20 @@ thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The time that a handler runs on this thread, be it ended by a panic.
-pub(crate) struct HandlerScope(());
+/// The time that a handler runs on this thread, be it ended by a panic. Holds whether another one runs around it, as
+/// where a handler drives a second node.
+pub(crate) struct HandlerScope(bool);
 
 impl HandlerScope {
     #[inline(always)]
     pub(crate) fn enter() -> HandlerScope {
-        IN_HANDLER.set(true);
-        HandlerScope(())
+        HandlerScope(IN_HANDLER.replace(true))
     }
 }
 
 impl Drop for HandlerScope {
     fn drop(&mut self) {
-        IN_HANDLER.set(false);
+        IN_HANDLER.set(self.0);
     }
 }
 
@@ -29,4 +29,18 @@ impl Drop for HandlerScope {
 #[inline]
 pub(crate) fn may_wait(call: &'static str) -> Result<(), Error> {
     if IN_HANDLER.get() { Err(Error::InHandler { call }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_inner_handler_is_not_the_end_of_the_outer_one() {
+        let outer = HandlerScope::enter();
+        drop(HandlerScope::enter());
+        assert!(may_wait("this").is_err());
+        drop(outer);
+        assert_eq!(may_wait("this"), Ok(()));
+    }
 }
