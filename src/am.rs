@@ -134,7 +134,7 @@ impl Call<'_> {
         Node::from_inner(self.inner)
     }
 
-    /// Replies without payload.
+    /// Replies without payload. A reply that fails does not count: another may be tried.
     ///
     /// # Errors
     /// [`Error::NoReplyDue`] to a reply, or the second time; [`Error::PeerLost`].
@@ -164,27 +164,29 @@ impl Call<'_> {
         to: impl Into<Remote>,
         payload: &[u8],
     ) -> Result<(), Error> {
-        self.take_reply()?;
+        self.reply_is_due()?;
         let long = Long { lane: Lane::Reply, handler, args, to: to.into(), payload };
-        self.node().send_long(self.delivery.peer, &long).map(|_| ())
+        self.node().send_long(self.delivery.peer, &long)?;
+        self.replied = true;
+        Ok(())
     }
 
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
-        self.take_reply()?;
+        self.reply_is_due()?;
         let message = AmSend { peer: self.delivery.peer, lane: Lane::Reply, handler: handler.0, args, body };
         match self.inner.engine().send_am(&message) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.replied = true;
+                Ok(())
+            }
             Err(SendError::Failed(error)) => Err(error.into()),
             // The transport kept room for the reply; only a peer that garbles its ring takes it away.
             Err(SendError::Busy) => Err(Error::PeerLost { peer: message.peer }),
         }
     }
 
-    fn take_reply(&mut self) -> Result<(), Error> {
-        if !self.is_request() || std::mem::replace(&mut self.replied, true) {
-            return Err(Error::NoReplyDue);
-        }
-        Ok(())
+    fn reply_is_due(&self) -> Result<(), Error> {
+        if self.is_request() && !self.replied { Ok(()) } else { Err(Error::NoReplyDue) }
     }
 }
 

@@ -116,6 +116,28 @@ fn replies_can_be_long_too() {
 }
 
 #[test]
+fn a_reply_that_failed_leaves_room_for_another() {
+    let answers = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&answers);
+    let node = alone(
+        config()
+            .handler("ask", |call| {
+                let answer = call.node().handler("answer").expect("registered below");
+                let nowhere = GlobalPtr::<u8>::new(call.from(), 1 << 46);
+                let fault = call.reply_long(answer, [7; 4], nowhere, &[1]);
+                assert!(matches!(fault, Err(Error::Fault { .. })), "{fault:?}");
+                assert_eq!(call.reply(answer, [9; 4]), Ok(()));
+                assert_eq!(call.reply_long(answer, [7; 4], nowhere, &[1]), Err(Error::NoReplyDue));
+            })
+            .handler("answer", move |call| {
+                count.fetch_add(call.args()[0], Ordering::SeqCst);
+            }),
+    );
+    node.request(0, node.handler("ask").expect("registered"), [0; 4]).expect("request");
+    node.wait_until(|| answers.load(Ordering::SeqCst) == 9).expect("the answer");
+}
+
+#[test]
 fn payloads_have_a_limit() {
     let node = alone(config().handler("note", |_| {}));
     let note = node.handler("note").expect("registered");
