@@ -27,9 +27,12 @@ impl Strided<'_> {
             let given = self.remote_strides.len().min(self.local_strides.len());
             return Err(Error::Length { given: given as u64, expected: dims as u64 });
         }
+        if self.block == 0 || self.counts.contains(&0) {
+            return Ok(Vec::new());
+        }
         let total = self.counts.iter().try_fold(1usize, |total, count| total.checked_mul(*count));
         let total =
-            total.filter(|total| total.checked_mul(self.block.max(1)).is_some_and(|b| b <= local_len.max(1)));
+            total.filter(|total| total.checked_mul(self.block).is_some_and(|bytes| bytes <= local_len));
         let Some(total) = total else {
             return Err(Error::Length { given: local_len as u64, expected: u64::MAX });
         };
@@ -42,7 +45,8 @@ impl Strided<'_> {
                 there = there.and_then(|o| o.checked_add(self.remote_strides[d].checked_mul(step as u64)?));
                 here = here.and_then(|o| o.checked_add(self.local_strides[d].checked_mul(step)?));
             }
-            let there = there.ok_or_else(|| wraps(remote, self.block))?;
+            let end = there.and_then(|o| remote.place.offset.checked_add(o)?.checked_add(self.block as u64));
+            let (Some(there), Some(_)) = (there, end) else { return Err(wraps(remote, self.block)) };
             let fits = here.and_then(|o| o.checked_add(self.block)).filter(|end| *end <= local_len);
             let (Some(here), Some(_)) = (here, fits) else {
                 let expected = here.and_then(|o| o.checked_add(self.block)).unwrap_or(usize::MAX) as u64;

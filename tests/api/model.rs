@@ -186,3 +186,26 @@ fn shapes_that_do_not_fit_are_refused_with_numbers() {
     let fault = pair.zero.put_strided(to, &[1; 30], &far);
     assert!(matches!(fault, Err(Error::Fault { .. })), "{fault:?}");
 }
+
+#[test]
+fn a_stride_does_not_wrap_around_the_address_space() {
+    let node = alone(config());
+    let array = node.heap().alloc_from(&[1u64, 2, 3, 4]).expect("room");
+    // Added with wrap-around, this would be the word before.
+    let back =
+        Strided { block: 8, counts: &[2], remote_strides: &[8u64.wrapping_neg()], local_strides: &[8] };
+    let put = node.put_strided(array.ptr(3), &[9; 16], &back);
+    assert!(matches!(put, Err(Error::Fault { peer: 0, len: 8, .. })), "{put:?}");
+    let got = node.get_strided(array.ptr(3), &mut [0; 16], &back);
+    assert!(matches!(got, Err(Error::Fault { peer: 0, len: 8, .. })), "{got:?}");
+    assert_eq!(array.to_vec(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn blocks_of_no_bytes_move_nothing() {
+    let node = alone(config());
+    let array = node.heap().alloc_from(&[1u64]).expect("room");
+    let nothing = Strided { block: 0, counts: &[4, 4], remote_strides: &[8, 32], local_strides: &[8, 32] };
+    assert_eq!(node.put_strided(array.ptr(0), &[], &nothing), Ok(()));
+    assert_eq!(node.get_strided(array.ptr(0), &mut [], &nothing), Ok(()));
+}
