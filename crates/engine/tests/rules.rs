@@ -242,6 +242,25 @@ fn a_window_of_chunks_is_under_way_and_no_more() {
 }
 
 #[test]
+fn a_full_lane_is_tried_once_a_poll_however_many_transfers_wait_for_it() {
+    const EACH: usize = 50;
+    let mut node = node();
+    node.transport().room = 0;
+    for peer in [0, 2].repeat(EACH) {
+        node.transfer(peer, Direction::Put, &[piece(0, 0, 8)], None);
+    }
+    node.transport().refused = 0;
+    for polls in 1..=3 {
+        drain(&mut node);
+        assert_eq!(node.transport().refused, 2 * polls, "once for each peer");
+    }
+    node.transport().room = usize::MAX;
+    drain(&mut node);
+    let to = |node: &mut Node<Script>, peer| node.transport().sent.iter().filter(|s| s.peer == peer).count();
+    assert_eq!((to(&mut node, 0), to(&mut node, 2)), (EACH, EACH), "each chunk is sent, and sent once");
+}
+
+#[test]
 fn an_operation_that_failed_reads_its_buffer_no_more() {
     let mut node = node();
     let id = node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None);

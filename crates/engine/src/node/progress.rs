@@ -1,5 +1,7 @@
 //! Progress: what a poll, a deadline or a loss does to the operations under way.
 
+use std::collections::BTreeSet;
+
 use super::am::Delivery;
 use super::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
@@ -128,9 +130,23 @@ impl<T: Transport> Node<T> {
     /// Tries again what found no room. Returns whether anything moved.
     fn retry(&mut self) -> bool {
         let mut moved = self.drain_outbox();
+        // A lane that had no room for one transfer is not tried for the others behind it.
+        let mut full = BTreeSet::new();
         for _ in 0..self.stalled.len() {
             let Some(key) = self.stalled.pop_front() else { break };
+            let Some(OpKind::Transfer(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
+                continue;
+            };
+            let peer = transfer.peer;
+            if full.contains(&peer) {
+                self.stalled.push_back(key);
+                continue;
+            }
+            transfer.stalled = false;
             moved |= self.pump(key);
+            if self.stalled.back() == Some(&key) {
+                full.insert(peer);
+            }
         }
         moved
     }

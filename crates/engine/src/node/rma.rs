@@ -96,7 +96,8 @@ impl<T: Transport> Node<T> {
         };
         self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
         let rest = pieces.iter().rev().filter(|p| p.len > 0).copied().collect();
-        let transfer = Transfer { peer, direction, rest, window: [None; WINDOW], error: None, announce };
+        let window = [None; WINDOW];
+        let transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, announce };
         self.ops[key].kind = OpKind::Transfer(Box::new(transfer));
         self.pump(key);
     }
@@ -130,7 +131,7 @@ impl<T: Transport> Node<T> {
                 }
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
                 Err(SendError::Busy) => {
-                    if !self.stalled.contains(&key) {
+                    if !std::mem::replace(&mut transfer.stalled, true) {
                         self.stalled.push_back(key);
                     }
                     return moved;

@@ -94,6 +94,8 @@ pub(super) struct Transfer {
     /// What has been sent and not answered.
     pub(super) window: [Option<Piece>; WINDOW],
     pub(super) error: Option<OpError>,
+    /// Whether it stands in [`Node::stalled`].
+    pub(super) stalled: bool,
     /// The Active Message that announces the transfer once it is complete.
     pub(super) announce: Option<(Lane, Header)>,
 }

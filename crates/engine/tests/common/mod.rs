@@ -26,6 +26,10 @@ pub(crate) struct Script {
     pub(crate) sent: Vec<Sent>,
     /// Messages that still find room.
     pub(crate) room: usize,
+    /// Messages that found none.
+    pub(crate) refused: usize,
+    /// A peer towards which every message fails.
+    pub(crate) broken: Option<Rank>,
     /// The process's own memory: `Space`, from 0.
     pub(crate) memory: Vec<u8>,
     pub(crate) reads: Vec<(u64, u64)>,
@@ -44,6 +48,8 @@ impl Script {
             inbox: VecDeque::new(),
             sent: Vec::new(),
             room: usize::MAX,
+            refused: 0,
+            broken: None,
             memory: vec![0; memory],
             reads: Vec::new(),
             writes: Vec::new(),
@@ -80,7 +86,11 @@ impl Transport for Script {
         payload: &[u8],
     ) -> Result<(), SendError> {
         assert!(payload.len() <= PAYLOAD_MAX, "{} bytes in one message", payload.len());
+        if self.broken == Some(peer) {
+            return Err(SendError::Failed(OpError::Protocol { peer, what: "the test says so" }));
+        }
         if self.room == 0 {
+            self.refused += 1;
             return Err(SendError::Busy);
         }
         self.room -= 1;
