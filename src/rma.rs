@@ -232,8 +232,8 @@ impl Node {
     fn transfer(&self, remote: Remote, list: &PieceList<'_>) -> Result<(), Error> {
         let peer = self.connected(remote.peer)?;
         match list.copy(peer) {
-            Ok(mechanism) => {
-                self.count(list.direction(), mechanism, list.bytes());
+            Ok(moved) => {
+                moved.for_each(|(mechanism, bytes)| self.count(list.direction(), mechanism, bytes));
                 Ok(())
             }
             Err(CopyError::Failed(error)) => Err(error.into()),

@@ -1,7 +1,8 @@
 //! Puts and gets: every way to say them, every kind of memory, and what is not there.
 
 use standpipe::{
-    Error, GetPiece, GlobalPtr, Mechanism, Memory, Node, Operation, ProgressThread, PutPiece, Remote, Why,
+    Error, GetPiece, GlobalPtr, Mechanism, Memory, Node, Operation, ProgressThread, PutPiece, Remote, Tally,
+    Why,
 };
 
 use super::*;
@@ -159,6 +160,25 @@ fn lists_go_to_many_peers_and_kinds_of_memory_at_once() {
             },
         );
     }
+}
+
+#[test]
+fn a_list_counts_each_byte_by_the_mechanism_that_moved_it() {
+    let node = alone(config());
+    let array = node.heap().alloc_zeroed::<u8>(100).expect("room");
+    let mut private = vec![0u8; 300];
+    // SAFETY: this process's own vector, which nothing else touches until it is dropped.
+    let memory = unsafe { Remote::raw(0, private.as_mut_ptr().expose_provenance() as u64) };
+    let tally = |mechanism| node.stats().get(Operation::Put, mechanism);
+    let (mapped, cma) = (tally(Mechanism::Mapped), tally(Mechanism::Cma));
+    let bytes = [7; 300];
+    let pieces =
+        [PutPiece { to: array.ptr(0).into(), from: &bytes[..100] }, PutPiece { to: memory, from: &bytes }];
+    node.put_list(&pieces).expect("put");
+    assert_eq!(tally(Mechanism::Mapped), Tally { count: mapped.count + 1, bytes: mapped.bytes + 100 });
+    assert_eq!(tally(Mechanism::Cma), Tally { count: cma.count + 1, bytes: cma.bytes + 300 });
+    node.put_list(&pieces[..1]).expect("put");
+    assert_eq!(tally(Mechanism::Cma).count, cma.count + 1, "no private memory, no attach");
 }
 
 #[test]

@@ -59,15 +59,21 @@ impl<'a> PieceList<'a> {
         self.direction
     }
 
-    /// Bytes of all pieces.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.len).sum()
+    /// Copies all pieces to or from `peer` now. Returns the bytes that each mechanism used has moved.
+    pub(crate) fn copy(
+        &self,
+        peer: &Peer,
+    ) -> Result<impl Iterator<Item = (Mechanism, u64)> + use<>, CopyError> {
+        // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
+        let slowest = unsafe { copy_pieces(peer, self.direction, &self.pieces) }?;
+        let moved = [(Mechanism::Mapped, self.bytes(false)), (slowest, self.bytes(true))];
+        Ok(moved.into_iter().filter_map(|(mechanism, bytes)| Some((mechanism, bytes?))))
     }
 
-    /// Copies all pieces to or from `peer` now.
-    pub(crate) fn copy(&self, peer: &Peer) -> Result<Mechanism, CopyError> {
-        // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
-        unsafe { copy_pieces(peer, self.direction, &self.pieces) }
+    /// Bytes of all pieces in private memory, or of all others; `None` where there is no such piece.
+    fn bytes(&self, private: bool) -> Option<u64> {
+        let of_kind = self.pieces.iter().filter(|piece| (piece.remote.mem == MemId::Space) == private);
+        of_kind.map(|piece| piece.len).reduce(|sum, len| sum + len)
     }
 }
 
