@@ -322,3 +322,70 @@ fn a_barrier_that_all_had_reached_opens_when_its_last_rank_is_lost() {
         assert_eq!(node.outcome(wait), Some(if opens { Ok(0) } else { Err(lost) }));
     }
 }
+
+fn opened(node: &mut Node<Script>, peer: u32) -> usize {
+    let opens = node.transport().sent.iter().filter(|s| s.header.kind == Kind::BarrierOpen);
+    opens.filter(|s| s.peer == peer).count()
+}
+
+/// A node that opened a barrier of which it could not tell rank 2.
+fn cannot_tell_rank_2() -> Node<Script> {
+    let mut node = node();
+    node.transport().broken = Some(2);
+    node.transport().atomics.push_back(Submit::Done(2));
+    let id = node.barrier(None);
+    assert_eq!(node.outcome(id), Some(Ok(0)), "the last to arrive");
+    for _ in 0..1000 {
+        drain(&mut node);
+    }
+    assert_eq!((opened(&mut node, 0), opened(&mut node, 2)), (1, 0));
+    node
+}
+
+#[test]
+fn a_barriers_opening_that_failed_is_told_later() {
+    let mut node = cannot_tell_rank_2();
+    let short = AmSend { body: AmBody::Short, ..long(2) };
+    assert!(matches!(node.send_am(&short), Err(SendError::Failed(_))), "others learn why, not to wait");
+    node.transport().broken = None;
+    for _ in 0..1000 {
+        drain(&mut node);
+    }
+    assert_eq!((opened(&mut node, 0), opened(&mut node, 2)), (1, 1), "told, and told once");
+}
+
+#[test]
+fn a_barriers_opening_that_waited_for_room_and_failed_is_told_later() {
+    let mut node = node();
+    node.transport().room = 0;
+    node.transport().atomics.push_back(Submit::Done(2));
+    node.barrier(None);
+    (node.transport().room, node.transport().broken) = (9, Some(2));
+    drain(&mut node);
+    assert_eq!((opened(&mut node, 0), opened(&mut node, 2)), (1, 0));
+    node.transport().broken = None;
+    for _ in 0..10 {
+        drain(&mut node);
+    }
+    assert_eq!((opened(&mut node, 0), opened(&mut node, 2)), (1, 1));
+}
+
+#[test]
+fn a_lost_peer_is_not_told_of_barriers() {
+    let mut node = cannot_tell_rank_2();
+    node.lose(2);
+    node.transport().broken = None;
+    for _ in 0..1000 {
+        drain(&mut node);
+    }
+    assert_eq!(opened(&mut node, 2), 0);
+}
+
+#[test]
+fn a_transfer_whose_announcement_fails_has_failed() {
+    let mut node = node();
+    node.transport().copies.push_back(Submit::Done(0));
+    node.transport().broken = Some(2);
+    let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
+    assert!(matches!(node.outcome(id), Some(Err(OpError::Protocol { peer: 2, .. }))));
+}

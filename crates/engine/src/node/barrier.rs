@@ -4,13 +4,26 @@
 //! is woken once, by the message that it waits for: with more processes than cores this costs what a bare futex
 //! barrier costs, where rounds of messages would wake everyone several times.
 
-use super::table::{KEEPER, Node, OpKind, Outcome};
+use super::table::{KEEPER, Node, OpKind, Outcome, Unsent};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Submit, Transport};
+use crate::{
+    Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport,
+};
 
 /// Where the counter lies at the keeper.
 const COUNTER: Place = Place::new(MemId::Control, 0);
+
+/// Polls, at most, between two trials to tell a peer that a barrier is open.
+const PAUSE_POLLS_MAX: u32 = 31;
+
+impl Unsent {
+    /// Keeps the news for `peer` in place of older news, to be tried at the next poll.
+    pub(super) fn keep(&mut self, peer: Rank, open: Header) {
+        self.opens.insert(peer, open);
+        (self.polls_left, self.pause) = (0, 0);
+    }
+}
 
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
@@ -110,9 +123,26 @@ impl<T: Transport> Node<T> {
         let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
         let me = self.rank;
         for peer in (0..self.size).filter(|peer| *peer != me) {
-            self.send_soon(peer, Lane::Request, header);
+            if self.send_soon(peer, Lane::Request, header).is_err() && !self.lost.contains(&peer) {
+                self.unsent.keep(peer, header);
+            }
         }
         self.settle_barrier(epoch);
+    }
+
+    /// Tries again to tell those that could not be told that a barrier is open. Returns whether one has been.
+    pub(super) fn retry_opens(&mut self) -> bool {
+        let (unsent, transport) = (&mut self.unsent, &mut self.transport);
+        if unsent.polls_left > 0 {
+            unsent.polls_left -= 1;
+            return false;
+        }
+        let before = unsent.opens.len();
+        unsent.opens.retain(|peer, open| transport.send(*peer, Lane::Request, &open.encode(), &[]).is_err());
+        // A trial may cost a talk with a directory, and the reason seldom goes away within a few polls.
+        unsent.pause = (2 * unsent.pause + 1).min(PAUSE_POLLS_MAX);
+        unsent.polls_left = unsent.pause;
+        unsent.opens.len() < before
     }
 
     pub(super) fn on_barrier_open(&mut self, header: &Header) {

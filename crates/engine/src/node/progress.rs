@@ -24,7 +24,8 @@ impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
-        let retried = if self.stalled.is_empty() && self.outbox.is_empty() { false } else { self.retry() };
+        let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
+        let retried = waiting && self.retry();
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
@@ -67,6 +68,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         self.outbox.retain(|(to, ..)| *to != peer);
+        self.unsent.opens.remove(&peer);
         let hit: Vec<OpKey> = self
             .ops
             .iter()
@@ -118,10 +120,11 @@ impl<T: Transport> Node<T> {
             OpKind::BarrierCount => self.on_count(key, result),
             OpKind::OneSided { peer, announce } => {
                 let (peer, announce) = (*peer, announce.take());
-                if result.is_ok() {
-                    self.announce(peer, announce.map(|boxed| *boxed));
-                }
-                self.finish(key, result);
+                let announced = result.and_then(|old| {
+                    self.announce(peer, announce.map(|boxed| *boxed))?;
+                    Ok(old)
+                });
+                self.finish(key, announced);
             }
             OpKind::Transfer(_) | OpKind::BarrierWait => {}
         }
@@ -129,7 +132,7 @@ impl<T: Transport> Node<T> {
 
     /// Tries again what found no room. Returns whether anything moved.
     fn retry(&mut self) -> bool {
-        let mut moved = self.drain_outbox();
+        let mut moved = self.drain_outbox() | self.retry_opens();
         // A lane that had no room for one transfer is not tried for the others behind it.
         let mut full = BTreeSet::new();
         for _ in 0..self.stalled.len() {

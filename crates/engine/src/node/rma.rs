@@ -67,8 +67,8 @@ impl<T: Transport> Node<T> {
         }
         match self.transport.copy(id, peer, direction, pieces) {
             Submit::Done(_) => {
-                self.announce(peer, announce);
-                self.finish(key, Ok(0));
+                let announced = self.announce(peer, announce);
+                self.finish(key, announced);
             }
             Submit::Pending => {
                 self.ops[key].kind = OpKind::OneSided { peer, announce: announce.map(Box::new) };
@@ -208,8 +208,8 @@ impl<T: Transport> Node<T> {
         let (peer, error, announce) = (transfer.peer, transfer.error, transfer.announce.take());
         match error {
             None => {
-                self.announce(peer, announce);
-                self.finish(key, Ok(0));
+                let announced = self.announce(peer, announce);
+                self.finish(key, announced);
             }
             Some(error) => self.finish(key, Err(error)),
         }

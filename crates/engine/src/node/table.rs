@@ -1,11 +1,12 @@
 //! The node's state: the table of operations under way, and messages that wait for room. Nothing here decides what an
 //! operation does next.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slotmap::SlotMap;
 
 use crate::op_id::{OpId, OpKey};
+use crate::wire::Kind;
 use crate::{Counters, Direction, Header, Lane, Nanos, OpError, Piece, Rank, SendError, Transport};
 
 /// The rank that keeps the barrier's counter.
@@ -26,6 +27,7 @@ pub struct Node<T> {
     pub(super) stalled: VecDeque<OpKey>,
     /// Messages without payload that found the lane full.
     pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
+    pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
     pub(super) lost: BTreeSet<Rank>,
     /// The first failure of an operation that nobody waits for.
@@ -110,6 +112,17 @@ impl Transfer {
     }
 }
 
+/// The messages that open a barrier and could not be sent, though their peers are not lost: those would wait for ever.
+/// One a peer, for the last barrier: nobody waits for an earlier one any more.
+#[derive(Default)]
+pub(super) struct Unsent {
+    pub(super) opens: BTreeMap<Rank, Header>,
+    /// Polls until they are tried again.
+    pub(super) polls_left: u32,
+    /// What `polls_left` started from: it doubles with each trial in vain.
+    pub(super) pause: u32,
+}
+
 /// How far this rank has come with barriers.
 #[derive(Default)]
 pub(super) struct Barrier {
@@ -141,6 +154,7 @@ impl<T: Transport> Node<T> {
             pending: 0,
             stalled: VecDeque::new(),
             outbox: VecDeque::new(),
+            unsent: Unsent::default(),
             barrier: Barrier::default(),
             lost: BTreeSet::new(),
             detached_error: None,
@@ -247,19 +261,25 @@ impl<T: Transport> Node<T> {
         self.lost.contains(&peer)
     }
 
-    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved.
+    /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved. What fails is
+    /// an announcement of an operation that has ended: `quiet` reports it.
     pub(super) fn drain_outbox(&mut self) -> bool {
         let before = self.outbox.len();
         let transport = &mut self.transport;
+        let (unsent, detached_error) = (&mut self.unsent, &mut self.detached_error);
         let mut full = Vec::new();
         self.outbox.retain(|(peer, lane, header)| {
             // A lane that was full may have room again by now; what comes later must still not overtake.
-            let busy = full.contains(&(*peer, *lane))
-                || transport.send(*peer, *lane, &header.encode(), &[]) == Err(SendError::Busy);
-            if busy {
-                full.push((*peer, *lane));
+            if full.contains(&(*peer, *lane)) {
+                return true;
             }
-            busy
+            match transport.send(*peer, *lane, &header.encode(), &[]) {
+                Err(SendError::Busy) => full.push((*peer, *lane)),
+                Err(SendError::Failed(_)) if header.kind == Kind::BarrierOpen => unsent.keep(*peer, *header),
+                Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
+                Ok(()) => {}
+            }
+            full.contains(&(*peer, *lane))
         });
         self.outbox.len() < before
     }
@@ -269,20 +289,25 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a message without payload now, or as soon as the lane has room.
-    pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) {
+    pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) -> Result<(), OpError> {
         if self.lost.contains(&peer) {
-            return;
+            return Err(OpError::PeerLost { peer });
         }
-        let waiting = self.waits_in_outbox(peer, lane);
-        let full = waiting || self.transport.send(peer, lane, &header.encode(), &[]) == Err(SendError::Busy);
-        if full {
-            self.outbox.push_back((peer, lane, header));
+        let sent = if self.waits_in_outbox(peer, lane) {
+            Err(SendError::Busy)
+        } else {
+            self.transport.send(peer, lane, &header.encode(), &[])
+        };
+        match sent {
+            Ok(()) => {}
+            Err(SendError::Busy) => self.outbox.push_back((peer, lane, header)),
+            Err(SendError::Failed(error)) => return Err(error),
         }
+        Ok(())
     }
 
-    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) {
-        if let Some((lane, header)) = announce {
-            self.send_soon(peer, lane, header);
-        }
+    /// Announces a transfer that is complete. Returns its outcome, which is the announcement's.
+    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) -> Outcome {
+        announce.map_or(Ok(()), |(lane, header)| self.send_soon(peer, lane, header)).map(|()| 0)
     }
 }
