@@ -5,11 +5,17 @@ use std::{
     hash::{BuildHasher, RandomState},
     hint::black_box,
     io::{self, BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio},
+    process::{Child, ChildStdin, Command, ExitCode, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use standpipe::host::{CmaError, allow_tracer, probe_attach};
+
+/// A process that has said nothing by then, on a machine however busy, will not.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The hidden subcommand that runs a peer.
 pub const SUBCOMMAND: &str = "doctor-peer";
@@ -29,12 +35,12 @@ pub enum Attach {
 #[must_use]
 pub fn try_attach() -> Attach {
     fn attempt() -> Result<Attach> {
-        let mut target = Peer::start()?;
+        let target = Peer::start()?;
         let mut reader = Peer::start()?;
-        let address = target.hear()?;
-        reader.hear()?;
+        let address = target.hear(ANSWER_WITHIN)?;
+        reader.hear(ANSWER_WITHIN)?;
         writeln!(reader.input, "{} {address}", target.child.id())?;
-        let answer = reader.hear()?;
+        let answer = reader.hear(ANSWER_WITHIN)?;
         Ok(match answer.split_once(' ').unwrap_or((&answer, "")) {
             (WORKS, _) => Attach::Works,
             (DENIED, why) => Attach::Denied(why.to_owned()),
@@ -77,28 +83,37 @@ pub fn run() -> Result<ExitCode> {
 struct Peer {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// What it says, line by line.
+    output: Receiver<io::Result<String>>,
 }
 
 impl Peer {
     fn start() -> Result<Self> {
         let program = env::current_exe().context("this program's own file")?;
-        let mut child = Command::new(program)
-            .arg(SUBCOMMAND)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting a process")?;
+        Peer::start_as(Command::new(program).arg(SUBCOMMAND))
+    }
+
+    fn start_as(command: &mut Command) -> Result<Self> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting a process")?;
         let input = child.stdin.take().context("its standard input")?;
-        let output = BufReader::new(child.stdout.take().context("its standard output")?);
+        let stdout = BufReader::new(child.stdout.take().context("its standard output")?);
+        let (said, output) = mpsc::channel();
+        // Ends with the process, which is killed when nobody listens any more.
+        thread::spawn(move || stdout.lines().try_for_each(|line| said.send(line)));
         Ok(Self { child, input, output })
     }
 
-    fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        anyhow::ensure!(line.ends_with('\n'), "a process that was started for a test died");
-        Ok(line.trim_end().to_owned())
+    fn hear(&self, within: Duration) -> Result<String> {
+        match self.output.recv_timeout(within) {
+            Ok(line) => Ok(line?),
+            Err(RecvTimeoutError::Timeout) => {
+                anyhow::bail!("a process that was started for a test said nothing within {within:?}")
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a process that was started for a test died")
+            }
+        }
     }
 }
 
@@ -107,5 +122,20 @@ impl Drop for Peer {
         // Whether it was alive until now or not, it is not any longer, and nobody waits for its words.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_says_nothing_or_dies_is_not_waited_for() {
+        let silent = Peer::start_as(Command::new("sleep").arg("60")).expect("every system has sleep");
+        let error = silent.hear(Duration::from_millis(50)).expect_err("it sleeps");
+        assert!(error.to_string().contains("said nothing"), "{error}");
+        let dead = Peer::start_as(&mut Command::new("true")).expect("every system has true");
+        let error = dead.hear(ANSWER_WITHIN).expect_err("it is gone");
+        assert!(error.to_string().contains("died"), "{error}");
     }
 }
