@@ -98,6 +98,10 @@ impl Remote {
     /// As long as this value, copies of it and operations with it exist: a put through it must not change memory that
     /// the peer's program assumes not to change, nor make it a value invalid for its type; a get reads whatever is
     /// there at that moment, possibly in parts. Where the peer is this very process, both count for its own memory.
+    ///
+    /// Cross-memory attach finds the peer by its process number, as Linux has no form of it that takes a pidfd. Between
+    /// the peer's end and the launcher's notice of it, the system could in theory give that number to a new process of
+    /// the same user, which an operation would then reach instead.
     pub const unsafe fn raw(peer: Rank, addr: u64) -> Remote {
         Remote { peer, place: Place::new(MemId::Space, addr) }
     }
