@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::am::{Call, Handlers};
+use crate::readable::debug_is_display;
 
 /// One line of the table of settings.
 #[derive(Clone, Copy, Debug)]
@@ -84,8 +85,10 @@ pub struct Config {
     pub(crate) handlers: Handlers,
 }
 
+debug_is_display!(ConfigError);
+
 /// A setting's value that could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not {unit}")]
 pub struct ConfigError {
     /// The environment variable.

@@ -23,6 +23,7 @@ use crate::global::GlobalPtr;
 use crate::heap::HeapError;
 use crate::inner::Published;
 use crate::node::Node;
+use crate::readable::debug_is_display;
 use crate::sync::lock;
 
 /// Entries in one rank's share.
@@ -47,8 +48,10 @@ pub struct Directory<'a> {
     node: &'a Node,
 }
 
+debug_is_display!(DirectoryError);
+
 /// Why a value could not be published, looked up or withdrawn.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// The name is empty or longer than [`NAME_MAX`].
     #[error("a name has 1 to {NAME_MAX} bytes, not {len}")]

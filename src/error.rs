@@ -1,12 +1,17 @@
 //! The errors of operations: one enum for everything that talks to a peer, carrying peer, address and length.
 
+use std::fmt;
+
 use engine::{MemId, OpError, Rank};
 
 use crate::bootstrap::ConnectError;
+use crate::readable::debug_is_display;
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =
     "set STANDPIPE_HEAP to less, or allow this process more address space (ulimit -v)";
+
+debug_is_display!(Error);
 
 /// Which memory of a process an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +22,17 @@ pub enum Memory {
     Private,
 }
 
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Memory::Heap => "heap",
+            Memory::Private => "private",
+        })
+    }
+}
+
 /// Why an operation did not complete.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer's process is gone, or has left the job.
     #[error("peer {peer} is lost")]
@@ -27,7 +41,7 @@ pub enum Error {
         peer: Rank,
     },
     /// The peer has no accessible memory there. The peer itself is unharmed.
-    #[error("peer {peer} has no accessible {memory:?} memory at {addr:#x}, {len} bytes")]
+    #[error("peer {peer} has no accessible {memory} memory at {addr:#x}, {len} bytes")]
     Fault {
         /// The peer.
         peer: Rank,
@@ -134,5 +148,16 @@ impl Error {
             ConnectError::Timeout { .. } => Error::Timeout { peer },
             other => Error::Connect { peer, why: other.to_string() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_main_returns_is_readable() {
+        let error = Error::Fault { peer: 3, memory: Memory::Private, addr: 0x1000, len: 8 };
+        assert_eq!(format!("{error:?}"), "peer 3 has no accessible private memory at 0x1000, 8 bytes");
     }
 }

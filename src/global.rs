@@ -128,7 +128,8 @@ impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place.mem {
             MemId::Space => write!(f, "{}:{:#x}", self.peer, self.place.offset),
-            mem => write!(f, "{}:{mem:?}+{:#x}", self.peer, self.place.offset),
+            MemId::Heap => write!(f, "{}:heap+{:#x}", self.peer, self.place.offset),
+            MemId::Control => write!(f, "{}:control+{:#x}", self.peer, self.place.offset),
         }
     }
 }

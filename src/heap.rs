@@ -9,6 +9,7 @@ use engine::Rank;
 use crate::global::GlobalPtr;
 use crate::heap_state::{ALIGN, Block};
 use crate::node::Node;
+use crate::readable::debug_is_display;
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +17,10 @@ pub struct Heap<'a> {
     node: &'a Node,
 }
 
+debug_is_display!(HeapError);
+
 /// The heap has no room for an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for {wanted} bytes in the heap: {free} of {size} bytes are free")]
 pub struct HeapError {
     /// Bytes asked for.
@@ -44,13 +47,14 @@ impl Heap<'_> {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
         let inner = &self.node.inner;
         let size = inner.heap.segment().len();
-        let full = |wanted, free| HeapError { wanted, free, size };
         assert!(
             align_of::<T>() as u64 <= ALIGN,
             "no plain-old-data type is aligned to more than a cache line"
         );
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).ok_or(full(u64::MAX, 0))?;
-        let block = inner.heap.alloc(bytes).map_err(|error| full(error.wanted, error.free))?;
+        // More bytes than can be counted are more than any heap has.
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        let block =
+            inner.heap.alloc(bytes).map_err(|full| HeapError { wanted: bytes, free: full.free, size })?;
         Ok(HeapArray { block, rank: self.node.rank(), len, holds: PhantomData })
     }
 

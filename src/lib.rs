@@ -48,6 +48,7 @@ pub mod launch;
 mod node;
 mod open;
 mod progress;
+mod readable;
 mod rma;
 mod stats;
 mod strided;

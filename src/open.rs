@@ -16,6 +16,7 @@ use crate::error::HEAP_REMEDY;
 use crate::heap_state::HeapState;
 use crate::inner::{Engine, Inner, Parts};
 use crate::node::Node;
+use crate::readable::debug_is_display;
 use crate::sync::lock;
 use crate::transport::shm::control::Identity;
 use crate::transport::shm::peers::Own;
@@ -33,8 +34,10 @@ const HEAP_MAX: u64 = 64 << 40;
 /// How long a wait polls before it sleeps, where the job has a core for each process.
 const SPIN: Duration = Duration::from_micros(50);
 
+debug_is_display!(OpenError);
+
 /// Why a node did not open.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// The environment names a job, but not one that can be.
     #[error("the job that the environment names: {0}")]

@@ -17,6 +17,7 @@ use super::poll::Waker;
 use super::secret::Secret;
 use super::socket::listen_at;
 use super::wire::How;
+use crate::readable::debug_is_display;
 
 /// A running broker. Dropping it ends the job: every member is told that the broker is gone.
 ///
@@ -31,8 +32,10 @@ pub struct Broker {
     thread: Option<JoinHandle<()>>,
 }
 
+debug_is_display!(BrokerError);
+
 /// Why a broker could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum BrokerError {
     /// A job has at least one rank and at most [`RANKS_MAX`].
     #[error("a job of {size}: the size must be 1 to {RANKS_MAX}")]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::secret::{Secret, from_hex, random_bytes, to_hex};
+use crate::readable::debug_is_display;
 
 /// The most ranks one host's job can have.
 pub const RANKS_MAX: u32 = 1024;
@@ -46,8 +47,10 @@ impl JobName {
     }
 }
 
+debug_is_display!(JobEnvError);
+
 /// Why the environment does not describe a job.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(thiserror::Error, PartialEq, Eq)]
 pub enum JobEnvError {
     /// One of the variables is set and another, without which it means nothing, is not.
     #[error("{variable} is not set although STANDPIPE_JOB is")]

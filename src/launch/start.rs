@@ -14,6 +14,7 @@ use super::descriptors::{Raised, TooFew, make_room};
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::bootstrap::{Broker, BrokerError};
+use crate::readable::debug_is_display;
 
 /// What to start.
 #[derive(Debug)]
@@ -30,8 +31,10 @@ impl Plan {
     }
 }
 
+debug_is_display!(LaunchError);
+
 /// Why a job could not be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum LaunchError {
     /// There is no such program.
     #[error("cannot run {}: there is no such program", program.display())]

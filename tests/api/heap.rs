@@ -62,7 +62,8 @@ fn a_full_heap_says_what_it_has() {
     assert_eq!((error.wanted, error.size), (8 << 20, size));
     assert!(error.free < size && error.free > size - (1 << 20), "{error}");
     let error = node.heap().alloc::<u64>(usize::MAX).expect_err("more than there are addresses");
-    assert_eq!(error.wanted, u64::MAX);
+    assert_eq!((error.wanted, error.size), (u64::MAX, size));
+    assert!(error.free < size && error.free > size - (1 << 20), "{error}");
     let mut arrays = Vec::new();
     while let Ok(array) = node.heap().alloc::<u8>(100_000) {
         arrays.push(array);

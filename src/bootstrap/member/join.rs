@@ -13,12 +13,15 @@ use crate::bootstrap::socket::{Received, Sent, connect_to, receive, send};
 use crate::bootstrap::wire::{
     DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
 };
+use crate::readable::debug_is_display;
 
 /// How soon to knock again when too many others are at the door.
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
+debug_is_display!(JoinError);
+
 /// Why a process did not become a member of its job.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum JoinError {
     /// Nobody listens for the job: its launcher has ended, or this process is in another network namespace.
     #[error("the job's launcher is not there")]
