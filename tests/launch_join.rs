@@ -133,7 +133,8 @@ fn another_users_process_is_refused() {
     let said = String::from_utf8_lossy(&output.stdout);
     // Its own look at the socket tells it before it shows the secret.
     let theirs = rustix::process::geteuid().as_raw();
-    assert!(said.contains(&format!("@@Err(ForeignBroker {{ ours: {NOBODY}, theirs: {theirs} }})")), "{said}");
+    let foreign = JoinError::ForeignBroker { ours: NOBODY, theirs };
+    assert!(said.contains(&format!("@@Err({foreign})")), "{said}");
     // Reply::Refused, Refusal::Uid { ours: 0, theirs: 65534 }: so the broker says to whoever does not look.
     let refused = [&b"SPJ\n\x01\x00\x01\x02\x00"[..], b"\xfe\xff\x03"].concat();
     assert!(said.contains(&format!("@@{refused:?}")), "{said}");
