@@ -29,11 +29,11 @@ const HOT_AFTER: u32 = 2;
 
 /// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined before it
 /// could ring, so this takes no time; but any peer can ring in the name of one that never comes.
-const HEAR_WITHIN: Duration = Duration::from_millis(20);
+const HEAR_WITHIN: Duration = Duration::from_millis(100);
 const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
 
 /// How long a receiver may take to be connected to, where no call of the user's did it before.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
+const SEND_WITHIN: Duration = Duration::from_secs(2);
 
 /// Messages of hot senders before those that rang are looked at.
 const RUN_MAX: u32 = 16;
@@ -321,7 +321,7 @@ impl Unheard {
     /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
     fn put_off(&mut self) {
         self.patience = (self.patience * 2).min(HEAR_WITHIN_MAX);
-        self.not_before = Instant::now() + self.patience * 10;
+        self.not_before = Instant::now() + self.patience * 4;
     }
 }
 
