@@ -4,7 +4,7 @@
 
 use engine::node::{AmBody, Polled};
 use engine::{
-    AmSend, Direction, Event, Header, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError,
+    AmSend, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError,
     Transport,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -79,7 +79,7 @@ enum Step {
 fuzz_target!(|steps: Vec<Step>| {
     let peer =
         Peer { events: VecDeque::new(), sent: vec![], full: false, memory: vec![0; MEMORY_BYTES as usize] };
-    let mut run = Run { node: Node::new(0, SIZE, HANDLERS, peer), ops: vec![], payload: vec![] };
+    let mut run = Run { node: Node::new(0, SIZE, HANDLERS, peer), ops: vec![], inbox: Inbox::default() };
     steps.iter().for_each(|step| run.step(step));
     run.end();
 });
