@@ -63,10 +63,14 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // Sanitizers reserve fixed ranges of addresses, which full randomization sometimes takes first.
     let fixed = if run("setarch -R true").output().is_ok() { "setarch -R" } else { "" };
+    let suppressions = root().join("crates/xtask/tsan-suppressions.txt");
+    // Some tests forget events, or end a process amid its work: then threads are left, and that is no race.
+    let tsan_options = format!("report_thread_leaks=0 suppressions='{}'", suppressions.display());
     let test = |packages: &str| -> Run {
         run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {packages}"))
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
             .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env("TSAN_OPTIONS", &tsan_options)
             // A sanitizer slows every access; with some optimization there are half as many.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
