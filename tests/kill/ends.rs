@@ -116,8 +116,11 @@ pub(crate) fn stops() {
     node.barrier().expect("barrier");
     if node.rank() == 1 {
         assert_eq!(node.within(Duration::ZERO).barrier(), Err(Error::Timeout { peer: 0 }));
+        node.put(heap_of::<u64>(&node, 0, "heap").add(3), 1).expect("put");
     }
     if node.rank() == 0 {
+        // Rank 2 may be the one to tell rank 1 that the barrier is open.
+        node.wait_until(|| heap.read(3) == 1).expect("rank 1 has passed it");
         let pid = look_up(&node, 2, "pid")[0] as i32;
         let pid = Pid::from_raw(pid).expect("a process");
         kill_process(pid, Signal::STOP).expect("a process of the same user");
