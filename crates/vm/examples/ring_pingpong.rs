@@ -8,7 +8,7 @@
 
 #[cfg(not(loom))]
 mod bench {
-    use std::hint::spin_loop;
+    use std::hint::{black_box, spin_loop};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;
@@ -140,6 +140,53 @@ mod bench {
         })
     }
 
+    /// As `link`, with `work` ns of computing between taking a message and answering it, on both sides; `kept`: the line
+    /// is not handed over.
+    fn slow_link(work: u32, kept: bool) -> f64 {
+        let (there, at_there) = ring(FenceMode::Asymmetric);
+        let (back, at_back) = ring(FenceMode::Asymmetric);
+        let baton = words(BATON_WORDS);
+        let as_wanted = |link: Link<Words>| if kept { link.with_oneself() } else { link };
+        let first = Link::new(Side::First, baton.clone(), there, at_back).expect("enough words");
+        let second = Link::new(Side::Second, baton, back, at_there).expect("enough words");
+        let (mut first, mut second) = (as_wanted(first), as_wanted(second));
+        let steps = steps_for(work);
+        let echo = move || {
+            let (mut body, mut payload) = ([0; 7], Vec::new());
+            for _ in 0..TRIPS {
+                while !second.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
+                body[0] = compute(steps, body[0]);
+                assert!(!second.push(&body, &payload).expect("room").doorbell);
+            }
+        };
+        let (mut body, mut payload) = ([0; 7], Vec::new());
+        round_trips(echo, || {
+            for _ in 0..TRIPS {
+                body[0] = compute(steps, body[0]);
+                assert!(!first.push(&body, &[]).expect("room").doorbell);
+                while !first.pop(&mut body, &mut payload).expect("an honest peer") {
+                    pause();
+                }
+            }
+        })
+    }
+
+    /// Something that takes as long as `steps` multiplications, one after the other.
+    #[inline(always)]
+    fn compute(steps: u32, seed: u64) -> u64 {
+        (0..steps).fold(seed, |value, _| black_box(value).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The steps that take so many nanoseconds.
+    fn steps_for(nanos: u32) -> u32 {
+        const MANY: u32 = 100_000;
+        let start = Instant::now();
+        black_box(compute(MANY, 1));
+        (f64::from(nanos) * f64::from(MANY) / start.elapsed().as_nanos() as f64) as u32
+    }
+
     fn bind(core: usize) {
         if vm::host::bind_to_core(core).is_err() {
             eprintln!("cannot bind to core {core}: the figures mean little");
@@ -148,13 +195,19 @@ mod bench {
 
     type Measure = (&'static str, fn() -> f64);
 
-    const MEASURES: [Measure; 11] = [
+    const MEASURES: [Measure; 17] = [
         ("cache line, bare", bounce),
         ("link", || link(FenceMode::Asymmetric, 0)),
         ("link, full fences", || link(FenceMode::Symmetric, 0)),
         ("link, 16 B payload", || link(FenceMode::Asymmetric, 16)),
         ("link, 64 B payload", || link(FenceMode::Asymmetric, 64)),
         ("link, 448 B payload", || link(FenceMode::Asymmetric, 448)),
+        ("link, 10 ns of work", || slow_link(10, false)),
+        ("  the line kept", || slow_link(10, true)),
+        ("link, 25 ns of work", || slow_link(25, false)),
+        ("  the line kept", || slow_link(25, true)),
+        ("link, 40 ns of work", || slow_link(40, false)),
+        ("  the line kept", || slow_link(40, true)),
         ("rings", || rings(FenceMode::Asymmetric, 0)),
         ("rings, full fences", || rings(FenceMode::Symmetric, 0)),
         ("rings, 64 B payload", || rings(FenceMode::Asymmetric, 64)),
@@ -177,7 +230,7 @@ mod bench {
             let (best, median) = (batches[0], batches[BATCHES / 2]);
             let ratios = (best / bare[0], median / bare[BATCHES / 2]);
             println!(
-                "{name:20} best {best:7.1} ns ({:.2})  median {median:7.1} ns ({:.2})",
+                "{name:21} best {best:7.1} ns ({:.2})  median {median:7.1} ns ({:.2})",
                 ratios.0, ratios.1
             );
         }
