@@ -97,24 +97,13 @@ impl Header {
     }
 
     /// The header that `words` stand for, checked against the payload that came with it.
-    #[inline(always)]
-    pub fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
-        let [first, token, a, b, c, d, place] = *words;
-        let number = first as u8;
-        let kind = *KINDS.get(usize::from(number)).ok_or(WireError::Kind(number))?;
-        let header = Header {
-            kind,
-            handler: (first >> 16) as u16,
-            len: (first >> 32) as u32,
-            token,
-            args: [a, b, c, d],
-            place,
+    pub const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
+        let Head { kind, handler, len } = match Head::decode(words, payload) {
+            Ok(head) => head,
+            Err(error) => return Err(error),
         };
-        let expected = if header.has_payload() { header.len as usize } else { 0 };
-        if expected != payload {
-            return Err(WireError::Length { header: header.len, payload });
-        }
-        Ok(header)
+        let [_, token, a, b, c, d, place] = *words;
+        Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
     }
 
     /// The remote place of a chunk message: memory `args[0]`, offset `place`.
@@ -122,13 +111,36 @@ impl Header {
         let mem = MemId::from_wire(self.args[0]).ok_or(WireError::Memory(self.args[0]))?;
         Ok(Place::new(mem, self.place))
     }
+}
 
-    const fn has_payload(&self) -> bool {
-        match self.kind {
-            Kind::AmMedium | Kind::PutChunk => true,
-            Kind::GetData => self.args[1] == 0,
-            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone | Kind::BarrierOpen => false,
+/// The first word of a header: what says where a message goes. All that is looked at of an Active Message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) handler: u16,
+    pub(crate) len: u32,
+}
+
+impl Head {
+    /// The first word of `words`, checked against the payload that came with them.
+    #[inline(always)]
+    pub(crate) const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Head, WireError> {
+        let first = words[0];
+        let number = first as u8;
+        if number as usize >= KINDS.len() {
+            return Err(WireError::Kind(number));
         }
+        let kind = KINDS[number as usize];
+        let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
+        let has_payload = match kind {
+            Kind::AmMedium | Kind::PutChunk => true,
+            Kind::GetData => words[3] == 0,
+            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone | Kind::BarrierOpen => false,
+        };
+        if (if has_payload { len as usize } else { 0 }) != payload {
+            return Err(WireError::Length { header: len, payload });
+        }
+        Ok(Head { kind, handler, len })
     }
 }
 
@@ -176,7 +188,12 @@ mod tests {
             kind in 0usize..KINDS.len(), handler: u16, len in 0u32..1 << 20, token: u64, args: [u64; 4], place: u64,
         ) {
             let header = Header { kind: KINDS[kind], handler, len, token, args, place };
-            let payload = if header.has_payload() { len as usize } else { 0 };
+            let has = match header.kind {
+                Kind::AmMedium | Kind::PutChunk => true,
+                Kind::GetData => args[1] == 0,
+                _ => false,
+            };
+            let payload = if has { len as usize } else { 0 };
             prop_assert_eq!(Header::decode(&header.encode(), payload), Ok(header));
         }
 

@@ -2,9 +2,9 @@
 
 use super::table::Node;
 use crate::op_id::OpId;
-use crate::wire::Kind;
+use crate::wire::{Head, Kind};
 use crate::{
-    Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
+    Direction, Header, Inbox, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
     Transport,
 };
 
@@ -43,6 +43,18 @@ pub struct Delivery {
     pub lane: Lane,
     /// The handler's index, within the table.
     pub handler: u16,
+}
+
+/// What one call of [`Node::poll`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing: no message, no completion, nothing that waited could go on.
+    Idle,
+    /// Something moved; operations may have completed.
+    Progressed,
+    /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
+    /// have run, and sent its reply if it sends one, before the next call of `poll`.
+    Deliver(Delivery),
 }
 
 impl AmSend<'_> {
@@ -112,16 +124,17 @@ impl<T: Transport> Node<T> {
         self.counters.add(operation, Mechanism::Message, bytes);
     }
 
-    /// What a handler is to be given of an Active Message; `None` where no handler is meant.
+    /// Hands an Active Message to its handler, if it names one.
     #[inline(always)]
-    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, header: &Header) -> Option<Delivery> {
-        let landed_nowhere = header.kind == Kind::AmLong && MemId::from_wire(header.token).is_none();
-        if landed_nowhere || header.handler >= self.handlers {
+    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, head: Head, inbox: &Inbox) -> Polled {
+        let Head { kind, handler, len } = head;
+        let landed_nowhere = kind == Kind::AmLong && inbox.landed().is_none();
+        if landed_nowhere || handler >= self.handlers {
             self.counters.malformed += 1;
-            return None;
+            return Polled::Progressed;
         }
-        let bytes = if header.kind == Kind::AmShort { 0 } else { u64::from(header.len) };
+        let bytes = if kind == Kind::AmShort { 0 } else { u64::from(len) };
         self.counters.add(Operation::Handled, Mechanism::Message, bytes);
-        Some(Delivery { peer, lane, handler: header.handler })
+        Polled::Deliver(Delivery { peer, lane, handler })
     }
 }

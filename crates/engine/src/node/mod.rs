@@ -13,6 +13,5 @@ mod progress;
 mod rma;
 mod table;
 
-pub use am::{AmBody, AmSend, Delivery};
-pub use progress::Polled;
+pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};

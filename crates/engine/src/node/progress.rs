@@ -2,23 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::am::Delivery;
+use super::am::Polled;
 use super::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
-use crate::wire::Kind;
+use crate::wire::{Head, Kind};
 use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
-
-/// What one call of [`Node::poll`] did.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// Nothing: no message, no completion, nothing that waited could go on.
-    Idle,
-    /// Something moved; operations may have completed.
-    Progressed,
-    /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
-    /// have run, and sent its reply if it sends one, before the next call of `poll`.
-    Deliver(Delivery),
-}
 
 impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
@@ -32,11 +20,7 @@ impl<T: Transport> Node<T> {
                 self.on_completed(op, result);
                 Polled::Progressed
             }
-            Some(Event::Garbled { peer }) => {
-                self.counters.malformed += 1;
-                self.lose(peer);
-                Polled::Progressed
-            }
+            Some(Event::Garbled { peer }) => self.on_garbled(peer),
             None if retried => Polled::Progressed,
             None => Polled::Idle,
         }
@@ -63,6 +47,7 @@ impl<T: Transport> Node<T> {
 
     /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
     /// whatever is started with it later.
+    #[cold]
     pub fn lose(&mut self, peer: Rank) {
         if !self.lost.insert(peer) {
             return;
@@ -83,32 +68,39 @@ impl<T: Transport> Node<T> {
 
     #[inline(always)]
     fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        match Header::decode(&inbox.header, inbox.payload.len()) {
-            Ok(header) if matches!(header.kind, Kind::AmShort | Kind::AmMedium | Kind::AmLong) => {
-                self.on_am(peer, lane, &header).map_or(Polled::Progressed, Polled::Deliver)
+        match Head::decode(&inbox.header, inbox.payload.len()) {
+            Ok(head) if matches!(head.kind, Kind::AmShort | Kind::AmMedium | Kind::AmLong) => {
+                self.on_am(peer, lane, head, inbox)
             }
-            Ok(header) => {
-                self.on_service(peer, lane, &header, &inbox.payload);
-                Polled::Progressed
-            }
-            Err(_) => {
-                self.counters.malformed += 1;
-                Polled::Progressed
-            }
+            _ => self.on_service(peer, lane, inbox),
         }
     }
 
-    /// Takes a message that is for the engine itself.
-    fn on_service(&mut self, peer: Rank, lane: Lane, header: &Header, payload: &[u8]) {
+    #[cold]
+    fn on_garbled(&mut self, peer: Rank) -> Polled {
+        self.counters.malformed += 1;
+        self.lose(peer);
+        Polled::Progressed
+    }
+
+    /// Takes a message that is for the engine itself, if it is one.
+    #[inline(never)]
+    fn on_service(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
+        let Ok(header) = Header::decode(&inbox.header, inbox.payload.len()) else {
+            self.counters.malformed += 1;
+            return Polled::Progressed;
+        };
         match (header.kind, lane) {
-            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, payload),
-            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
-            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, payload),
-            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(header),
+            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, &header, &inbox.payload),
+            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
+            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, &inbox.payload),
+            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
             _ => self.counters.malformed += 1,
         }
+        Polled::Progressed
     }
 
+    #[inline(never)]
     fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
         let key = id.key();
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
@@ -131,6 +123,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tries again what found no room. Returns whether anything moved.
+    #[inline(never)]
     fn retry(&mut self) -> bool {
         let mut moved = self.drain_outbox() | self.retry_opens();
         // A lane that had no room for one transfer is not tried for the others behind it.
