@@ -171,6 +171,7 @@ impl Call<'_> {
         Ok(())
     }
 
+    #[inline]
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
         let message = AmSend { peer: self.delivery.peer, lane: Lane::Reply, handler: handler.0, args, body };

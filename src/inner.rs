@@ -184,13 +184,14 @@ impl Inner {
     #[inline(always)]
     fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
         let mut engine = self.engine();
-        for _ in 0..polls {
+        for left in (0..polls).rev() {
             match engine.poll(inbox) {
                 // What a peer sent before it was lost is heard before the loss is told.
                 Polled::Idle if self.any_losses.load(Ordering::Acquire) => {
                     self.tell_losses(&mut engine);
                     return Polled::Progressed;
                 }
+                Polled::Idle if left == 0 => break,
                 Polled::Idle => engine.transport().linger(LOOKS),
                 moved => {
                     // Others may have so much to say that it never gets quiet.
@@ -335,7 +336,7 @@ impl Inner {
         while done().is_none() {
             let progress = self.progress(1);
             if progress != Progress::Moved {
-                self.sleep(SLEEP_MAX, progress == Progress::Taken, &mut done);
+                self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done);
             }
         }
     }
@@ -361,22 +362,23 @@ impl Inner {
                     patience.polls_until = None;
                 }
                 moves += 1;
-                if moves.is_multiple_of(MOVES)
-                    && patience.get_or_insert_with(|| Patience::new(timeout, self.spin)).is_over()
-                {
-                    return done();
+                if moves.is_multiple_of(MOVES) {
+                    let now = Instant::now();
+                    if patience.get_or_insert_with(|| Patience::new(now, timeout, self.spin)).is_over(now) {
+                        return done();
+                    }
                 }
                 continue;
             }
             // The clock is read only once there is nothing better to do.
-            let patience = patience.get_or_insert_with(|| Patience::new(timeout, self.spin));
-            match patience.next() {
+            let now = Instant::now();
+            let patience = patience.get_or_insert_with(|| Patience::new(now, timeout, self.spin));
+            match patience.next(now) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(left) => {
-                    if let Some(result) =
-                        self.sleep(left.min(sleep_max), progress == Progress::Taken, &mut done)
-                    {
+                    let taken = progress == Progress::Taken;
+                    if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
                         return Some(result);
                     }
                 }
@@ -385,10 +387,17 @@ impl Inner {
     }
 
     /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
-    fn sleep<R>(&self, at_most: Duration, taken: bool, done: &mut impl FnMut() -> Option<R>) -> Option<R> {
+    #[inline(never)]
+    fn sleep<R>(
+        &self,
+        now: Instant,
+        at_most: Duration,
+        taken: bool,
+        done: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
         let _asleep = Asleep::new(&self.sleepers);
         let ticket = self.bell.announce();
-        let next_deadline = self.expire();
+        let next_deadline = self.expire(now);
         let cold = self.engine().transport().turn_cold();
         let work = cold == Cold::Work || self.any_losses.load(Ordering::Acquire);
         // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
@@ -407,8 +416,8 @@ impl Inner {
 
     /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the
     /// next deadline.
-    fn expire(&self) -> Duration {
-        let now = self.nanos(Instant::now());
+    fn expire(&self, now: Instant) -> Duration {
+        let now = self.nanos(now);
         let (ended, next) = {
             let mut engine = self.engine();
             let before = engine.in_flight();
@@ -425,7 +434,7 @@ impl Inner {
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
         let progress = self.progress(1);
         if progress == Progress::Idle {
-            self.expire();
+            self.expire(Instant::now());
         }
         progress
     }
@@ -447,17 +456,15 @@ enum Next {
 }
 
 impl Patience {
-    fn new(timeout: Option<Duration>, spin: Duration) -> Patience {
-        let now = Instant::now();
+    fn new(now: Instant, timeout: Option<Duration>, spin: Duration) -> Patience {
         Patience { deadline: timeout.and_then(|timeout| now.checked_add(timeout)), spin, polls_until: None }
     }
 
-    fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    fn is_over(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    fn next(&mut self) -> Next {
-        let now = Instant::now();
+    fn next(&mut self, now: Instant) -> Next {
         let polls_until = *self.polls_until.get_or_insert(now.checked_add(self.spin).unwrap_or(now));
         match self.deadline {
             Some(deadline) if deadline <= now => Next::GiveUp,

@@ -36,7 +36,7 @@ const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
 const SEND_WITHIN: Duration = Duration::from_secs(2);
 
 /// Messages of hot senders before those that rang are looked at.
-const RUN_MAX: u32 = 16;
+const RUN_MAX: u32 = 64;
 
 /// What there is to do when everything has turned cold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     checked: CheckedCopy,
+    /// A message that was seen waiting, and not taken yet.
+    noticed: Option<(Rank, Lane)>,
 }
 
 /// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer can go
@@ -126,6 +128,7 @@ impl ShmTransport {
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
             checked,
+            noticed: None,
         }
     }
 
@@ -193,23 +196,41 @@ impl ShmTransport {
     }
 
     /// Waits a moment for a message, `looks` short looks at most.
-    #[inline]
-    pub(crate) fn linger(&self, looks: u32) {
+    #[inline(always)]
+    pub(crate) fn linger(&mut self, looks: u32) {
         for _ in 0..looks {
-            // Twice: polling harder takes the line away from whoever is writing it.
             std::hint::spin_loop();
-            std::hint::spin_loop();
-            let waiting =
-                |rank: &Rank| self.pairs[*rank as usize].as_ref().is_some_and(|pair| pair.has_message());
-            if self.hot.iter().any(waiting) || self.bell.has_pending() {
+            for rank in &self.hot {
+                if let Some(pair) = &self.pairs[*rank as usize]
+                    && let Some(lane) = pair.waiting()
+                {
+                    self.noticed = Some((*rank, lane));
+                    return;
+                }
+            }
+            if self.bell.has_pending() {
                 return;
             }
+            // Twice between looks: polling harder takes the line away from whoever is writing it.
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Takes the message that was noticed last.
+    #[inline(always)]
+    fn poll_noticed(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let (rank, lane) = self.noticed.take()?;
+        let pair = self.pairs[rank as usize].as_mut().filter(|pair| pair.state == Warmth::Hot)?;
+        match pair.take(lane, inbox) {
+            Ok(Found::Message(lane)) => Some((rank, Found::Message(lane))),
+            Ok(_) => None,
+            Err(corrupt) => Some((rank, self.shun(rank, corrupt))),
         }
     }
 
     /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns, at the hot
     /// ones again.
-    #[inline]
+    #[inline(never)]
     fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
         self.take_rung();
@@ -293,15 +314,22 @@ impl ShmTransport {
         Found::Garbage
     }
 
+    #[inline(always)]
     fn pair(&mut self, rank: Rank) -> Result<&mut Pair, OpError> {
-        let slot = self
-            .pairs
-            .get_mut(rank as usize)
-            .ok_or(OpError::Protocol { peer: rank, what: "no such rank" })?;
-        match slot {
-            Some(pair) => Ok(pair),
-            None => Ok(slot.insert(Pair::new(&self.peers, rank, SEND_WITHIN)?)),
+        if !matches!(self.pairs.get(rank as usize), Some(Some(_))) {
+            self.make_pair(rank)?;
         }
+        Ok(self.pairs[rank as usize].as_mut().expect("made above"))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_pair(&mut self, rank: Rank) -> Result<(), OpError> {
+        if rank as usize >= self.pairs.len() {
+            return Err(OpError::Protocol { peer: rank, what: "no such rank" });
+        }
+        self.pairs[rank as usize] = Some(Pair::new(&self.peers, rank, SEND_WITHIN)?);
+        Ok(())
     }
 }
 
@@ -355,10 +383,12 @@ impl Pair {
             Link::new(Side::First, theirs.baton(own.rank), outward(Lane::Request), inward(Lane::Reply));
         let answering =
             Link::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
+        let (asking, answering) = (asking.expect(LAID_OUT), answering.expect(LAID_OUT));
+        let alone = rank == own.rank;
         Ok(Box::new(Pair {
             peer,
-            asking: asking.expect(LAID_OUT),
-            answering: answering.expect(LAID_OUT),
+            asking: if alone { asking.with_oneself() } else { asking },
+            answering: if alone { answering.with_oneself() } else { answering },
             state: Warmth::Cold,
             streak: 0,
         }))
@@ -370,26 +400,35 @@ impl Pair {
         if self.state == Warmth::Shunned {
             return Ok(Found::Nothing);
         }
-        if self.asking.pop(&mut inbox.header, &mut inbox.payload)? {
-            self.streak += 1;
-            return Ok(Found::Message(Lane::Reply));
+        match self.take(Lane::Reply, inbox)? {
+            Found::Nothing => self.take(Lane::Request, inbox),
+            found => Ok(found),
         }
-        if !self.answering.ready() {
-            return Ok(Found::Nothing);
-        }
-        if !self.answering.room(PAYLOAD_MAX) {
-            return Ok(Found::Blocked);
-        }
-        if !self.answering.pop(&mut inbox.header, &mut inbox.payload)? {
-            return Ok(Found::Nothing);
-        }
-        self.streak += 1;
-        Ok(Found::Message(Lane::Request))
     }
 
     #[inline(always)]
-    fn has_message(&self) -> bool {
-        self.asking.ready() || self.answering.ready()
+    fn take(&mut self, lane: Lane, inbox: &mut Inbox) -> Result<Found, Corrupt> {
+        let link = match lane {
+            Lane::Reply => &mut self.asking,
+            Lane::Request if !self.answering.ready() => return Ok(Found::Nothing),
+            Lane::Request if !self.answering.room(PAYLOAD_MAX) => return Ok(Found::Blocked),
+            Lane::Request => &mut self.answering,
+        };
+        if !link.pop(&mut inbox.header, &mut inbox.payload)? {
+            return Ok(Found::Nothing);
+        }
+        self.streak += 1;
+        Ok(Found::Message(lane))
+    }
+
+    /// The lane that a message waits in.
+    #[inline(always)]
+    fn waiting(&self) -> Option<Lane> {
+        match () {
+            () if self.asking.ready() => Some(Lane::Reply),
+            () if self.answering.ready() => Some(Lane::Request),
+            () => None,
+        }
     }
 
     fn set_attention(&mut self, attention: Attention) {
@@ -446,7 +485,13 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let found = if self.run < RUN_MAX { self.poll_hot(inbox) } else { None };
+        let found = if self.run >= RUN_MAX {
+            None
+        } else if self.noticed.is_some() {
+            self.poll_noticed(inbox)
+        } else {
+            self.poll_hot(inbox)
+        };
         let found = match found {
             Some(found) => {
                 self.run += 1;
