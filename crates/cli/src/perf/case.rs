@@ -141,6 +141,33 @@ pub fn bound_for(case: &Case) -> Option<f64> {
     }
 }
 
+/// What one job measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Samples {
+    /// What the limit is.
+    pub limit_name: String,
+    /// Operations in one sample, whose mean the sample is.
+    pub batch: u32,
+    /// Our times for one operation, in nanoseconds.
+    pub ours: Vec<f64>,
+    /// The limit's, taken in turn with ours.
+    pub limit: Vec<f64>,
+}
+
+impl Samples {
+    /// Samples of ours and of the limit.
+    #[must_use]
+    pub fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
+        Samples { limit_name: limit_name.to_owned(), batch, ours, limit }
+    }
+
+    /// Adds what another job measured of the same.
+    pub fn extend(&mut self, other: Samples) {
+        self.ours.extend(other.ours);
+        self.limit.extend(other.limit);
+    }
+}
+
 /// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
@@ -185,9 +212,10 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row for samples of ours and of the limit, in nanoseconds an operation.
+    /// The row for what was measured.
     #[must_use]
-    pub fn new(case: &Case, limit_name: &str, batch: u32, ours: &[f64], limit: &[f64]) -> Row {
+    pub fn new(case: &Case, samples: &Samples) -> Row {
+        let Samples { limit_name, batch, ours, limit } = samples;
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
         let bytes = (case.size * case.n) as f64;
@@ -202,12 +230,12 @@ impl Row {
             transport: "shm".to_owned(),
             median_ns,
             p99_ns: quantile(ours, 0.99),
-            limit_name: limit_name.to_owned(),
+            limit_name: limit_name.clone(),
             limit_ns,
             ratio,
             bound: case.bound,
             holds: case.bound.map(|bound| ratio <= bound),
-            batch,
+            batch: *batch,
             samples: ours.len(),
             gbps: bulk.then(|| bytes / median_ns),
             limit_gbps: bulk.then(|| bytes / limit_ns),
@@ -235,11 +263,19 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_one_case_make_one_row() {
+        let mut samples = Samples::new("memcpy", 8, vec![4.0], vec![2.0]);
+        samples.extend(Samples::new("memcpy", 8, vec![6.0, 8.0], vec![2.0, 4.0]));
+        let row = Row::new(&PROMISED[0], &samples);
+        assert_eq!((row.samples, row.median_ns, row.limit_ns), (3, 6.0, 2.0));
+    }
+
+    #[test]
     fn a_row_says_whether_the_promise_holds() {
         let case = PROMISED[0];
-        let row = Row::new(&case, "memcpy", 1024, &[4.0, 3.0, 100.0], &[2.0, 2.0, 2.0]);
+        let row = Row::new(&case, &Samples::new("memcpy", 1024, vec![4.0, 3.0, 100.0], vec![2.0; 3]));
         assert_eq!((row.median_ns, row.p99_ns, row.ratio, row.holds), (4.0, 100.0, 2.0, Some(true)));
-        let row = Row::new(&case, "memcpy", 1024, &[5.0], &[2.0]);
+        let row = Row::new(&case, &Samples::new("memcpy", 1024, vec![5.0], vec![2.0]));
         assert_eq!((row.holds, row.gbps), (Some(false), None));
     }
 }

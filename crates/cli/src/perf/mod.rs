@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use standpipe::host;
 use standpipe::launch::{Launch, Stream};
 
-use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Target, bound_for};
+use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
 use crate::{machine, table, units::parse_size};
 
@@ -98,14 +98,14 @@ fn noise(load: Option<f64>, cores: usize) -> Option<String> {
     ))
 }
 
-/// Runs one process of a measurement; rank 0 prints the row.
+/// Runs one process of a measurement; rank 0 prints the samples.
 ///
 /// # Errors
 /// When the measurement cannot be made.
 pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
     let case = serde_json::from_str(&args.case).context("the case")?;
-    if let Some(row) = worker::run(&case)? {
-        println!("{}", serde_json::to_string(&row)?);
+    if let Some(samples) = worker::run(&case)? {
+        println!("{}", serde_json::to_string(&samples)?);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -163,8 +163,21 @@ fn check(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Runs a case in a job of its own.
+/// Jobs that a round trip of cache lines is measured in. Where in the machine a job's lines happen to lie makes a third
+/// of their time, so one job is one sample.
+const PLACEMENTS: usize = 5;
+
+/// Runs a case in jobs of its own.
 fn measure(case: &Case) -> Result<Row> {
+    let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
+    let mut samples = measure_once(case)?;
+    for _ in 1..jobs {
+        samples.extend(measure_once(case)?);
+    }
+    Ok(Row::new(case, &samples))
+}
+
+fn measure_once(case: &Case) -> Result<Samples> {
     let ranks = match case.op {
         Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
         _ => 2,
@@ -322,7 +335,7 @@ mod tests {
     fn idling_is_shown_as_a_share_and_opening_as_a_time() {
         let row = |op: Op, name, ours, limit| {
             let case = PROMISED.iter().find(|case| case.op == op).expect("promised");
-            Row::new(case, name, 1, &[ours], &[limit])
+            Row::new(case, &Samples::new(name, 1, vec![ours], vec![limit]))
         };
         let text = to_table(&[
             row(Op::Idle, worker::IDLE_LIMIT, 250_000.0, 1e7),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, bare, host};
 
-use super::case::{Case, Cores, Memory, Op, Row, Target};
+use super::case::{Case, Cores, Memory, Op, Samples, Target};
 
 /// Time that a case's samples take, about.
 const MEASURE: Duration = Duration::from_millis(1200);
@@ -22,34 +22,34 @@ const SAMPLES_MIN: usize = 15;
 /// How long anything may be waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs this process's part of `case`; rank 0 returns the row.
+/// Runs this process's part of `case`; rank 0 returns the samples.
 ///
 /// # Errors
 /// Whatever the library says; a measurement has no reason to fail.
-pub(super) fn run(case: &Case) -> Result<Option<Row>> {
+pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let served = Arc::new(AtomicU64::new(0));
     let (serve, replied) = (Arc::clone(&served), Arc::clone(&served));
     let answer = OnceLock::new();
     let config = Config::from_env()?
         .timeout(PATIENCE)
         .handler("ping", move |call| {
-            serve.fetch_add(1, Ordering::Relaxed);
+            serve.store(serve.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let pong = *answer.get_or_init(|| call.node().handler("pong").expect("registered below"));
             call.reply(pong, call.args()).expect("the requester waits for the reply");
         })
         .handler("pong", move |_| {
-            replied.fetch_add(1, Ordering::Relaxed);
+            replied.store(replied.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
     let node = place(case, || Ok(Node::open(config)?))?;
-    let row = match case.op {
+    let samples = match case.op {
         Op::Put | Op::Get | Op::Scatter => one_sided(&node, case),
         Op::Am => active_messages(&node, case, &served),
         Op::Barrier => barrier(&node, case),
-        Op::Idle => idle(&node, case),
-        Op::Open => open(&node, case),
+        Op::Idle => idle(&node),
+        Op::Open => open(&node),
     }?;
     node.barrier()?;
-    Ok(row)
+    Ok(samples)
 }
 
 /// Binds the process to the core that the case wants, then opens the node, which looks at the cores that it has.
@@ -123,7 +123,7 @@ impl Theirs {
 
 const STOP: usize = 0;
 
-fn one_sided(node: &Node, case: &Case) -> Result<Option<Row>> {
+fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "one-sided operations are measured between two processes");
     let shared = Shared::new(node, case)?;
     if node.rank() == 1 {
@@ -155,13 +155,13 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Row>> {
     row.map(Some)
 }
 
-fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let (ptr, bare) = (theirs.heap.cast::<u64>(), bare::mapped(node, theirs.heap, 8)?);
     let mut bytes = [0; 8];
     match case.op {
         Op::Put => {
             let ours = |times| timed(times, |i| node.put(black_box(ptr), u64::from(i)));
-            interleave(case, "memcpy of 8 bytes", ours, |times| Ok(bare.put(&[7; 8], times)))
+            interleave("memcpy of 8 bytes", ours, |times| Ok(bare.put(&[7; 8], times)))
         }
         _ => {
             let ours = |times| {
@@ -171,23 +171,21 @@ fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
                     })
                 })
             };
-            interleave(case, "memcpy of 8 bytes", ours, |times| Ok(bare.get(&mut bytes, times)))
+            interleave("memcpy of 8 bytes", ours, |times| Ok(bare.get(&mut bytes, times)))
         }
     }
 }
 
-fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let bare = bare::mapped(node, theirs.heap, case.size)?;
     let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
     match case.op {
         Op::Put => interleave(
-            case,
             "memcpy between the same buffers",
             |times| timed(times, |_| node.put_bytes(theirs.heap, &buffer.borrow())),
             |times| Ok(bare.put(&buffer.borrow(), times)),
         ),
         _ => interleave(
-            case,
             "memcpy between the same buffers",
             |times| timed(times, |_| node.get_bytes(theirs.heap, &mut buffer.borrow_mut())),
             |times| Ok(bare.get(&mut buffer.borrow_mut(), times)),
@@ -195,18 +193,16 @@ fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
     }
 }
 
-fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let remote = theirs.private(node, 1)?[0];
     let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
     match case.op {
         Op::Put => interleave(
-            case,
             "process_vm_writev",
             |times| timed(times, |_| node.put_bytes(remote, &buffer.borrow())),
             |times| bare::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
         ),
         _ => interleave(
-            case,
             "process_vm_readv",
             |times| timed(times, |_| node.get_bytes(remote, &mut buffer.borrow_mut())),
             |times| {
@@ -218,14 +214,13 @@ fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
 
 const REFUSED: &str = "the kernel refuses cross-memory attach, so it has no limit here";
 
-fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Row> {
+fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let remotes = match case.memory {
         Memory::Private => theirs.private(node, case.n)?,
         Memory::Heap => bail!("scattered gets are measured on private memory"),
     };
     let buffers = std::cell::RefCell::new(vec![vec![0u8; case.size]; case.n]);
     interleave(
-        case,
         "one process_vm_readv of the same list",
         |times| {
             timed(times, |_| {
@@ -257,11 +252,10 @@ fn timed<E: Into<anyhow::Error>>(times: u32, mut call: impl FnMut(u32) -> Result
 
 /// Measures ours and the limit in turn, batch by batch.
 fn interleave(
-    case: &Case,
     limit_name: &str,
     mut ours: impl FnMut(u32) -> Result<Duration>,
     mut limit: impl FnMut(u32) -> Result<Duration>,
-) -> Result<Row> {
+) -> Result<Samples> {
     ours(1)?;
     limit(1)?;
     let once = (ours(2)? / 2).max(Duration::from_nanos(1));
@@ -277,7 +271,7 @@ fn interleave(
             bare.push(pair.1);
         }
     }
-    Ok(Row::new(case, limit_name, batch, &mine, &bare))
+    Ok(Samples::new(limit_name, batch, mine, bare))
 }
 
 fn each(time: Duration, times: u32) -> f64 {
@@ -289,7 +283,7 @@ const ROUNDS: usize = 200;
 const TURNS: u32 = 500;
 const SLOW_TURNS: u32 = 50;
 
-fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Row>> {
+fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "Active Messages are measured between two processes");
     let mine = Shared::new(node, case)?;
     let theirs = Theirs::find(node, 1 - node.rank())?;
@@ -330,10 +324,10 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         Cores::Apart => "a cache line bounced there and back",
         Cores::Shared => "futex ping-pong on the same core",
     };
-    Ok(first.then(|| Row::new(case, name, turns, &ours, &limit)))
+    Ok(first.then(|| Samples::new(name, turns, ours, limit)))
 }
 
-fn barrier(node: &Node, case: &Case) -> Result<Option<Row>> {
+fn barrier(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let mine = (node.rank() == 0).then(|| Shared::new(node, case)).transpose()?;
     let theirs = Theirs::find(node, 0)?;
     let (arrived, round) = (bare::Word::new(node, theirs.note(1))?, bare::Word::new(node, theirs.note(2))?);
@@ -351,9 +345,9 @@ fn barrier(node: &Node, case: &Case) -> Result<Option<Row>> {
             limit.push(each(bare, SLOW_TURNS));
         }
     }
-    let row = Row::new(case, "a futex barrier of as many", SLOW_TURNS, &ours, &limit);
+    let samples = Samples::new("a futex barrier of as many", SLOW_TURNS, ours, limit);
     node.barrier()?;
-    Ok(mine.map(|_| row))
+    Ok(mine.map(|_| samples))
 }
 
 /// The limits that are set rather than measured.
@@ -363,7 +357,7 @@ pub(super) const OPEN_LIMIT: &str = "set: a tenth of a second";
 /// Time that rank 1 waits for.
 const IDLE: Duration = Duration::from_secs(2);
 
-fn idle(node: &Node, case: &Case) -> Result<Option<Row>> {
+fn idle(node: &Node) -> Result<Option<Samples>> {
     let words = node.heap().alloc_zeroed::<u64>(1)?;
     node.directory()
         .publish(&format!("idle {}", node.rank()), bytemuck::bytes_of(&words.ptr(0).to_words()))?;
@@ -378,7 +372,7 @@ fn idle(node: &Node, case: &Case) -> Result<Option<Row>> {
         node.barrier()?;
         let used = Cell::new(node.get(word)? as f64 / IDLE.as_secs_f64());
         node.barrier()?;
-        return Ok(Some(Row::new(case, IDLE_LIMIT, 1, &[used.get()], &[1e7])));
+        return Ok(Some(Samples::new(IDLE_LIMIT, 1, vec![used.get()], vec![1e7])));
     }
     node.barrier()?;
     words.write(0, host::cpu_time().saturating_sub(before).as_nanos() as u64);
@@ -390,9 +384,9 @@ fn idle(node: &Node, case: &Case) -> Result<Option<Row>> {
 /// The environment variable that says when the launcher started, in nanoseconds of the monotonic clock.
 pub(super) const STARTED: &str = "STANDPIPE_PERF_STARTED";
 
-fn open(node: &Node, case: &Case) -> Result<Option<Row>> {
+fn open(node: &Node) -> Result<Option<Samples>> {
     node.barrier()?;
     let started: u64 = std::env::var(STARTED).context("set by perf")?.parse()?;
     let took = host::monotonic_ns().saturating_sub(started) as f64;
-    Ok((node.rank() == 0).then(|| Row::new(case, OPEN_LIMIT, 1, &[took], &[1e8])))
+    Ok((node.rank() == 0).then(|| Samples::new(OPEN_LIMIT, 1, vec![took], vec![1e8])))
 }
