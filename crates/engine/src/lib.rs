@@ -14,6 +14,7 @@ pub mod counters;
 pub mod error;
 pub mod node;
 mod op_id;
+pub mod registration;
 pub mod span;
 pub mod transport;
 pub mod wire;
@@ -23,8 +24,12 @@ pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
 pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
 pub use op_id::OpId;
+pub use registration::{Key, RegId};
 pub use span::{MemId, Piece, Place};
-pub use transport::{Atomic, Direction, Event, Inbox, Lane, SendError, Submit, Transport};
+pub use transport::{
+    Atomic, Deregistering, Direction, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit,
+    Transport,
+};
 pub use wire::Header;
 
 /// A process's number within its job, from 0 to the job's size less one.

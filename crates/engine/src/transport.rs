@@ -3,6 +3,7 @@
 //! Every transport sends messages, hands out what arrived, and reaches its own process's memory. One-sided copies and
 //! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
 
+use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::Kind;
 use crate::{Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
 
@@ -54,6 +55,38 @@ pub enum Submit {
     Failed(OpError),
 }
 
+/// What became of a registration at submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registering {
+    /// The memory is registered; the key is what peers need.
+    Done(Key),
+    /// Under way; an [`Event::Registered`] will follow.
+    Pending,
+    /// Nothing was registered.
+    Failed(RegisterError),
+}
+
+/// What became of a deregistration at submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deregistering {
+    /// Nothing is pinned any more.
+    Done,
+    /// Under way; an [`Event::Deregistered`] will follow.
+    Pending,
+}
+
+/// One contiguous part of a transfer between registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedPiece {
+    /// From where to where; the remote end lies wholly inside what the key reaches.
+    pub piece: Piece,
+    /// The peer's key for the remote end.
+    pub key: Key,
+    /// The registration that the local end lies in; `None` where none is needed
+    /// (see [`Transport::unregistered_max`]).
+    pub local: Option<RegId>,
+}
+
 /// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
@@ -79,6 +112,18 @@ pub enum Event {
         op: OpId,
         /// Its result, as in [`Submit::Done`].
         result: Result<u64, OpError>,
+    },
+    /// A registration that was pending is there, or has failed.
+    Registered {
+        /// The registration.
+        reg: RegId,
+        /// The key that peers need; after a failure the registration means nothing any more.
+        result: Result<Key, RegisterError>,
+    },
+    /// A deregistration that was pending is over: nothing is pinned by it any more, and its key reaches nothing.
+    Deregistered {
+        /// The registration, which means nothing any more.
+        reg: RegId,
     },
     /// The peer sent what cannot be a message, and can be understood no more.
     Garbled {
@@ -156,6 +201,33 @@ pub trait Transport {
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);
+        Submit::Unreachable(Why::NotOffered)
+    }
+
+    /// Registers `len` bytes of this process's space from `offset` on: pins them, and makes a key by which peers reach
+    /// them. Optional; a transport that offers it is given its pieces of the space by [`Transport::copy_keyed`].
+    fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
+        let _ = (reg, offset, len);
+        Registering::Failed(RegisterError::Limit)
+    }
+
+    /// Takes a registration back that was made, once no operation uses it any more.
+    fn deregister(&mut self, reg: RegId) -> Deregistering {
+        let _ = reg;
+        Deregistering::Done
+    }
+
+    /// Bytes at the local end of a keyed copy, in all, that need no registration here: a transport sends so many inside
+    /// its descriptor, or through memory of its own. All of them, where local memory is never registered.
+    fn unregistered_max(&self, direction: Direction) -> u64 {
+        let _ = direction;
+        u64::MAX
+    }
+
+    /// Starts a one-sided copy of all pieces, to or from one peer's registered memory. Optional. It completes, for a put,
+    /// when the bytes lie in the peer's memory.
+    fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+        let _ = (op, peer, direction, pieces);
         Submit::Unreachable(Why::NotOffered)
     }
 }

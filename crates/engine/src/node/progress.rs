@@ -21,6 +21,7 @@ impl<T: Transport> Node<T> {
                 Polled::Progressed
             }
             Some(Event::Garbled { peer }) => self.on_garbled(peer),
+            Some(Event::Registered { .. } | Event::Deregistered { .. }) => Polled::Progressed,
             None if retried => Polled::Progressed,
             None => Polled::Idle,
         }

@@ -1,0 +1,139 @@
+//! How much may be pinned, and what is kept: the papers' registration strategies are settings of one engine.
+
+use crate::Nanos;
+use crate::span::BucketSize;
+
+/// What a node does about registration. The same at every rank of a job, or peers ask for what is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The unit of accounting.
+    pub bucket: BucketSize,
+    /// Buckets, at most, that one registration covers.
+    pub run_max: u32,
+    /// M: bytes that peers may hold, all together.
+    pub peers_bytes: u64,
+    /// MAXVICTIM: bytes of registrations that nobody refers to, or only this process itself.
+    pub victims_bytes: u64,
+    /// Whether what peers do not use of M may hold victims.
+    pub victims_borrow: bool,
+    /// How M is shared out among peers.
+    pub quota: Quota,
+    /// Which victim goes first.
+    pub order: Order,
+    /// What an operation leaves behind when it ends.
+    pub keep: Keep,
+    /// Bytes of a put's data that go inside the message that asks for registration, at most.
+    pub put_in_move_max: u32,
+    /// How long a holder may take to give back what is recalled.
+    pub recall_within: Nanos,
+}
+
+/// How the memory that peers may hold is shared out among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// The same for each other rank of the job, talked to or not (the paper's).
+    Even,
+    /// So many bytes guaranteed to each peer that is active, the rest for whoever asks; what idles is recalled.
+    Leases {
+        /// Bytes that no other peer's demand takes away.
+        guaranteed: u64,
+    },
+}
+
+/// In which order registrations that nobody refers to are given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that has been idle longest (the paper's): first in, first out.
+    Fifo,
+    /// The one that was used longest ago.
+    Lru,
+    /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used since it passed.
+    Sieve,
+}
+
+/// What an operation leaves behind when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The right to use the peer's registration (Firehose).
+    Firehoses,
+    /// Nothing here; the peer is told with the next message that asks for registration (rendezvous that unpins late or
+    /// never, as the peer's budget has it).
+    Registrations,
+    /// Nothing: the peer is told at once, and unpins (rendezvous).
+    Nothing,
+}
+
+/// The registration strategies of the Firehose paper, and PM's, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// The network reaches everything: no keys (Quadrics; shared memory).
+    Hardware,
+    /// Everything is registered before it is used, and never given up.
+    PinEverything,
+    /// Nothing is ever registered: all goes by message.
+    Bounce,
+    /// Each operation asks for registration, and gives it up when it ends.
+    RendezvousUnpin,
+    /// Each operation asks; nothing is ever given up.
+    RendezvousKeep,
+    /// Each operation asks; the owner keeps as much as its budget allows (PM's pin-down cache).
+    PinDown,
+    /// Peers hold and cache each other's registrations.
+    Firehose,
+}
+
+impl Strategy {
+    /// Every strategy.
+    pub const ALL: [Strategy; 7] = [
+        Strategy::Hardware,
+        Strategy::PinEverything,
+        Strategy::Bounce,
+        Strategy::RendezvousUnpin,
+        Strategy::RendezvousKeep,
+        Strategy::PinDown,
+        Strategy::Firehose,
+    ];
+
+    /// Its name in tables and options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::Hardware => "hardware",
+            Strategy::PinEverything => "pin-everything",
+            Strategy::Bounce => "bounce",
+            Strategy::RendezvousUnpin => "rendezvous-unpin",
+            Strategy::RendezvousKeep => "rendezvous-no-unpin",
+            Strategy::PinDown => "pin-down",
+            Strategy::Firehose => "firehose",
+        }
+    }
+
+    /// The settings that make `firehose`'s budget into this strategy; `None` where no keys are needed.
+    pub const fn settings(self, firehose: Settings) -> Option<Settings> {
+        const UNLIMITED: u64 = u64::MAX / 4;
+        let unlimited = Settings {
+            peers_bytes: UNLIMITED,
+            victims_bytes: UNLIMITED,
+            quota: Quota::Leases { guaranteed: 0 },
+            ..firehose
+        };
+        match self {
+            Strategy::Hardware => None,
+            Strategy::PinEverything => Some(Settings { keep: Keep::Firehoses, ..unlimited }),
+            Strategy::Bounce => {
+                Some(Settings { peers_bytes: 0, victims_bytes: 0, victims_borrow: false, ..firehose })
+            }
+            Strategy::RendezvousUnpin => Some(Settings {
+                keep: Keep::Nothing,
+                victims_bytes: 0,
+                victims_borrow: false,
+                put_in_move_max: 0,
+                ..firehose
+            }),
+            Strategy::RendezvousKeep => {
+                Some(Settings { keep: Keep::Registrations, put_in_move_max: 0, ..unlimited })
+            }
+            Strategy::PinDown => Some(Settings { keep: Keep::Registrations, put_in_move_max: 0, ..firehose }),
+            Strategy::Firehose => Some(firehose),
+        }
+    }
+}
