@@ -432,7 +432,9 @@ impl Inner {
 
     /// Makes progress at most once, for callers that poll and never wait.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
-        let progress = self.progress(1);
+        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines of
+        // memory away from whoever writes them.
+        let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
         if progress == Progress::Idle {
             self.expire(Instant::now());
         }

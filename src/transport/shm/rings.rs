@@ -145,6 +145,7 @@ impl ShmTransport {
             }
             membarrier::heavy_fence();
             self.warm.extend(self.hot.drain(..));
+            self.turn = 0;
         }
         let mut found = if self.unheard.is_empty() { Cold::Quiet } else { Cold::Blocked };
         for rank in &self.warm {
@@ -183,6 +184,10 @@ impl ShmTransport {
             self.unheard.push_front(waiting);
             return;
         }
+        // Since it rang we may have sent it something, and then there is a pair that has begun to count.
+        if let Some(pair) = &mut self.pairs[waiting.rank as usize] {
+            return pair.warm_up(waiting.rank, &mut self.warm);
+        }
         match Pair::new(&self.peers, waiting.rank, waiting.patience) {
             Ok(mut pair) => {
                 pair.warm_up(waiting.rank, &mut self.warm);
@@ -216,10 +221,9 @@ impl ShmTransport {
         }
     }
 
-    /// Takes the message that was noticed last.
+    /// Takes a message that was noticed waiting.
     #[inline(always)]
-    fn poll_noticed(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
-        let (rank, lane) = self.noticed.take()?;
+    fn poll_noticed(&mut self, rank: Rank, lane: Lane, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         let pair = self.pairs[rank as usize].as_mut().filter(|pair| pair.state == Warmth::Hot)?;
         match pair.take(lane, inbox) {
             Ok(Found::Message(lane)) => Some((rank, Found::Message(lane))),
@@ -251,6 +255,7 @@ impl ShmTransport {
             let rank = self.hot[index];
             let found = self.poll_sender(rank, inbox);
             if matches!(found, Found::Message(_) | Found::Garbage) {
+                // A sender of garbage is not among them any more.
                 self.turn = if index + 1 < self.hot.len() { index + 1 } else { 0 };
                 return Some((rank, found));
             }
@@ -310,6 +315,7 @@ impl ShmTransport {
             pair.state = Warmth::Shunned;
         }
         self.hot.retain(|rank| *rank != peer);
+        self.turn = 0;
         self.peers.lose(peer);
         Found::Garbage
     }
@@ -485,12 +491,10 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let found = if self.run >= RUN_MAX {
-            None
-        } else if self.noticed.is_some() {
-            self.poll_noticed(inbox)
-        } else {
-            self.poll_hot(inbox)
+        let found = match self.noticed.take() {
+            _ if self.run >= RUN_MAX => None,
+            Some((rank, lane)) => self.poll_noticed(rank, lane, inbox).or_else(|| self.poll_hot(inbox)),
+            None => self.poll_hot(inbox),
         };
         let found = match found {
             Some(found) => {

@@ -4,3 +4,4 @@ mod cluster;
 mod hostile;
 mod suite;
 mod vandal;
+mod warmth;

@@ -70,7 +70,11 @@ impl Transport for Counted {
     }
 
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        self.shm.poll(inbox)
+        self.shm.poll(inbox).or_else(|| {
+            // As a thread does that waits.
+            self.shm.linger(2);
+            self.shm.poll(inbox)
+        })
     }
 
     fn payload_max(&self) -> usize {
