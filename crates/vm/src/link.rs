@@ -10,9 +10,9 @@
 //! both ways, and come out in the order they were put in.
 //!
 //! It stays one transfer only while the answer comes within some 20 ns. Later, the asker has looked in between, which
-//! leaves a copy with it that the answerer must first have taken away: a round trip of two 60-ns transfers and 2 × 30
-//! ns of software takes 340 ns and not 180 (`examples/ring_pingpong.rs` shows it). So whoever has written the baton
-//! hands it over to the cache that both share, from where the reader takes it without leaving a copy behind.
+//! leaves a copy with it that the answerer must first have taken away: with 40 ns of software on each side a round trip
+//! of two 60-ns transfers takes 330 ns and more, not 200 (`examples/ring_pingpong.rs` shows it). So whoever has written
+//! the baton hands it over to the cache that both share, from where the reader takes it without leaving a copy behind.
 
 use std::ops::Deref;
 

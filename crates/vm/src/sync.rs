@@ -30,7 +30,7 @@ pub(crate) fn light_fence() {
 #[inline(always)]
 pub(crate) fn hand_over(words: &[AtomicU64]) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-    {
+    if demotes() {
         std::hint::spin_loop();
         for line in words.chunks(8) {
             // SAFETY: cldemote is a hint: it changes no memory and no register, faults nowhere, and is defined to do
@@ -42,6 +42,16 @@ pub(crate) fn hand_over(words: &[AtomicU64]) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
     let _ = words;
+}
+
+/// Whether the processor has cldemote (CPUID leaf 7, ECX bit 25).
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+#[inline(always)]
+fn demotes() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    static HAS: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & (1 << 25) != 0);
+    *HAS
 }
 
 #[cfg(not(loom))]

@@ -160,12 +160,6 @@ impl Samples {
     pub fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
         Samples { limit_name: limit_name.to_owned(), batch, ours, limit }
     }
-
-    /// Adds what another job measured of the same.
-    pub fn extend(&mut self, other: Samples) {
-        self.ours.extend(other.ours);
-        self.limit.extend(other.limit);
-    }
 }
 
 /// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
@@ -260,14 +254,6 @@ mod tests {
         for case in PROMISED.iter().filter(|case| case.cores == Cores::Apart) {
             assert_eq!(bound_for(case), case.bound, "{case:?}");
         }
-    }
-
-    #[test]
-    fn jobs_of_one_case_make_one_row() {
-        let mut samples = Samples::new("memcpy", 8, vec![4.0], vec![2.0]);
-        samples.extend(Samples::new("memcpy", 8, vec![6.0, 8.0], vec![2.0, 4.0]));
-        let row = Row::new(&PROMISED[0], &samples);
-        assert_eq!((row.samples, row.median_ns, row.limit_ns), (3, 6.0, 2.0));
     }
 
     #[test]

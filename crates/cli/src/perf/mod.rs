@@ -164,20 +164,18 @@ fn check(case: &Case) -> Result<()> {
 }
 
 /// Jobs that a round trip of cache lines is measured in. Where in the machine a job's lines happen to lie makes a third
-/// of their time, so one job is one sample.
+/// of their time; the job whose ratio is the median speaks for all.
 const PLACEMENTS: usize = 5;
 
 /// Runs a case in jobs of its own.
 fn measure(case: &Case) -> Result<Row> {
     let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
-    let mut samples = measure_once(case)?;
-    for _ in 1..jobs {
-        samples.extend(measure_once(case)?);
-    }
-    Ok(Row::new(case, &samples))
+    let mut rows = (0..jobs).map(|_| measure_once(case)).collect::<Result<Vec<Row>>>()?;
+    rows.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
+    Ok(rows.swap_remove(jobs / 2))
 }
 
-fn measure_once(case: &Case) -> Result<Samples> {
+fn measure_once(case: &Case) -> Result<Row> {
     let ranks = match case.op {
         Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
         _ => 2,
@@ -198,7 +196,8 @@ fn measure_once(case: &Case) -> Result<Samples> {
     let Some(line) = lines.try_iter().last() else {
         bail!("no result: the job ended with status {}", outcome.status());
     };
-    Ok(serde_json::from_str(&line)?)
+    let samples: Samples = serde_json::from_str(&line)?;
+    Ok(Row::new(case, &samples))
 }
 
 fn progress(cases: usize, quiet: bool) -> ProgressBar {
