@@ -8,6 +8,7 @@
 
 pub(crate) mod control;
 pub(crate) mod copy;
+mod pair;
 pub(crate) mod peers;
 pub(crate) mod rings;
 #[cfg(test)]
