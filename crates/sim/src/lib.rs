@@ -1,8 +1,33 @@
-//! Standpipe's engine in virtual time.
+//! Standpipe's engine in virtual time: a network card that pins, costs from files, and faults from a seed.
 //!
-//! [`Costs`] say what everything takes there: one documented file a machine.
+//! A [`Cluster`] is any number of real [`engine::Node`]s in one process, over a simulated network. Their messages and
+//! one-sided operations take the time that [`Costs`] say; their cards touch nothing that is not registered, pin what
+//! is, and note every access that was wrong; a seed decides every delay and every failure, so that a run can be had
+//! again, bit by bit.
+//!
+//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` (copies), `nic`
+//! (registrations), `space` (memory).
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod costs;
+mod faults;
+mod flight;
+mod memory;
+mod mishap;
+mod nic;
+mod onesided;
+mod process;
+mod queue;
+mod space;
+mod trace;
+mod transport;
+mod violation;
+mod world;
 
+pub use cluster::{Cluster, Plan, Step};
 pub use costs::{Costs, CostsError};
+pub use faults::{Faults, FaultsError};
+pub use space::Access;
+pub use transport::{Reach, SimTransport};
+pub use violation::{Breach, Violation};

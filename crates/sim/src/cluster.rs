@@ -1,0 +1,321 @@
+//! A cluster of real nodes in virtual time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::node::Polled;
+use engine::{Delivery, Inbox, Nanos, Node, Rank};
+
+use crate::costs::Costs;
+use crate::faults::{Faults, Incident};
+use crate::process::Health;
+use crate::queue::Event;
+use crate::transport::{Reach, SimTransport};
+use crate::world::World;
+
+/// What a cluster is made from. The same plan, driven the same way, gives the same run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Ranks.
+    pub size: u32,
+    /// Active-Message handlers that every node has.
+    pub handlers: u16,
+    /// What everything costs.
+    pub costs: Costs,
+    /// What cards reach without a key.
+    pub reach: Reach,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Decides when and where.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// `size` ranks without handlers, whose cards reach everything and where nothing goes wrong.
+    pub fn new(size: u32, costs: Costs) -> Plan {
+        Plan { size, handlers: 0, costs, reach: Reach::Everything, faults: Faults::default(), seed: 0 }
+    }
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Something inside the network, or nothing that a program could notice.
+    Network,
+    /// A process has the processor, and its node was polled: operations may have ended, lanes may have room, what it
+    /// computed is done. Its program's turn.
+    Polled(Rank),
+    /// An Active Message for a handler: it is in [`Cluster::inbox`]. The handler must run before the next step.
+    Deliver(Rank, Delivery),
+    /// A process learnt that another is gone.
+    Lost {
+        /// Who learnt it.
+        rank: Rank,
+        /// Who is gone.
+        lost: Rank,
+    },
+    /// A fault: private memory of a process was unmapped. Whoever watches it hears of it now.
+    Unmapped {
+        /// Whose.
+        rank: Rank,
+        /// The first byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Memory that a fault had unmapped is there again, and zero.
+    Remapped {
+        /// Whose.
+        rank: Rank,
+        /// The first byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A fault: a process ended.
+    Stopped(Rank),
+    /// A fault: a process polls no more, perhaps for ever.
+    Muted(Rank),
+    /// A fault is over: a process polls again.
+    Unmuted(Rank),
+}
+
+/// Nodes over a simulated network, driven by one thread.
+///
+/// Programs are the driver's: it acts for a rank by [`Cluster::node`], which then happens at that rank's own time
+/// ([`Cluster::time_of`]), and calls [`Cluster::step`] to let the next thing happen.
+pub struct Cluster {
+    nodes: Vec<Node<SimTransport>>,
+    pub(crate) world: Rc<RefCell<World>>,
+    inbox: Inbox,
+    /// By rank: when it looks at its deadlines next.
+    alarms: Vec<Option<Nanos>>,
+    /// Whose handler ran last, and whose node must be polled on.
+    delivered: Option<Rank>,
+}
+
+/// Latencies, at most, for which a fault lasts that ends by itself.
+const FAULT_LATENCIES_MAX: u64 = 200;
+
+impl Cluster {
+    /// A cluster at time 0 with nothing in its memories.
+    pub fn new(plan: Plan) -> Cluster {
+        let Plan { size, handlers, costs, reach, faults, seed } = plan;
+        let world = Rc::new(RefCell::new(World::new(size, costs, faults, seed)));
+        let node = |rank| {
+            let transport = SimTransport::new(rank, reach, Rc::clone(&world));
+            Node::new(rank, size, handlers, transport)
+        };
+        let nodes = (0..size).map(node).collect();
+        Cluster { nodes, inbox: Inbox::default(), alarms: vec![None; size as usize], delivered: None, world }
+    }
+
+    /// Ranks.
+    pub fn size(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// The node of `rank`. What is called there happens at [`Cluster::time_of`] that rank, and takes its processor.
+    pub fn node(&mut self, rank: Rank) -> &mut Node<SimTransport> {
+        &mut self.nodes[rank as usize]
+    }
+
+    /// The message that [`Step::Deliver`] was about.
+    pub fn inbox(&mut self) -> &mut Inbox {
+        &mut self.inbox
+    }
+
+    /// The time that all events before have happened by, in ns.
+    pub fn now(&self) -> Nanos {
+        self.world.borrow().now
+    }
+
+    /// The time that `rank`'s program has come to, in ns: [`Cluster::now`], or later when its processor has work.
+    pub fn time_of(&self, rank: Rank) -> Nanos {
+        self.world.borrow().time_of(rank)
+    }
+
+    /// Has `rank`'s program compute for `work` ns. Its node is not polled meanwhile; [`Step::Polled`] follows.
+    pub fn compute(&mut self, rank: Rank, work: Nanos) {
+        let mut world = self.world.borrow_mut();
+        world.spend(rank, work);
+        world.wake(rank);
+    }
+
+    /// Makes sure that `rank` looks at its operations' deadlines at `at`, and from then on whenever one passes. Needed
+    /// once for each operation that has one.
+    pub fn alarm(&mut self, rank: Rank, at: Nanos) {
+        let mut world = self.world.borrow_mut();
+        let at = at.max(world.now);
+        let alarm = &mut self.alarms[rank as usize];
+        if alarm.is_none_or(|before| at < before) {
+            *alarm = Some(at);
+            world.queue.push(at, Event::Alarm(rank));
+        }
+    }
+
+    /// Lets the next thing happen. `None` when nothing will any more, unless a program does something.
+    pub fn step(&mut self) -> Option<Step> {
+        if let Some(rank) = self.delivered.take() {
+            if !self.world.borrow().has_news(rank) {
+                return Some(self.poll(rank));
+            }
+            self.world.borrow_mut().wake(rank);
+        }
+        let due = self.world.borrow_mut().due.pop_front();
+        if let Some(rank) = due {
+            return Some(self.run(rank));
+        }
+        let incident = self.world.borrow_mut().incident();
+        if let Some(incident) = incident {
+            return Some(self.befall(incident));
+        }
+        self.advance(true)
+    }
+
+    /// Lets the next thing happen, as [`Cluster::step`] does, but polls no node: that is left to a driver that polls
+    /// them all in turn.
+    pub fn pass(&mut self) -> Option<Step> {
+        let incident = self.world.borrow_mut().incident();
+        if let Some(incident) = incident {
+            return Some(self.befall(incident));
+        }
+        self.advance(false)
+    }
+
+    fn advance(&mut self, polls: bool) -> Option<Step> {
+        let event = self.world.borrow_mut().advance()?;
+        Some(match event {
+            Some(Event::Wake(rank)) if polls => self.run(rank),
+            Some(Event::Alarm(rank)) => self.expire(rank),
+            Some(Event::Lose { to, lost }) => self.lose(to, lost),
+            Some(Event::Unmute(rank)) => self.unmute(rank),
+            Some(Event::Remap { rank, offset, pages }) => self.remap(rank, offset, pages),
+            _ => Step::Network,
+        })
+    }
+
+    /// Gives `rank` the processor, if it is free.
+    fn run(&mut self, rank: Rank) -> Step {
+        {
+            let mut world = self.world.borrow_mut();
+            let now = world.now;
+            let process = world.process_mut(rank);
+            process.waking = false;
+            if process.health != Health::Alive {
+                return Step::Network;
+            }
+            if process.cpu > now {
+                world.wake(rank);
+                return Step::Network;
+            }
+        }
+        self.poll(rank)
+    }
+
+    /// Polls a node until it has nothing more to do, or its card has more for it once it has the processor again.
+    fn poll(&mut self, rank: Rank) -> Step {
+        loop {
+            match self.nodes[rank as usize].poll(&mut self.inbox) {
+                Polled::Idle => return Step::Polled(rank),
+                Polled::Progressed => {}
+                Polled::Deliver(delivery) => {
+                    self.delivered = Some(rank);
+                    return Step::Deliver(rank, delivery);
+                }
+            }
+            let mut world = self.world.borrow_mut();
+            if world.has_news(rank) {
+                world.wake(rank);
+                return Step::Polled(rank);
+            }
+        }
+    }
+
+    fn expire(&mut self, rank: Rank) -> Step {
+        let now = self.now();
+        let alive = self.world.borrow().process(rank).health == Health::Alive;
+        if !alive || self.alarms[rank as usize].is_none_or(|at| at > now) {
+            return Step::Network;
+        }
+        self.alarms[rank as usize] = None;
+        if let Some(next) = self.nodes[rank as usize].expire(now) {
+            self.alarm(rank, next);
+        }
+        Step::Polled(rank)
+    }
+
+    fn remap(&mut self, rank: Rank, offset: u64, pages: u32) -> Step {
+        let len = self.world.borrow_mut().map_holes(rank, offset, pages);
+        Step::Remapped { rank, offset, len }
+    }
+
+    fn lose(&mut self, to: Rank, lost: Rank) -> Step {
+        if !matches!(self.world.borrow().process(to).health, Health::Dead(_)) {
+            self.nodes[to as usize].lose(lost);
+        }
+        Step::Lost { rank: to, lost }
+    }
+
+    /// Ends `rank` without a word, as a crash does. The others learn of it later, each in its own time.
+    pub fn kill(&mut self, rank: Rank) {
+        self.world.borrow_mut().kill(rank);
+    }
+
+    /// `rank` polls no more until [`Cluster::unmute`]; its memory and its card are still there.
+    pub fn mute(&mut self, rank: Rank) {
+        let mut world = self.world.borrow_mut();
+        let process = world.process_mut(rank);
+        if process.health == Health::Alive {
+            process.health = Health::Mute;
+        }
+    }
+
+    /// `rank` polls again, if it was mute.
+    pub fn unmute(&mut self, rank: Rank) -> Step {
+        {
+            let mut world = self.world.borrow_mut();
+            let process = world.process_mut(rank);
+            if process.health != Health::Mute {
+                return Step::Network;
+            }
+            process.health = Health::Alive;
+            world.wake(rank);
+        }
+        self.expire(rank);
+        Step::Unmuted(rank)
+    }
+
+    fn befall(&mut self, incident: Incident) -> Step {
+        let mut world = self.world.borrow_mut();
+        let rank = world.weather.below(self.nodes.len() as u64) as Rank;
+        let alive = world.processes.iter().filter(|process| process.health == Health::Alive).count();
+        let is_alive = world.process(rank).health == Health::Alive;
+        let lasts = world.costs.latency_ns * (1 + world.weather.below(FAULT_LATENCIES_MAX));
+        let at = world.now + lasts;
+        match incident {
+            Incident::Shrink => {
+                world.shrink(rank);
+                Step::Network
+            }
+            Incident::Unmap => match world.unmap_some(rank, at) {
+                Some((offset, len)) => Step::Unmapped { rank, offset, len },
+                None => Step::Network,
+            },
+            Incident::Stop if is_alive && alive > 2 => {
+                drop(world);
+                self.kill(rank);
+                Step::Stopped(rank)
+            }
+            Incident::Mute if is_alive && alive > 2 => {
+                if world.weather.below(2) == 0 {
+                    world.queue.push(at, Event::Unmute(rank));
+                }
+                drop(world);
+                self.mute(rank);
+                Step::Muted(rank)
+            }
+            Incident::Stop | Incident::Mute => Step::Network,
+        }
+    }
+}

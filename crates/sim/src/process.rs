@@ -1,0 +1,119 @@
+//! One simulated process: its memory, its card, its processor's clock, and what its card has for it.
+
+use std::collections::VecDeque;
+
+use engine::{Atomic, Event, MemId, Nanos, Place, Rank};
+
+use crate::costs::Costs;
+use crate::nic::Nic;
+use crate::space::{Access, Space};
+
+/// Whether a process takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It polls.
+    Alive,
+    /// It does not poll, but its memory and card are there.
+    Mute,
+    /// It ended then.
+    Dead(Nanos),
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Private memory.
+    pub(crate) space: Space,
+    /// The heap, which the card can always reach.
+    heap: Space,
+    /// The engine's own words, which the card can always reach.
+    control: Space,
+    pub(crate) nic: Nic,
+    /// When its processor has done what it was given so far.
+    pub(crate) cpu: Nanos,
+    /// When its card has sent what it was given so far.
+    pub(crate) link: Nanos,
+    pub(crate) health: Health,
+    /// Messages that its card has for it, by arrival.
+    pub(crate) arrived: VecDeque<u32>,
+    /// What else its card has to tell.
+    pub(crate) reports: VecDeque<Event>,
+    /// Whether it will look by itself.
+    pub(crate) waking: bool,
+}
+
+impl Process {
+    pub(crate) fn new(rank: Rank, costs: &Costs) -> Process {
+        let mut control = Space::new(costs.page_bytes);
+        control.map_at(0, 64, Access::Full);
+        Process {
+            space: Space::new(costs.page_bytes),
+            heap: Space::new(costs.page_bytes),
+            control,
+            nic: Nic::new(rank, costs.pinnable_bytes, costs.table_entries),
+            cpu: 0,
+            link: 0,
+            health: Health::Alive,
+            arrived: VecDeque::new(),
+            reports: VecDeque::new(),
+            waking: false,
+        }
+    }
+
+    /// One of its memories.
+    pub(crate) fn memory(&self, mem: MemId) -> &Space {
+        match mem {
+            MemId::Space => &self.space,
+            MemId::Heap => &self.heap,
+            MemId::Control => &self.control,
+        }
+    }
+
+    /// As [`Process::memory`], to map and unmap.
+    pub(crate) fn memory_mut(&mut self, mem: MemId) -> &mut Space {
+        match mem {
+            MemId::Space => &mut self.space,
+            MemId::Heap => &mut self.heap,
+            MemId::Control => &mut self.control,
+        }
+    }
+
+    /// Reads its memory. `Err` with the first byte that cannot be read.
+    pub(crate) fn read(&self, from: Place, into: &mut [u8]) -> Result<(), u64> {
+        self.memory(from.mem).walk(from.offset, into.len() as u64, Access::Read, |part, at, len| {
+            part.read(at, &mut into[(at - from.offset) as usize..][..len as usize]);
+        })
+    }
+
+    /// Writes its memory. `Err` with the first byte that cannot be written.
+    pub(crate) fn write(&self, to: Place, from: &[u8]) -> Result<(), u64> {
+        self.memory(to.mem).walk(to.offset, from.len() as u64, Access::Full, |part, at, len| {
+            part.write(at, &from[(at - to.offset) as usize..][..len as usize]);
+        })
+    }
+
+    /// Applies an atomic to a word and returns what was there; `None` where no word can be.
+    pub(crate) fn apply(&self, word: Place, atomic: Atomic) -> Option<u64> {
+        if word.mem == MemId::Space || !word.offset.is_multiple_of(8) {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        self.read(word, &mut bytes).ok()?;
+        let old = u64::from_ne_bytes(bytes);
+        let new = match atomic {
+            Atomic::FetchAdd(add) => old.wrapping_add(add),
+            Atomic::CompareSwap { expected, new } if old == expected => new,
+            Atomic::CompareSwap { .. } => old,
+        };
+        self.write(word, &new.to_ne_bytes()).ok()?;
+        Some(old)
+    }
+
+    /// Whether it can send or receive at `time`.
+    pub(crate) fn lived_at(&self, time: Nanos) -> bool {
+        match self.health {
+            Health::Alive | Health::Mute => true,
+            Health::Dead(since) => time < since,
+        }
+    }
+}

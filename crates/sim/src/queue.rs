@@ -1,0 +1,75 @@
+//! What is going to happen, in order of time; what is due at the same time happens in the order it was planned in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use engine::{Nanos, Rank, RegId};
+
+/// Something that happens by itself at its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Event {
+    /// A message reaches its receiver's card.
+    Arrive(u32),
+    /// A get reaches the card that has the bytes.
+    Fetch(u32),
+    /// A one-sided operation's bytes reach the card that they are for.
+    Land(u32),
+    /// The initiator's card learns that a one-sided operation is complete.
+    Report(u32),
+    /// A slow registration is over.
+    Registered { rank: Rank, reg: RegId, fails: bool },
+    /// A slow deregistration is over.
+    Deregistered { rank: Rank, reg: RegId },
+    /// A process has the processor, and something to look at.
+    Wake(Rank),
+    /// A process has an operation's deadline to look at.
+    Alarm(Rank),
+    /// A process learns that another is gone.
+    Lose { to: Rank, lost: Rank },
+    /// A process polls again.
+    Unmute(Rank),
+    /// Memory that was unmapped is mapped again.
+    Remap { rank: Rank, offset: u64, pages: u32 },
+}
+
+/// Events and their times.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    planned: u64,
+}
+
+impl Queue {
+    /// Plans an event.
+    pub(crate) fn push(&mut self, at: Nanos, event: Event) {
+        self.planned += 1;
+        self.heap.push(Reverse((at, self.planned, event)));
+    }
+
+    /// When the next event is.
+    pub(crate) fn next_at(&self) -> Option<Nanos> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Takes the next event.
+    pub(crate) fn pop(&mut self) -> Option<(Nanos, Event)> {
+        self.heap.pop().map(|Reverse((at, _, event))| (at, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_as_they_were_planned() {
+        let mut queue = Queue::default();
+        for (at, rank) in [(5, 0), (3, 1), (5, 2), (3, 9), (3, 4)] {
+            queue.push(at, Event::Wake(rank));
+        }
+        assert_eq!(queue.next_at(), Some(3));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        let wanted = [(3, 1), (3, 9), (3, 4), (5, 0), (5, 2)].map(|(at, rank)| (at, Event::Wake(rank)));
+        assert_eq!(order, wanted);
+    }
+}

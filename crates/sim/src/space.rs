@@ -1,0 +1,281 @@
+//! One process's memory: ranges of its address space over pages that exist once they were written.
+//!
+//! A range names a *backing*, which has the bytes, as a mapping names a memory object. Whoever holds the backing keeps
+//! the bytes: memory that is unmapped while it is registered lives on, seen by the card and by nobody else.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+/// What may be done with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// It may be read.
+    Read,
+    /// It may be read and written.
+    Full,
+}
+
+/// The bytes behind one mapping: zero until they are written.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    page_shift: u32,
+    pages: RefCell<FxHashMap<u64, Box<[u8]>>>,
+}
+
+/// A stretch of a backing: byte `start` of the address space is byte `start - base` of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) access: Access,
+    base: u64,
+    backing: Rc<Backing>,
+}
+
+impl Part {
+    /// Calls `each` with every stretch of `len` bytes from `at` on that lies in one page: how far it is from `at`, how
+    /// long it is, its page, and where in the page it begins.
+    fn pages(&self, at: u64, len: u64, mut each: impl FnMut(usize, usize, u64, usize)) {
+        debug_assert!(
+            self.start <= at && at + len <= self.end,
+            "the caller has found the part for these bytes"
+        );
+        let page_bytes = 1 << self.backing.page_shift;
+        let mut done = 0;
+        while done < len {
+            let offset = at - self.base + done;
+            let within = offset & (page_bytes - 1);
+            let run = (page_bytes - within).min(len - done);
+            each(done as usize, run as usize, offset >> self.backing.page_shift, within as usize);
+            done += run;
+        }
+    }
+
+    /// Reads from byte `at` of the address space on.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
+        let pages = self.backing.pages.borrow();
+        self.pages(at, into.len() as u64, |done, run, page, within| match pages.get(&page) {
+            Some(bytes) => into[done..done + run].copy_from_slice(&bytes[within..within + run]),
+            None => into[done..done + run].fill(0),
+        });
+    }
+
+    /// Writes from byte `at` of the address space on. Zeros written where nothing is take no memory.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) {
+        let mut pages = self.backing.pages.borrow_mut();
+        let page_bytes = 1 << self.backing.page_shift;
+        self.pages(at, from.len() as u64, |done, run, page, within| {
+            let from = &from[done..done + run];
+            match pages.get_mut(&page) {
+                Some(bytes) => bytes[within..within + run].copy_from_slice(from),
+                None if from.iter().all(|byte| *byte == 0) => {}
+                None => {
+                    let mut bytes = vec![0; page_bytes].into_boxed_slice();
+                    bytes[within..within + run].copy_from_slice(from);
+                    pages.insert(page, bytes);
+                }
+            }
+        });
+    }
+}
+
+/// The ranges of an address space, with unmapped space between them.
+#[derive(Debug)]
+pub(crate) struct Space {
+    page_shift: u32,
+    /// By start.
+    parts: BTreeMap<u64, Part>,
+    /// Where the next range goes whose place does not matter.
+    next: u64,
+}
+
+impl Space {
+    /// An address space with nothing in it.
+    pub(crate) fn new(page_bytes: u64) -> Space {
+        Space { page_shift: page_bytes.ilog2(), parts: BTreeMap::new(), next: 1 << 20 }
+    }
+
+    /// Bytes of a page.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    /// Maps `len` bytes, in whole pages, where nothing is, with an unmapped page behind them.
+    pub(crate) fn map(&mut self, len: u64, access: Access) -> u64 {
+        let start = self.next;
+        self.map_at(start, len, access);
+        self.next = start + len.next_multiple_of(self.page_bytes()) + self.page_bytes();
+        start
+    }
+
+    /// Maps whole pages at `start`, fresh and zero, in place of what was there.
+    pub(crate) fn map_at(&mut self, start: u64, len: u64, access: Access) {
+        let end = (start + len).next_multiple_of(self.page_bytes());
+        let start = start - start % self.page_bytes();
+        self.unmap(start, end - start);
+        let backing = Rc::new(Backing { page_shift: self.page_shift, pages: RefCell::default() });
+        self.parts.insert(start, Part { start, end, access, base: start, backing });
+        self.next = self.next.max(end + self.page_bytes());
+    }
+
+    /// Takes away every page that `len` bytes from `start` on touch.
+    pub(crate) fn unmap(&mut self, start: u64, len: u64) {
+        let end = (start + len).next_multiple_of(self.page_bytes());
+        let start = start - start % self.page_bytes();
+        let first = self.parts.range(..start).next_back().map_or(start, |(first, _)| *first);
+        let hit: Vec<u64> = self.parts.range(first..end).map(|(start, _)| *start).collect();
+        for part in hit {
+            let part = self.parts.remove(&part).expect("found two lines above");
+            for (from, to) in [(part.start, part.end.min(start)), (part.start.max(end), part.end)] {
+                if from < to {
+                    self.parts.insert(from, Part { start: from, end: to, ..part.clone() });
+                }
+            }
+        }
+    }
+
+    /// The part that byte `at` lies in.
+    pub(crate) fn part(&self, at: u64) -> Option<&Part> {
+        self.parts.range(..=at).next_back().map(|(_, part)| part).filter(|part| at < part.end)
+    }
+
+    /// The `index`th of the ranges, by address.
+    pub(crate) fn nth(&self, index: usize) -> Option<&Part> {
+        self.parts.values().nth(index)
+    }
+
+    /// How many ranges there are.
+    pub(crate) fn ranges(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Calls `each` with the parts that `len` bytes from `at` on lie in, and how much of them lies there. `Err` with the
+    /// first byte that may not be accessed so; the parts before it have been seen.
+    pub(crate) fn walk(
+        &self,
+        at: u64,
+        len: u64,
+        access: Access,
+        mut each: impl FnMut(&Part, u64, u64),
+    ) -> Result<(), u64> {
+        let mut here = at;
+        let end = at.checked_add(len).ok_or(at)?;
+        while here < end {
+            let part = self.part(here).filter(|part| part.access >= access).ok_or(here)?;
+            let until = part.end.min(end);
+            each(part, here, until - here);
+            here = until;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    fn read(space: &Space, at: u64, len: u64) -> Result<Vec<u8>, u64> {
+        let mut bytes = vec![0xcc; len as usize];
+        space.walk(at, len, Access::Read, |part, from, run| {
+            part.read(from, &mut bytes[(from - at) as usize..][..run as usize]);
+        })?;
+        Ok(bytes)
+    }
+
+    fn write(space: &Space, at: u64, from: &[u8]) -> Result<(), u64> {
+        space.walk(at, from.len() as u64, Access::Full, |part, here, run| {
+            part.write(here, &from[(here - at) as usize..][..run as usize]);
+        })
+    }
+
+    #[test]
+    fn memory_is_zero_until_it_is_written_and_keeps_what_was() {
+        let mut space = Space::new(PAGE);
+        let at = space.map(3 * PAGE, Access::Full);
+        assert_eq!(read(&space, at + 10, 20), Ok(vec![0; 20]));
+        assert_eq!(write(&space, at + PAGE - 2, &[1, 2, 3, 4]), Ok(()));
+        assert_eq!(read(&space, at + PAGE - 3, 6), Ok(vec![0, 1, 2, 3, 4, 0]));
+    }
+
+    #[test]
+    fn zeros_written_where_nothing_is_take_no_memory() {
+        let mut space = Space::new(PAGE);
+        let at = space.map(1 << 30, Access::Full);
+        write(&space, at, &[0; 100_000]).expect("the range is mapped");
+        let pages = |space: &Space| space.part(at).expect("mapped").backing.pages.borrow().len();
+        assert_eq!(pages(&space), 0);
+        write(&space, at + 5, &[7]).expect("the range is mapped");
+        write(&space, at, &[0; 100]).expect("the range is mapped");
+        assert_eq!(pages(&space), 1);
+        assert_eq!(read(&space, at, 8), Ok(vec![0; 8]), "zeros must still be written over what is there");
+    }
+
+    #[test]
+    fn rights_and_holes_are_told_with_the_first_byte_at_fault() {
+        let mut space = Space::new(PAGE);
+        let at = space.map(4 * PAGE, Access::Full);
+        space.map_at(at + PAGE, PAGE, Access::Read);
+        space.unmap(at + 2 * PAGE, 1);
+        assert_eq!(write(&space, at + 10, &[1; 5000]), Err(at + PAGE));
+        assert_eq!(read(&space, at, 3 * PAGE), Err(at + 2 * PAGE));
+        assert_eq!(read(&space, at + 3 * PAGE, PAGE), Ok(vec![0; PAGE as usize]));
+        assert_eq!(read(&space, u64::MAX - 2, 8), Err(u64::MAX - 2));
+    }
+
+    #[test]
+    fn who_holds_a_part_keeps_its_bytes_when_it_is_mapped_anew() {
+        let mut space = Space::new(PAGE);
+        let at = space.map(PAGE, Access::Full);
+        write(&space, at, b"old").expect("the page is mapped");
+        let held = space.part(at).expect("the page is mapped").clone();
+        space.map_at(at, PAGE, Access::Full);
+        write(&space, at, b"new").expect("the page is mapped");
+        let mut seen = [0; 3];
+        held.read(at, &mut seen);
+        assert_eq!(&seen, b"old");
+        assert_eq!(read(&space, at, 3), Ok(b"new".to_vec()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_history_of_mapping_reads_like_an_array(
+            steps in prop::collection::vec((0u8..3, 0u64..16, 1u64..6, any::<u8>()), 1..60),
+        ) {
+            const BASE: u64 = 1 << 30;
+            let mut space = Space::new(PAGE);
+            let mut model: Vec<Option<u8>> = vec![None; 32];
+            for (what, page, pages, byte) in steps {
+                let range = page as usize..(page + pages) as usize;
+                match what {
+                    0 => {
+                        space.map_at(BASE + page * PAGE, pages * PAGE, Access::Full);
+                        model[range].fill(Some(0));
+                    }
+                    1 => {
+                        space.unmap(BASE + page * PAGE, pages * PAGE);
+                        model[range].fill(None);
+                    }
+                    _ => {
+                        let bytes = vec![byte; (pages * PAGE) as usize];
+                        let hole = range.clone().find(|page| model[*page].is_none());
+                        let wanted = hole.map_or(Ok(()), |page| Err(BASE + page as u64 * PAGE));
+                        prop_assert_eq!(write(&space, BASE + page * PAGE, &bytes), wanted);
+                        model[range.start..hole.unwrap_or(range.end)].fill(Some(byte));
+                    }
+                }
+                for (page, byte) in model.iter().enumerate() {
+                    let got = read(&space, BASE + page as u64 * PAGE + 100, 1).ok().map(|bytes| bytes[0]);
+                    prop_assert_eq!(got, *byte);
+                }
+            }
+        }
+    }
+}

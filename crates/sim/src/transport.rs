@@ -1,0 +1,117 @@
+//! The transport that a simulated node runs over.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::{
+    Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Mechanism, MemId,
+    OpError, OpId, Operation, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+};
+
+use crate::world::World;
+
+/// What a card reaches without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// All of a peer's memory (Quadrics): nothing is ever registered.
+    Everything,
+    /// A peer's heap, which was registered when it was made. Private memory goes by key, or by message.
+    Heap,
+}
+
+/// One simulated process's way to the others.
+#[derive(Debug)]
+pub struct SimTransport {
+    rank: Rank,
+    reach: Reach,
+    payload_max: usize,
+    world: Rc<RefCell<World>>,
+    counters: Counters,
+}
+
+impl SimTransport {
+    pub(crate) fn new(rank: Rank, reach: Reach, world: Rc<RefCell<World>>) -> SimTransport {
+        let payload_max = world.borrow().costs.payload_max_bytes;
+        SimTransport { rank, reach, payload_max, world, counters: Counters::default() }
+    }
+
+    /// The copies without a key that were made, which no node counts.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Transport for SimTransport {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.world.borrow_mut().send(self.rank, peer, lane, header, payload)
+    }
+
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let mut world = self.world.borrow_mut();
+        world.next_report(self.rank).or_else(|| world.receive(self.rank, inbox))
+    }
+
+    fn payload_max(&self) -> usize {
+        self.payload_max
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        let len = into.len() as u64;
+        let read = self.world.borrow().process(self.rank).read(from, into);
+        read.map_err(|addr| OpError::LocalFault { mem: from.mem, addr, len })
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        let mut world = self.world.borrow_mut();
+        let len = from.len() as u64;
+        let work = world.costs.copy_ns(len);
+        world.spend(self.rank, work);
+        let written = world.process(self.rank).write(to, from);
+        written.map_err(|addr| OpError::LocalFault { mem: to.mem, addr, len })
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        if self.reach == Reach::Heap && pieces.iter().any(|piece| piece.remote.mem == MemId::Space) {
+            return Submit::Unreachable(Why::NotOffered);
+        }
+        let operation = match direction {
+            Direction::Put => Operation::Put,
+            Direction::Get => Operation::Get,
+        };
+        self.counters.add(operation, Mechanism::Mapped, pieces.iter().map(|piece| piece.len).sum());
+        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
+        Submit::Pending
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        self.world.borrow_mut().abandon(op, self.rank);
+    }
+
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        self.world.borrow_mut().start_atomic(op, self.rank, peer, word, atomic);
+        Submit::Pending
+    }
+
+    fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
+        self.world.borrow_mut().register(self.rank, reg, offset, len)
+    }
+
+    fn deregister(&mut self, reg: RegId) -> Deregistering {
+        self.world.borrow_mut().deregister(self.rank, reg)
+    }
+
+    fn unregistered_max(&self, _: Direction) -> u64 {
+        self.world.borrow().costs.unregistered_max_bytes
+    }
+
+    fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+        self.world.borrow_mut().start_keyed(op, self.rank, peer, direction, pieces);
+        Submit::Pending
+    }
+}

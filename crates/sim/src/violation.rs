@@ -1,0 +1,44 @@
+//! Accesses that a card refused, or should not have been asked for.
+
+use engine::{Nanos, Rank};
+
+/// An access to memory that was not registered as it should have been. A correct protocol makes none, whatever the
+/// seed; except that an operation that was under way when its owner cut the initiator off is refused, too: who judges
+/// knows whom it was that the owner had given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Violation {
+    /// When the card looked.
+    pub at: Nanos,
+    /// When the operation was started.
+    pub started: Nanos,
+    /// Who started it.
+    pub initiator: Rank,
+    /// Whose memory was to be accessed: the initiator's own, at the local end.
+    pub owner: Rank,
+    /// The first byte of the access.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What was wrong.
+    pub breach: Breach,
+}
+
+/// What was wrong with an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Breach {
+    /// No registration ever had this key; refused.
+    Unknown,
+    /// The registration is no more; refused.
+    Revoked,
+    /// The registration is not there yet; refused.
+    Early,
+    /// The registration does not reach so far; refused.
+    Beyond,
+    /// More bytes at the local end than need no registration; refused.
+    Unregistered,
+    /// The memory was unmapped after it was registered: the card reads or writes what lay there, as real ones do.
+    Stale {
+        /// When it was unmapped.
+        since: Nanos,
+    },
+}

@@ -1,0 +1,270 @@
+//! What lies between the nodes: virtual time, messages on their way, and what each process's card has for it.
+//!
+//! One-sided operations are in [`super::onesided`].
+
+use std::collections::VecDeque;
+
+use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, Rank, SendError};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::costs::Costs;
+use crate::faults::{Faults, Weather};
+use crate::flight::Flight;
+use crate::process::{Health, Process};
+use crate::queue::{Event, Queue};
+use crate::trace::Trace;
+use crate::violation::Violation;
+
+/// A message on its way, or waiting to be taken.
+#[derive(Debug)]
+struct Message {
+    from: Rank,
+    to: Rank,
+    lane: Lane,
+    /// When its last byte left the sender.
+    left: Nanos,
+    header: [u64; Header::WORDS],
+    payload: Vec<u8>,
+}
+
+/// The messages of one lane from one rank to another.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// Sent and not taken.
+    held: u32,
+    /// Whether the sender has found it full since.
+    found_full: bool,
+    /// When the last one arrives.
+    last: Nanos,
+}
+
+/// Everything but the nodes.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) costs: Costs,
+    pub(crate) now: Nanos,
+    pub(crate) queue: Queue,
+    pub(crate) processes: Vec<Process>,
+    /// Processes that have the processor and something to look at now, in turn.
+    pub(crate) due: VecDeque<Rank>,
+    pub(crate) flights: Slab<Flight>,
+    pub(crate) weather: Weather,
+    pub(crate) violations: Vec<Violation>,
+    /// Bytes between their source and their target.
+    pub(crate) scratch: Vec<u8>,
+    messages: Slab<Message>,
+    /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
+    traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
+    trace: Trace,
+}
+
+impl World {
+    pub(crate) fn new(size: u32, costs: Costs, faults: Faults, seed: u64) -> World {
+        World {
+            now: 0,
+            queue: Queue::default(),
+            processes: (0..size).map(|rank| Process::new(rank, &costs)).collect(),
+            due: VecDeque::new(),
+            flights: Slab::new(),
+            weather: Weather::new(faults, seed),
+            violations: Vec::new(),
+            scratch: Vec::new(),
+            messages: Slab::new(),
+            traffic: FxHashMap::default(),
+            trace: Trace::default(),
+            costs,
+        }
+    }
+
+    pub(crate) fn process(&self, rank: Rank) -> &Process {
+        &self.processes[rank as usize]
+    }
+
+    pub(crate) fn process_mut(&mut self, rank: Rank) -> &mut Process {
+        &mut self.processes[rank as usize]
+    }
+
+    /// The fingerprint of the run so far.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.trace.number()
+    }
+
+    /// Goes to the next event and takes it; those that happen inside the network have then happened, and are not
+    /// returned but as `Some(None)`. `None`: there is none.
+    pub(crate) fn advance(&mut self) -> Option<Option<Event>> {
+        let (at, event) = self.queue.pop()?;
+        debug_assert!(at >= self.now, "time goes forwards");
+        self.now = at;
+        self.trace.note(&(at, event));
+        match event {
+            Event::Arrive(message) => self.arrive(message),
+            Event::Fetch(flight) => self.fetch(flight),
+            Event::Land(flight) => self.land(flight),
+            Event::Report(flight) => self.report(flight),
+            Event::Registered { rank, reg, fails } => self.end_register(rank, reg, fails),
+            Event::Deregistered { rank, reg } => self.end_deregister(rank, reg),
+            outside => return Some(Some(outside)),
+        }
+        Some(None)
+    }
+
+    /// Where `rank`'s program is.
+    pub(crate) fn time_of(&self, rank: Rank) -> Nanos {
+        self.process(rank).cpu.max(self.now)
+    }
+
+    /// Gives `rank`'s processor work. Returns when it will be done.
+    pub(crate) fn spend(&mut self, rank: Rank, work: Nanos) -> Nanos {
+        let done = self.time_of(rank) + work;
+        self.process_mut(rank).cpu = done;
+        done
+    }
+
+    /// Gives `rank`'s card bytes to send, after what it has and not before `from`. Returns when the last has left.
+    pub(crate) fn leave(&mut self, rank: Rank, from: Nanos, work: Nanos) -> Nanos {
+        let process = self.process_mut(rank);
+        process.link = process.link.max(from) + work;
+        process.link
+    }
+
+    /// What something takes on the wire between two ranks.
+    pub(crate) fn wire(&mut self, from: Rank, to: Rank) -> Nanos {
+        let latency = self.costs.latency_ns;
+        let distance = if from == to { 0 } else { latency };
+        distance + self.weather.delay(latency)
+    }
+
+    /// Makes `rank` look at what its card has, as soon as it has the processor.
+    pub(crate) fn wake(&mut self, rank: Rank) {
+        let now = self.now;
+        let process = self.process_mut(rank);
+        if process.waking || process.health != Health::Alive {
+            return;
+        }
+        process.waking = true;
+        if process.cpu > now {
+            let at = process.cpu;
+            self.queue.push(at, Event::Wake(rank));
+        } else {
+            self.due.push_back(rank);
+        }
+    }
+
+    /// Whether `rank`'s card has anything for it.
+    pub(crate) fn has_news(&self, rank: Rank) -> bool {
+        let process = self.process(rank);
+        !process.arrived.is_empty() || !process.reports.is_empty()
+    }
+
+    /// Has `rank`'s card tell it something.
+    pub(crate) fn tell(&mut self, rank: Rank, what: Told) {
+        self.process_mut(rank).reports.push_back(what);
+        self.wake(rank);
+    }
+
+    /// Takes the next of what `rank`'s card has to tell besides messages.
+    pub(crate) fn next_report(&mut self, rank: Rank) -> Option<Told> {
+        let report = self.process_mut(rank).reports.pop_front()?;
+        if matches!(report, Told::Completed { .. }) {
+            self.spend(rank, self.costs.completion_overhead_ns);
+        }
+        Some(report)
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        assert!(payload.len() <= self.costs.payload_max_bytes, "{} bytes in one message", payload.len());
+        if to as usize >= self.processes.len() {
+            return Err(SendError::Failed(OpError::PeerLost { peer: to }));
+        }
+        let traffic = self.traffic.entry((from, to, lane)).or_default();
+        if traffic.held >= self.costs.lane_messages {
+            traffic.found_full = true;
+            return Err(SendError::Busy);
+        }
+        traffic.held += 1;
+        let bytes = payload.len() as u64;
+        let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
+        let left = self.leave(from, sent, self.costs.card_ns(bytes));
+        let arrives = left + self.wire(from, to);
+        let traffic = self.traffic.entry((from, to, lane)).or_default();
+        traffic.last = traffic.last.max(arrives);
+        let (at, payload) = (traffic.last, payload.to_vec());
+        let message = self.messages.insert(Message { from, to, lane, left, header: *header, payload });
+        self.queue.push(at, Event::Arrive(message as u32));
+        Ok(())
+    }
+
+    fn arrive(&mut self, index: u32) {
+        let message = &self.messages[index as usize];
+        let (from, to) = (message.from, message.to);
+        self.trace.note(&(from, to, message.lane, &message.header));
+        if self.process(from).lived_at(message.left) && self.process(to).lived_at(self.now) {
+            self.process_mut(to).arrived.push_back(index);
+            self.wake(to);
+        } else {
+            // The lane stays as full as it is: nobody is there to take from it.
+            self.messages.remove(index as usize);
+        }
+    }
+
+    /// Takes the first message that has arrived and may be handed out.
+    pub(crate) fn receive(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Told> {
+        let index = (0..self.process(rank).arrived.len()).find(|index| self.may_take(rank, *index))?;
+        let message = self.process_mut(rank).arrived.remove(index)?;
+        let message = self.messages.remove(message as usize);
+        *inbox = Inbox { header: message.header, payload: message.payload };
+        self.spend(rank, self.costs.receive_overhead_ns);
+        let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
+        traffic.held -= 1;
+        if std::mem::take(&mut traffic.found_full) {
+            self.wake_later(message.from, self.costs.latency_ns);
+        }
+        Some(Told::Message { peer: message.from, lane: message.lane })
+    }
+
+    /// Whether the message could be replied to, if it is a request. If not, `rank` is woken when it can.
+    fn may_take(&mut self, rank: Rank, index: usize) -> bool {
+        let message = &self.messages[self.process(rank).arrived[index] as usize];
+        if message.lane == Lane::Reply {
+            return true;
+        }
+        let Some(replies) = self.traffic.get_mut(&(rank, message.from, Lane::Reply)) else { return true };
+        let room = replies.held < self.costs.lane_messages;
+        replies.found_full |= !room;
+        room
+    }
+
+    /// Makes `rank` look in so much time, if it does not look before.
+    fn wake_later(&mut self, rank: Rank, after: Nanos) {
+        let at = self.time_of(rank).max(self.now + after);
+        let process = self.process_mut(rank);
+        if !process.waking && process.health == Health::Alive {
+            process.waking = true;
+            self.queue.push(at, Event::Wake(rank));
+        }
+    }
+
+    /// Ends `rank`: what it has not sent is lost, and so is what arrives from now on.
+    pub(crate) fn kill(&mut self, rank: Rank) {
+        let now = self.now;
+        let process = self.process_mut(rank);
+        process.health = Health::Dead(now);
+        process.reports.clear();
+        for message in std::mem::take(&mut process.arrived) {
+            self.messages.remove(message as usize);
+        }
+        let size = self.processes.len() as Rank;
+        for to in (0..size).filter(|to| *to != rank) {
+            let at = now + self.costs.latency_ns * (1 + self.weather.below(20));
+            self.queue.push(at, Event::Lose { to, lost: rank });
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The simulator: its time, its cards, its faults.
+
+mod drive;
+mod keyed;
+mod timing;
