@@ -43,9 +43,9 @@ pub enum Quota {
 /// In which order registrations that nobody refers to are given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The one that has been idle longest (the paper's): first in, first out.
+    /// The one that has been idle longest: first in, first out among those that nobody refers to (the paper's).
     Fifo,
-    /// The one that was used longest ago.
+    /// The one whose use began longest ago.
     Lru,
     /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used since it passed.
     Sieve,

@@ -1,0 +1,250 @@
+//! The order in which what nobody refers to is given up: victims of the registration table, idle firehoses.
+//!
+//! Lists through entries that lie in a table of their owner's, by their places there; every step takes constant time,
+//! picking a victim does on average.
+
+use super::Order;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// An entry's neighbours in its list. Entries are linked into one list at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Links {
+    /// Towards the end that is given up first.
+    older: u32,
+    newer: u32,
+    linked: bool,
+    /// SIEVE's mark: used since the hand passed.
+    visited: bool,
+}
+
+impl Default for Links {
+    fn default() -> Links {
+        Links { older: NONE, newer: NONE, linked: false, visited: false }
+    }
+}
+
+/// Where the links of an owner's entries are.
+pub(crate) trait Linked {
+    fn links(&mut self, at: u32) -> &mut Links;
+    /// Whether anybody refers to the entry, so that it must stay.
+    fn is_used(&self, at: u32) -> bool;
+}
+
+/// One list, in the order that entries are given up in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    order: Order,
+    oldest: u32,
+    newest: u32,
+    /// SIEVE's hand.
+    hand: u32,
+    len: u32,
+}
+
+impl Queue {
+    pub(crate) const fn new(order: Order) -> Queue {
+        Queue { order, oldest: NONE, newest: NONE, hand: NONE, len: 0 }
+    }
+
+    /// An entry is there, and in use.
+    pub(crate) fn enter(&mut self, entries: &mut impl Linked, at: u32) {
+        if self.order != Order::Fifo {
+            self.push(entries, at);
+        }
+    }
+
+    /// An entry is used again that may have been idle.
+    #[inline]
+    pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
+        match self.order {
+            Order::Fifo => self.remove(entries, at),
+            Order::Lru if self.newest == at => {}
+            Order::Lru => {
+                self.remove(entries, at);
+                self.push(entries, at);
+            }
+            Order::Sieve => entries.links(at).visited = true,
+        }
+    }
+
+    /// Nobody uses an entry any more.
+    #[inline]
+    pub(crate) fn idle(&mut self, entries: &mut impl Linked, at: u32) {
+        if self.order == Order::Fifo {
+            self.push(entries, at);
+        }
+    }
+
+    /// Takes an entry out, wherever it is, if it is in the list.
+    pub(crate) fn remove(&mut self, entries: &mut impl Linked, at: u32) {
+        let links = std::mem::take(entries.links(at));
+        if !links.linked {
+            return;
+        }
+        if self.hand == at {
+            self.hand = links.newer;
+        }
+        match links.older {
+            NONE => self.oldest = links.newer,
+            older => entries.links(older).newer = links.newer,
+        }
+        match links.newer {
+            NONE => self.newest = links.older,
+            newer => entries.links(newer).older = links.older,
+        }
+        self.len -= 1;
+    }
+
+    /// Takes out the entry that goes first, if there is one that nobody uses.
+    pub(crate) fn pick(&mut self, entries: &mut impl Linked) -> Option<u32> {
+        // Twice round: once to take back SIEVE's marks.
+        for _ in 0..2 * u64::from(self.len) {
+            let at = match self.order {
+                Order::Sieve if self.hand != NONE => self.hand,
+                _ => self.oldest,
+            };
+            let spared = entries.is_used(at) || std::mem::take(&mut entries.links(at).visited);
+            if !spared {
+                self.remove(entries, at);
+                return Some(at);
+            }
+            match self.order {
+                Order::Sieve => self.hand = entries.links(at).newer,
+                // It is in use, so it was used last of all that are not.
+                Order::Fifo | Order::Lru => {
+                    self.remove(entries, at);
+                    self.push(entries, at);
+                }
+            }
+        }
+        None
+    }
+
+    fn push(&mut self, entries: &mut impl Linked, at: u32) {
+        let links = entries.links(at);
+        debug_assert!(!links.linked, "an entry stands in a list once");
+        *links = Links { older: self.newest, newer: NONE, linked: true, visited: false };
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => entries.links(newest).newer = at,
+        }
+        self.newest = at;
+        self.len += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Default)]
+    struct Entries {
+        links: [Links; 8],
+        used: [bool; 8],
+    }
+
+    impl Linked for Entries {
+        fn links(&mut self, at: u32) -> &mut Links {
+            &mut self.links[at as usize]
+        }
+
+        fn is_used(&self, at: u32) -> bool {
+            self.used[at as usize]
+        }
+    }
+
+    impl Entries {
+        fn enter(&mut self, queue: &mut Queue, at: u32) {
+            self.used[at as usize] = true;
+            queue.enter(self, at);
+        }
+
+        fn touch(&mut self, queue: &mut Queue, at: u32) {
+            self.used[at as usize] = true;
+            queue.touch(self, at);
+        }
+
+        fn idle(&mut self, queue: &mut Queue, at: u32) {
+            self.used[at as usize] = false;
+            queue.idle(self, at);
+        }
+    }
+
+    fn drained(queue: &mut Queue, entries: &mut Entries) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pick(entries)).collect()
+    }
+
+    /// Four entries, idle in the order 2, 0, 3; 1 stays in use; 0 is used once more.
+    fn after_some_use(order: Order) -> Vec<u32> {
+        let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+        for at in 0..4 {
+            entries.enter(&mut queue, at);
+        }
+        for at in [2, 0, 3] {
+            entries.idle(&mut queue, at);
+        }
+        entries.touch(&mut queue, 0);
+        entries.idle(&mut queue, 0);
+        drained(&mut queue, &mut entries)
+    }
+
+    #[test]
+    fn each_order_is_what_it_says() {
+        assert_eq!(after_some_use(Order::Fifo), [2, 3, 0], "in the order of becoming idle");
+        assert_eq!(after_some_use(Order::Lru), [2, 3, 0], "in the order of last use");
+        assert_eq!(after_some_use(Order::Sieve), [2, 3, 0], "what was used again is spared once");
+    }
+
+    #[test]
+    fn sieve_spares_what_is_used_and_gives_up_a_scan() {
+        let (mut queue, mut entries) = (Queue::new(Order::Sieve), Entries::default());
+        for at in 0..2 {
+            entries.enter(&mut queue, at);
+            entries.idle(&mut queue, at);
+        }
+        for at in 2..6 {
+            for used in 0..2 {
+                entries.touch(&mut queue, used);
+                entries.idle(&mut queue, used);
+            }
+            entries.enter(&mut queue, at);
+            entries.idle(&mut queue, at);
+            assert_eq!(queue.pick(&mut entries), Some(at), "the scan goes, what is used stays");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_idle_entries_are_picked_and_each_once(
+            steps in proptest::collection::vec((0u32..8, 0u8..4), 0..200), order in 0usize..3,
+        ) {
+            let order = [Order::Fifo, Order::Lru, Order::Sieve][order];
+            let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+            let mut there = [false; 8];
+            for (at, step) in steps {
+                let index = at as usize;
+                match step {
+                    0 if !there[index] => {
+                        there[index] = true;
+                        entries.enter(&mut queue, at);
+                    }
+                    1 if there[index] => entries.touch(&mut queue, at),
+                    2 if there[index] && entries.used[index] => entries.idle(&mut queue, at),
+                    3 => {
+                        let idle = (0..8).any(|i| there[i] && !entries.used[i]);
+                        let picked = queue.pick(&mut entries);
+                        prop_assert_eq!(picked.is_some(), idle);
+                        if let Some(picked) = picked {
+                            prop_assert!(there[picked as usize] && !entries.used[picked as usize]);
+                            there[picked as usize] = false;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,802 @@
+//! The owner's side: which of this process's memory is registered, for whom, and what it is charged to.
+//!
+//! An entry is a *run* of adjacent buckets under one registration, given up as a whole. Two kinds of reference keep it:
+//! *holders* (peers that may use its key at any time) and *local* references (operations of this process). What peers
+//! hold is charged to M; a local reference is charged to MAXVICTIM, even if peers hold the same run. What nobody refers
+//! to stays registered as a victim, and is rescued when it is wanted again, without a system call. Victims go, in the
+//! order of a [`Queue`], when room is needed.
+//!
+//! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside those of
+//! every other that is begun, there, or not yet over. It waits in line for what has to go first.
+//!
+//! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
+
+use super::queue::{Linked, Links, Queue};
+use super::{Key, Quota, RegId, RegisterError, Run, Settings};
+use crate::Rank;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// What the table wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Register this memory, and say how it went by [`Table::registered`].
+    Register(RegId, Run),
+    /// Take this registration back, and say so by [`Table::deregistered`].
+    Deregister(RegId),
+    /// What was asked of this run has been settled: it is ready, or failed.
+    Settled(RegId),
+    /// Tell the peer that this right of its is revoked: it is to give it back.
+    Revoke(Rank, HolderId),
+    /// Ask the peer to give back so many bytes that it does not need.
+    Recall(Rank, u64),
+}
+
+/// A peer's right to one run: a firehose, as its owner knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HolderId(pub(crate) u32);
+
+/// Why nothing was acquired. Nothing is held then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// So many bytes more are wanted than the asker may ever have.
+    Never,
+    /// There may be room when others have given back.
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waits for others to go.
+    Waiting,
+    Registering,
+    Ready,
+    /// Registration failed; whoever refers to it is to let go.
+    Failed,
+    Deregistering,
+    Free,
+}
+
+/// One registration.
+struct Entry {
+    first: u64,
+    key: Key,
+    count: u32,
+    generation: u32,
+    local: u32,
+    holders: u32,
+    holder: u32,
+    links: Links,
+    state: State,
+    /// The memory has changed: nobody is given it any more.
+    revoked: bool,
+}
+
+/// One firehose, in a list with the others of its run.
+struct Holder {
+    peer: Rank,
+    entry: u32,
+    previous: u32,
+    next: u32,
+}
+
+/// What one peer holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lease {
+    held: u64,
+    /// Bytes that it has been asked to give back and has not.
+    recalled: u64,
+}
+
+struct Entries(Vec<Entry>);
+
+impl Linked for Entries {
+    fn links(&mut self, at: u32) -> &mut Links {
+        &mut self.0[at as usize].links
+    }
+
+    fn is_used(&self, at: u32) -> bool {
+        let entry = &self.0[at as usize];
+        entry.local + entry.holders > 0 || entry.state != State::Ready
+    }
+}
+
+/// What happened, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounters {
+    /// Runs that were wanted and registered already.
+    pub hits: u64,
+    /// Of these, victims.
+    pub rescues: u64,
+    /// Runs that were registered.
+    pub registrations: u64,
+    /// Victims that were deregistered to make room.
+    pub evictions: u64,
+    /// Requests for which there was no room.
+    pub refusals: u64,
+    /// Registrations that failed.
+    pub failures: u64,
+    /// Runs whose memory changed.
+    pub invalidations: u64,
+    /// Times that peers were asked to give back what they did not need.
+    pub recalls: u64,
+    /// Bytes that are registered now.
+    pub pinned: u64,
+    /// The most that ever were.
+    pub pinned_peak: u64,
+    /// M + MAXVICTIM, or what the system has allowed of it.
+    pub budget: u64,
+}
+
+/// The registration table.
+pub(crate) struct Table {
+    settings: Settings,
+    ranks: u32,
+    entries: Entries,
+    free: Vec<u32>,
+    /// By bucket.
+    index: HashMap<u64, u32>,
+    holders: Vec<Holder>,
+    free_holders: Vec<u32>,
+    leases: BTreeMap<Rank, Lease>,
+    queue: Queue,
+    /// Runs that wait to be registered, in the order of asking.
+    line: VecDeque<u32>,
+    /// Bytes of runs that peers hold, that this process refers to, and that are on their way out.
+    peers_used: u64,
+    local_used: u64,
+    leaving: u64,
+    /// Bytes of runs that nobody refers to.
+    victims: u64,
+    /// Of what peers hold, the part that is guaranteed to them.
+    kept: u64,
+    actions: VecDeque<Action>,
+    counters: TableCounters,
+}
+
+impl Table {
+    /// The table of one of `ranks` processes.
+    pub(crate) fn new(settings: Settings, ranks: u32) -> Table {
+        let budget = settings.peers_bytes.saturating_add(settings.victims_bytes);
+        Table {
+            queue: Queue::new(settings.order),
+            settings,
+            ranks,
+            entries: Entries(Vec::new()),
+            free: Vec::new(),
+            index: HashMap::new(),
+            holders: Vec::new(),
+            free_holders: Vec::new(),
+            leases: BTreeMap::new(),
+            line: VecDeque::new(),
+            peers_used: 0,
+            local_used: 0,
+            leaving: 0,
+            victims: 0,
+            kept: 0,
+            actions: VecDeque::new(),
+            counters: TableCounters { budget, ..TableCounters::default() },
+        }
+    }
+
+    pub(crate) fn counters(&self) -> TableCounters {
+        self.counters
+    }
+
+    /// What is to be done next.
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
+    /// firehoses are appended to `got`; they may cover more.
+    pub(crate) fn attach(&mut self, peer: Rank, wanted: Run, got: &mut Vec<HolderId>) -> Result<(), NoRoom> {
+        let (mut charge, mut held) = (0, 0);
+        self.each_part(wanted, |part, entry| {
+            let bytes = bytes_of(&self.settings, part);
+            held += bytes;
+            charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };
+        });
+        if held > self.share(peer) {
+            self.counters.refusals += 1;
+            return Err(NoRoom::Never);
+        }
+        if self.held_by(peer) + held > self.share(peer)
+            || self.peers_used + charge > self.settings.peers_bytes
+        {
+            self.counters.refusals += 1;
+            self.recall_for(peer, charge);
+            return Err(NoRoom::Now);
+        }
+        let mut at = wanted.first;
+        while at < end_of(wanted) {
+            let entry = self.entry_for(at, wanted);
+            at = end_of(self.run_of(entry));
+            got.push(self.add_holder(peer, entry));
+        }
+        self.make_room();
+        Ok(())
+    }
+
+    /// Takes a firehose back from `peer`. `false`: the peer has no such firehose.
+    pub(crate) fn detach(&mut self, peer: Rank, holder: HolderId) -> bool {
+        let known = self.holders.get(holder.0 as usize).is_some_and(|h| h.peer == peer && h.entry != NONE);
+        if known {
+            self.remove_holder(holder);
+            self.make_room();
+        }
+        known
+    }
+
+    /// Takes back all that `peer` holds: it is gone.
+    pub(crate) fn drop_peer(&mut self, peer: Rank) {
+        for at in 0..self.holders.len() {
+            if self.holders[at].peer == peer && self.holders[at].entry != NONE {
+                self.remove_holder(HolderId(at as u32));
+            }
+        }
+        self.make_room();
+    }
+
+    /// The run that a firehose is for.
+    pub(crate) fn held(&self, holder: HolderId) -> (RegId, Run) {
+        let entry = self.holders[holder.0 as usize].entry;
+        (self.id_of(entry), self.run_of(entry))
+    }
+
+    /// Refers to the registration that covers `bucket`, if there is one that is ready.
+    #[inline]
+    pub(crate) fn acquire(&mut self, bucket: u64) -> Option<(RegId, Run)> {
+        let at = *self.index.get(&bucket)?;
+        let entry = &self.entries.0[at as usize];
+        let fits = entry.local > 0
+            || self.local_used + bytes_of(&self.settings, run(entry)) <= self.settings.victims_bytes;
+        if entry.state != State::Ready || !fits {
+            return None;
+        }
+        self.add_local(at);
+        Some((self.id_of(at), self.run_of(at)))
+    }
+
+    /// Refers to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The registrations are
+    /// appended to `got`, each to be given back by [`Table::release`].
+    pub(crate) fn pin(&mut self, wanted: Run, got: &mut Vec<RegId>) -> Result<(), NoRoom> {
+        let (mut charge, mut all) = (0, 0);
+        self.each_part(wanted, |part, entry| {
+            let bytes = bytes_of(&self.settings, part);
+            all += bytes;
+            charge += if entry.is_some_and(|entry| entry.local > 0) { 0 } else { bytes };
+        });
+        if self.local_used + charge > self.settings.victims_bytes {
+            self.counters.refusals += 1;
+            return Err(if all > self.settings.victims_bytes { NoRoom::Never } else { NoRoom::Now });
+        }
+        let mut at = wanted.first;
+        while at < end_of(wanted) {
+            let entry = self.entry_for(at, wanted);
+            at = end_of(self.run_of(entry));
+            self.add_local(entry);
+            got.push(self.id_of(entry));
+        }
+        self.make_room();
+        Ok(())
+    }
+
+    /// Gives a local reference back.
+    #[inline]
+    pub(crate) fn release(&mut self, reg: RegId) {
+        let at = self.place_of(reg).expect("what is referred to stays");
+        let entry = &mut self.entries.0[at as usize];
+        entry.local -= 1;
+        if entry.local > 0 {
+            return;
+        }
+        self.local_used -= bytes_of(&self.settings, run(entry));
+        if entry.holders == 0 {
+            self.on_idle(at);
+            self.make_room();
+        }
+    }
+
+    /// The key of a registration that is ready; `None` while it is not, if it failed, or if its memory changed since.
+    pub(crate) fn key(&self, reg: RegId) -> Option<Key> {
+        let entry = &self.entries.0[self.place_of(reg)? as usize];
+        (entry.state == State::Ready && !entry.revoked).then_some(entry.key)
+    }
+
+    /// Whether a registration is still to be settled.
+    pub(crate) fn is_pending(&self, reg: RegId) -> bool {
+        self.place_of(reg).is_some_and(|at| {
+            matches!(self.entries.0[at as usize].state, State::Waiting | State::Registering)
+        })
+    }
+
+    /// Takes the result of a registration.
+    pub(crate) fn registered(&mut self, reg: RegId, result: Result<Key, RegisterError>) {
+        let Some(at) =
+            self.place_of(reg).filter(|at| self.entries.0[*at as usize].state == State::Registering)
+        else {
+            return;
+        };
+        match result {
+            Ok(key) => {
+                self.counters.registrations += 1;
+                let entry = &mut self.entries.0[at as usize];
+                (entry.key, entry.state) = (key, State::Ready);
+                self.actions.push_back(Action::Settled(reg));
+                if !self.is_referred_to(at) {
+                    self.on_idle(at);
+                }
+            }
+            Err(error) => self.on_failure(at, error),
+        }
+        self.make_room();
+    }
+
+    /// Takes note that a deregistration is over.
+    pub(crate) fn deregistered(&mut self, reg: RegId) {
+        let Some(at) =
+            self.place_of(reg).filter(|at| self.entries.0[*at as usize].state == State::Deregistering)
+        else {
+            return;
+        };
+        let bytes = self.bytes(at);
+        self.counters.pinned -= bytes;
+        self.leaving -= bytes;
+        self.free_entry(at);
+        self.make_room();
+    }
+
+    /// Takes note that the memory of these buckets is not what it was: no operation that starts from now on uses a
+    /// registration from before. Holders are told to give theirs back.
+    pub(crate) fn invalidate(&mut self, changed: Run) {
+        let mut at = changed.first;
+        while at < end_of(changed) {
+            let Some(&entry) = self.index.get(&at) else {
+                at += 1;
+                continue;
+            };
+            at = end_of(self.run_of(entry));
+            self.revoke(entry);
+        }
+        self.make_room();
+    }
+
+    /// Bytes that peers may hold at most, all together; and one of them.
+    fn share(&self, peer: Rank) -> u64 {
+        match self.settings.quota {
+            Quota::Even => self.settings.peers_bytes / u64::from(self.ranks.saturating_sub(1).max(1)),
+            Quota::Leases { guaranteed } => {
+                // What is guaranteed to the others and held is theirs; what they do not use of it may be lent.
+                let own = self.leases.get(&peer).map_or(0, |lease| lease.held.min(guaranteed));
+                self.settings.peers_bytes.saturating_sub(self.kept - own)
+            }
+        }
+    }
+
+    /// Notes what a peer holds from now on.
+    fn set_held(&mut self, peer: Rank, held: u64) {
+        let guaranteed = match self.settings.quota {
+            Quota::Even => 0,
+            Quota::Leases { guaranteed } => guaranteed,
+        };
+        let lease = self.leases.entry(peer).or_default();
+        self.kept = self.kept - lease.held.min(guaranteed) + held.min(guaranteed);
+        lease.recalled = lease.recalled.saturating_sub(lease.held.saturating_sub(held));
+        lease.held = held;
+        if held == 0 {
+            self.leases.remove(&peer);
+        }
+    }
+
+    fn held_by(&self, peer: Rank) -> u64 {
+        self.leases.get(&peer).map_or(0, |lease| lease.held)
+    }
+
+    /// Asks those who hold more than is guaranteed to them to give back what they do not need.
+    fn recall_for(&mut self, peer: Rank, bytes: u64) {
+        let Quota::Leases { guaranteed } = self.settings.quota else { return };
+        let spare = |lease: &Lease| lease.held.saturating_sub(lease.recalled).saturating_sub(guaranteed);
+        let most = self.leases.iter_mut().filter(|(rank, lease)| **rank != peer && spare(lease) > 0);
+        if let Some((rank, lease)) = most.max_by_key(|(_, lease)| spare(lease)) {
+            let asked = bytes.min(spare(lease));
+            lease.recalled += asked;
+            self.counters.recalls += 1;
+            self.actions.push_back(Action::Recall(*rank, asked));
+        }
+    }
+
+    /// Calls `f` with each run that covers part of `wanted`, as it is or would be made.
+    fn each_part(&self, wanted: Run, mut f: impl FnMut(Run, Option<&Entry>)) {
+        let mut at = wanted.first;
+        while at < end_of(wanted) {
+            let entry = self.index.get(&at).map(|place| &self.entries.0[*place as usize]);
+            let part = entry.map_or_else(|| self.gap(at, wanted), run);
+            f(part, entry);
+            at = end_of(part);
+        }
+    }
+
+    /// The new run that begins at `at`, up to the next that is there.
+    fn gap(&self, at: u64, wanted: Run) -> Run {
+        let most = (end_of(wanted) - at).min(u64::from(self.settings.run_max.max(1)));
+        let count = (1..most).find(|more| self.index.contains_key(&(at + more))).unwrap_or(most);
+        Run { first: at, count: count as u32 }
+    }
+
+    /// The run that covers bucket `at`, which is made if there is none.
+    fn entry_for(&mut self, at: u64, wanted: Run) -> u32 {
+        match self.index.get(&at) {
+            Some(&entry) => {
+                self.counters.hits += 1;
+                entry
+            }
+            None => self.new_entry(self.gap(at, wanted)),
+        }
+    }
+
+    fn new_entry(&mut self, run: Run) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.entries.0.push(Entry::free());
+            self.entries.0.len() as u32 - 1
+        });
+        let entry = &mut self.entries.0[at as usize];
+        let generation = entry.generation;
+        *entry =
+            Entry { first: run.first, count: run.count, state: State::Waiting, generation, ..Entry::free() };
+        for bucket in run.first..end_of(run) {
+            self.index.insert(bucket, at);
+        }
+        self.line.push_back(at);
+        self.queue.enter(&mut self.entries, at);
+        at
+    }
+
+    fn free_entry(&mut self, at: u32) {
+        self.forget(at);
+        self.queue.remove(&mut self.entries, at);
+        let entry = &mut self.entries.0[at as usize];
+        entry.state = State::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(at);
+    }
+
+    /// Takes a run out of the index, where it is still there.
+    fn forget(&mut self, at: u32) {
+        let run = self.run_of(at);
+        for bucket in run.first..end_of(run) {
+            if self.index.get(&bucket) == Some(&at) {
+                self.index.remove(&bucket);
+            }
+        }
+    }
+
+    fn add_holder(&mut self, peer: Rank, at: u32) -> HolderId {
+        self.rescue(at);
+        let bytes = self.bytes(at);
+        let (holders, next) = (self.entries.0[at as usize].holders, self.entries.0[at as usize].holder);
+        if holders == 0 {
+            self.peers_used += bytes;
+        }
+        let holder = Holder { peer, entry: at, previous: NONE, next };
+        let id = match self.free_holders.pop() {
+            Some(free) => {
+                self.holders[free as usize] = holder;
+                free
+            }
+            None => {
+                self.holders.push(holder);
+                self.holders.len() as u32 - 1
+            }
+        };
+        if next != NONE {
+            self.holders[next as usize].previous = id;
+        }
+        let entry = &mut self.entries.0[at as usize];
+        (entry.holder, entry.holders) = (id, holders + 1);
+        self.set_held(peer, self.held_by(peer) + bytes);
+        self.queue.touch(&mut self.entries, at);
+        HolderId(id)
+    }
+
+    fn remove_holder(&mut self, id: HolderId) {
+        let Holder { peer, entry: at, previous, next } = self.holders[id.0 as usize];
+        let bytes = self.bytes(at);
+        self.set_held(peer, self.held_by(peer) - bytes);
+        match previous {
+            NONE => self.entries.0[at as usize].holder = next,
+            previous => self.holders[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.holders[next as usize].previous = previous;
+        }
+        self.holders[id.0 as usize].entry = NONE;
+        self.free_holders.push(id.0);
+        let entry = &mut self.entries.0[at as usize];
+        entry.holders -= 1;
+        if entry.holders == 0 {
+            self.peers_used -= bytes;
+            if entry.local == 0 {
+                self.on_idle(at);
+            }
+        }
+    }
+
+    fn add_local(&mut self, at: u32) {
+        self.rescue(at);
+        let entry = &mut self.entries.0[at as usize];
+        entry.local += 1;
+        if entry.local == 1 {
+            self.local_used += bytes_of(&self.settings, run(entry));
+        }
+        self.queue.touch(&mut self.entries, at);
+    }
+
+    /// Somebody is about to refer to a run, which may be a victim.
+    #[inline]
+    fn rescue(&mut self, at: u32) {
+        let entry = &self.entries.0[at as usize];
+        if entry.local + entry.holders == 0 && entry.state == State::Ready {
+            self.victims -= bytes_of(&self.settings, run(entry));
+            self.counters.rescues += 1;
+        }
+    }
+
+    /// Nobody refers to a run any more.
+    fn on_idle(&mut self, at: u32) {
+        let Entry { state, revoked, .. } = self.entries.0[at as usize];
+        match state {
+            State::Ready if revoked => self.evict(at),
+            State::Ready => {
+                self.victims += self.bytes(at);
+                self.queue.idle(&mut self.entries, at);
+            }
+            State::Waiting => {
+                self.line.retain(|waiting| *waiting != at);
+                self.free_entry(at);
+            }
+            State::Failed => self.free_entry(at),
+            // It becomes a victim, or goes, when it is there.
+            State::Registering | State::Deregistering | State::Free => {}
+        }
+    }
+
+    fn on_failure(&mut self, at: u32, error: RegisterError) {
+        let bytes = self.bytes(at);
+        self.counters.failures += 1;
+        self.counters.pinned -= bytes;
+        if error == RegisterError::Limit {
+            // What the system refuses now is not asked of it again.
+            self.counters.budget = self.counters.budget.min(self.counters.pinned);
+        }
+        self.fail(at);
+    }
+
+    fn fail(&mut self, at: u32) {
+        self.forget(at);
+        self.entries.0[at as usize].state = State::Failed;
+        self.actions.push_back(Action::Settled(self.id_of(at)));
+        if !self.is_referred_to(at) {
+            self.on_idle(at);
+        }
+    }
+
+    fn revoke(&mut self, at: u32) {
+        // What is not begun yet will register what is there then.
+        if self.entries.0[at as usize].state == State::Waiting {
+            return;
+        }
+        self.counters.invalidations += 1;
+        self.forget(at);
+        self.queue.remove(&mut self.entries, at);
+        if self.is_victim(at) {
+            self.victims -= self.bytes(at);
+        }
+        self.entries.0[at as usize].revoked = true;
+        let mut holder = self.entries.0[at as usize].holder;
+        while holder != NONE {
+            self.actions.push_back(Action::Revoke(self.holders[holder as usize].peer, HolderId(holder)));
+            holder = self.holders[holder as usize].next;
+        }
+        if !self.is_referred_to(at) {
+            self.on_idle(at);
+        }
+    }
+
+    fn evict(&mut self, at: u32) {
+        self.forget(at);
+        self.entries.0[at as usize].state = State::Deregistering;
+        self.leaving += self.bytes(at);
+        self.actions.push_back(Action::Deregister(self.id_of(at)));
+    }
+
+    /// Registers what waits in line and fits, and sends victims away that are too many or in the way.
+    fn make_room(&mut self) {
+        while let Some(&at) = self.line.front() {
+            let bytes = self.bytes(at);
+            if self.counters.pinned + bytes <= self.counters.budget {
+                self.line.pop_front();
+                self.begin(at, bytes);
+            } else if self.counters.pinned - self.leaving + bytes <= self.counters.budget {
+                break;
+            } else if !self.evict_one() {
+                if self.leaving > 0 {
+                    break;
+                }
+                // The system has allowed less than what was promised.
+                self.line.pop_front();
+                self.counters.refusals += 1;
+                self.fail(at);
+            }
+        }
+        while self.victims > self.victims_max() && self.evict_one() {}
+    }
+
+    fn begin(&mut self, at: u32, bytes: u64) {
+        self.counters.pinned += bytes;
+        self.counters.pinned_peak = self.counters.pinned_peak.max(self.counters.pinned);
+        self.entries.0[at as usize].state = State::Registering;
+        self.actions.push_back(Action::Register(self.id_of(at), self.run_of(at)));
+    }
+
+    fn evict_one(&mut self) -> bool {
+        let picked = self.queue.pick(&mut self.entries);
+        if let Some(at) = picked {
+            self.counters.evictions += 1;
+            self.victims -= self.bytes(at);
+            self.evict(at);
+        }
+        picked.is_some()
+    }
+
+    fn victims_max(&self) -> u64 {
+        let lent = if self.settings.victims_borrow { self.settings.peers_bytes - self.peers_used } else { 0 };
+        (self.settings.victims_bytes - self.local_used).saturating_add(lent)
+    }
+
+    fn is_victim(&self, at: u32) -> bool {
+        let entry = &self.entries.0[at as usize];
+        entry.state == State::Ready && !entry.revoked && entry.local + entry.holders == 0
+    }
+
+    fn is_referred_to(&self, at: u32) -> bool {
+        let entry = &self.entries.0[at as usize];
+        entry.local + entry.holders > 0
+    }
+
+    fn place_of(&self, reg: RegId) -> Option<u32> {
+        let entry = self.entries.0.get(reg.index as usize)?;
+        (entry.generation == reg.generation && entry.state != State::Free).then_some(reg.index)
+    }
+
+    fn id_of(&self, at: u32) -> RegId {
+        RegId { index: at, generation: self.entries.0[at as usize].generation }
+    }
+
+    fn run_of(&self, at: u32) -> Run {
+        run(&self.entries.0[at as usize])
+    }
+
+    fn bytes(&self, at: u32) -> u64 {
+        bytes_of(&self.settings, self.run_of(at))
+    }
+}
+
+impl Entry {
+    fn free() -> Entry {
+        Entry {
+            first: 0,
+            key: Key(0),
+            count: 0,
+            generation: 0,
+            local: 0,
+            holders: 0,
+            holder: NONE,
+            links: Links::default(),
+            state: State::Free,
+            revoked: false,
+        }
+    }
+}
+
+fn run(entry: &Entry) -> Run {
+    Run { first: entry.first, count: entry.count }
+}
+
+fn end_of(run: Run) -> u64 {
+    run.first + u64::from(run.count)
+}
+
+fn bytes_of(settings: &Settings, run: Run) -> u64 {
+    u64::from(run.count) * settings.bucket.bytes()
+}
+
+/// The whole structure, looked at anew: what the steps keep in mind must be what follows from the entries.
+impl Table {
+    /// # Errors
+    /// What does not add up.
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        let mut sums = Sums::default();
+        for (at, entry) in self.entries.0.iter().enumerate() {
+            self.audit_entry(at as u32, entry, &mut sums)?;
+        }
+        let kept = Sums {
+            pinned: self.counters.pinned,
+            peers: self.peers_used,
+            local: self.local_used,
+            leaving: self.leaving,
+            victims: self.victims,
+        };
+        if sums != kept {
+            return Err(format!("the entries make {sums:?}, kept in mind is {kept:?}"));
+        }
+        let budget = self.settings.peers_bytes.saturating_add(self.settings.victims_bytes);
+        if sums.pinned > budget
+            || sums.peers > self.settings.peers_bytes
+            || sums.local > self.settings.victims_bytes
+        {
+            return Err(format!("{sums:?} with M + MAXVICTIM {budget}"));
+        }
+        self.audit_leases()
+    }
+
+    fn audit_entry(&self, at: u32, entry: &Entry, sums: &mut Sums) -> Result<(), String> {
+        let bytes = self.bytes(at);
+        let (mut holders, mut holder) = (0, entry.holder);
+        while holder != NONE && entry.state != State::Free {
+            if self.holders[holder as usize].entry != at {
+                return Err(format!("firehose {holder} of run {at} says that it is another's"));
+            }
+            holders += 1;
+            holder = self.holders[holder as usize].next;
+        }
+        if holders != entry.holders {
+            return Err(format!("run {at} counts {} holders and lists {holders}", entry.holders));
+        }
+        let pinned = matches!(entry.state, State::Registering | State::Ready | State::Deregistering);
+        sums.pinned += if pinned { bytes } else { 0 };
+        sums.peers += if holders > 0 { bytes } else { 0 };
+        sums.local += if entry.local > 0 { bytes } else { 0 };
+        sums.leaving += if entry.state == State::Deregistering { bytes } else { 0 };
+        sums.victims += if self.is_victim(at) { bytes } else { 0 };
+        let indexed =
+            !entry.revoked && matches!(entry.state, State::Waiting | State::Registering | State::Ready);
+        let found = (entry.first..end_of(run(entry))).all(|bucket| self.index.get(&bucket) == Some(&at));
+        if indexed != found && entry.count > 0 {
+            return Err(format!("run {at}, {:?}, is in the index: {found}", entry.state));
+        }
+        match entry.state {
+            State::Deregistering if self.is_referred_to(at) => {
+                Err(format!("run {at} goes, and is referred to"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn audit_leases(&self) -> Result<(), String> {
+        let mut held: BTreeMap<Rank, u64> = BTreeMap::new();
+        for holder in self.holders.iter().filter(|holder| holder.entry != NONE) {
+            *held.entry(holder.peer).or_default() += self.bytes(holder.entry);
+        }
+        let kept: BTreeMap<Rank, u64> = self.leases.iter().map(|(rank, lease)| (*rank, lease.held)).collect();
+        if held == kept { Ok(()) } else { Err(format!("the holders make {held:?}, the leases say {kept:?}")) }
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    pinned: u64,
+    peers: u64,
+    local: u64,
+    leaving: u64,
+    victims: u64,
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;
