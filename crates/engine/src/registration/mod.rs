@@ -5,6 +5,7 @@
 //! to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea, Bell), and the pin-down cache of
 //! PM (Tezuka et al.) at both ends.
 
+mod firehose;
 mod queue;
 mod settings;
 mod table;
@@ -44,4 +45,9 @@ pub enum RegisterError {
     /// Part of it is not mapped, or may not be accessed.
     #[error("part of the memory is not mapped, or may not be accessed")]
     Fault,
+}
+
+/// The first bucket after a run.
+pub(crate) const fn end_of(run: Run) -> u64 {
+    run.first + run.count as u64
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hashbrown::HashMap;
 
 use super::queue::{Linked, Links, Queue};
-use super::{Key, Quota, RegId, RegisterError, Run, Settings};
+use super::{Key, Quota, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
 /// No place.
@@ -706,10 +706,6 @@ impl Entry {
 
 fn run(entry: &Entry) -> Run {
     Run { first: entry.first, count: entry.count }
-}
-
-fn end_of(run: Run) -> u64 {
-    run.first + u64::from(run.count)
 }
 
 fn bytes_of(settings: &Settings, run: Run) -> u64 {

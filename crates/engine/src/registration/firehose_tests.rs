@@ -1,0 +1,102 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const PAGE: u64 = 4096;
+
+fn run(first: u64, count: u32) -> Run {
+    Run { first, count }
+}
+
+fn hoses(limit: u64) -> Firehoses {
+    Firehoses::new(Order::Fifo, PAGE, limit * PAGE)
+}
+
+fn held(hoses: &Firehoses, peer: Rank, bucket: u64) -> HoseId {
+    match hoses.find(peer, bucket) {
+        Found::Held(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_not_asked_again() {
+    let mut hoses = hoses(8);
+    let mut asked = Vec::new();
+    hoses.add(1, run(2, 1), Key(5), HolderId(0));
+    hoses.ask(1, run(0, 5), 7, &mut asked);
+    assert_eq!(asked, [run(0, 2), run(3, 2)]);
+    assert_eq!((hoses.find(1, 4), hoses.find(2, 4)), (Found::Asked(7), Found::Miss));
+    let mut again = Vec::new();
+    hoses.ask(1, run(0, 5), 8, &mut again);
+    assert_eq!(again, []);
+    hoses.answered(1, &asked, 7);
+    assert_eq!(hoses.find(1, 4), Found::Miss);
+    assert_eq!(hoses.reach(held(&hoses, 1, 2)), (run(2, 1), Key(5)));
+}
+
+#[test]
+fn room_is_made_of_idle_ones_and_no_more_than_needed() {
+    let mut hoses = hoses(4);
+    for bucket in 0..4 {
+        hoses.add(1, run(bucket, 1), Key(bucket), HolderId(bucket as u32));
+    }
+    let busy = held(&hoses, 1, 0);
+    hoses.acquire(busy);
+    let mut given_up = Vec::new();
+    hoses.make_room(1, 2 * PAGE, 8, &mut given_up);
+    assert_eq!(given_up, [HolderId(1), HolderId(2)]);
+    assert_eq!((hoses.held(1), hoses.find(1, 1)), (2 * PAGE, Found::Miss));
+    assert_eq!(hoses.release(busy), None);
+    hoses.audit().expect("sound");
+}
+
+#[test]
+fn a_revoked_firehose_is_given_back_after_its_last_use() {
+    let mut hoses = hoses(4);
+    hoses.add(1, run(0, 2), Key(1), HolderId(9));
+    let id = held(&hoses, 1, 1);
+    hoses.acquire(id);
+    hoses.acquire(id);
+    assert!(!hoses.revoke(1, HolderId(9)));
+    assert_eq!(hoses.find(1, 0), Found::Miss, "nobody starts to use it");
+    assert_eq!(hoses.release(id), None);
+    assert_eq!(hoses.release(id), Some((1, HolderId(9))));
+    assert!(hoses.revoke(1, HolderId(9)), "what has been given back already is no longer here");
+    hoses.audit().expect("sound");
+}
+
+proptest! {
+    #[test]
+    fn any_history_keeps_what_is_in_use(
+        steps in proptest::collection::vec((0u8..8, 1u32..3, 0u64..12, any::<usize>()), 1..200),
+    ) {
+        let mut hoses = hoses(4);
+        let (mut used, mut next) = (Vec::new(), 0u32);
+        for (what, peer, bucket, which) in steps {
+            let mut given_up = Vec::new();
+            match what {
+                0 | 1 => if hoses.find(peer, bucket) == Found::Miss && hoses.find(peer, bucket + 1) == Found::Miss {
+                    next += 1;
+                    hoses.add(peer, run(bucket, 2), Key(1), HolderId(next));
+                },
+                2 | 3 => if let Found::Held(id) = hoses.find(peer, bucket) {
+                    hoses.acquire(id);
+                    used.push((peer, id, hoses.reach(id)));
+                },
+                4 if !used.is_empty() => {
+                    let (_, id, _) = used.swap_remove(which % used.len());
+                    hoses.release(id);
+                }
+                5 => hoses.make_room(peer, 2 * PAGE, 3, &mut given_up),
+                6 => _ = hoses.revoke(peer, HolderId(which as u32 % (next + 1))),
+                7 if which % 8 == 0 => hoses.drop_peer(peer),
+                _ => {}
+            }
+            for (_, id, reach) in &used {
+                prop_assert_eq!(hoses.reach(*id), *reach, "what is in use stays as it is");
+            }
+            hoses.audit().map_err(TestCaseError::fail)?;
+        }
+    }
+}
