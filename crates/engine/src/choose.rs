@@ -14,11 +14,14 @@ pub enum Mechanism {
     Cma,
     /// Chunks inside messages; the peer's progress copies them.
     Message,
+    /// One-sided, by the key of memory that its owner has registered.
+    Registered,
 }
 
 impl Mechanism {
     /// Every mechanism, in the order of [`Mechanism::index`].
-    pub const ALL: [Mechanism; 3] = [Mechanism::Mapped, Mechanism::Cma, Mechanism::Message];
+    pub const ALL: [Mechanism; 4] =
+        [Mechanism::Mapped, Mechanism::Cma, Mechanism::Message, Mechanism::Registered];
 
     /// Its name in tables and metrics.
     pub const fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl Mechanism {
             Mechanism::Mapped => "mapped",
             Mechanism::Cma => "cma",
             Mechanism::Message => "message",
+            Mechanism::Registered => "registered",
         }
     }
 
@@ -52,11 +56,13 @@ pub enum Why {
     Configured,
     /// The transport has no one-sided access at all.
     NotOffered,
+    /// The memory cannot be registered: there is no room in a budget, or the system refuses.
+    NoRoom,
 }
 
 impl Why {
     /// Every reason, in the order of [`Why::index`].
-    pub const ALL: [Why; 7] = [
+    pub const ALL: [Why; 8] = [
         Why::HeapMapped,
         Why::PrivateReachable,
         Why::PtraceDenied,
@@ -64,6 +70,7 @@ impl Why {
         Why::PidMismatch,
         Why::Configured,
         Why::NotOffered,
+        Why::NoRoom,
     ];
 
     /// Its name in tables and metrics.
@@ -76,6 +83,7 @@ impl Why {
             Why::PidMismatch => "pid-mismatch",
             Why::Configured => "configured",
             Why::NotOffered => "not-offered",
+            Why::NoRoom => "no-room",
         }
     }
 

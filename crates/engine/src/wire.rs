@@ -30,9 +30,19 @@ pub enum Kind {
     GetData,
     /// Everyone has arrived at the barrier numbered by argument 0.
     BarrierOpen,
+    /// Attach and detach firehoses: the payload lists both; a put's data may follow. Answered by [`Kind::Moved`].
+    Move,
+    /// The answer to a [`Kind::Move`]: the payload lists what was attached.
+    Moved,
+    /// Give back the firehose that argument 0 names: its memory is not what it was.
+    Revoke,
+    /// Give back so many bytes as argument 0 says, of firehoses that are idle.
+    Recall,
+    /// The firehoses that the arguments name are given back.
+    Release,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 13] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -41,6 +51,11 @@ const KINDS: [Kind; 8] = [
     Kind::PutDone,
     Kind::GetData,
     Kind::BarrierOpen,
+    Kind::Move,
+    Kind::Moved,
+    Kind::Revoke,
+    Kind::Recall,
+    Kind::Release,
 ];
 
 /// A message's header.
@@ -133,9 +148,10 @@ impl Head {
         let kind = KINDS[number as usize];
         let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
         let has_payload = match kind {
-            Kind::AmMedium | Kind::PutChunk => true,
+            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
             Kind::GetData => words[3] == 0,
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone | Kind::BarrierOpen => false,
+            Kind::Revoke | Kind::Recall | Kind::Release => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });
@@ -189,7 +205,7 @@ mod tests {
         ) {
             let header = Header { kind: KINDS[kind], handler, len, token, args, place };
             let has = match header.kind {
-                Kind::AmMedium | Kind::PutChunk => true,
+                Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
                 Kind::GetData => args[1] == 0,
                 _ => false,
             };

@@ -97,6 +97,14 @@ impl<T: Transport> Node<T> {
             return Err(SendError::Busy);
         }
         let payload = message.payload();
+        if self.registrar.is_some() && self.holds_back() {
+            if message.lane == Lane::Request {
+                return Err(SendError::Busy);
+            }
+            self.hold(message.peer, message.lane, message.header(), payload);
+            self.count_am(message.lane, payload.len() as u64);
+            return Ok(());
+        }
         self.transport.send(message.peer, message.lane, &message.header().encode(), payload)?;
         self.count_am(message.lane, payload.len() as u64);
         Ok(())

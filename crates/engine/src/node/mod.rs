@@ -9,9 +9,13 @@
 
 mod am;
 mod barrier;
+mod keyed;
+mod moves;
 mod progress;
+mod registrar;
 mod rma;
 mod table;
 
 pub use am::{AmBody, AmSend, Delivery, Polled};
+pub use registrar::RegistrationCounters;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};

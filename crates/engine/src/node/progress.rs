@@ -13,7 +13,7 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
         let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
-        let retried = waiting && self.retry();
+        let retried = (waiting && self.retry()) | (self.registrar.is_some() && self.tend());
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
@@ -21,7 +21,14 @@ impl<T: Transport> Node<T> {
                 Polled::Progressed
             }
             Some(Event::Garbled { peer }) => self.on_garbled(peer),
-            Some(Event::Registered { .. } | Event::Deregistered { .. }) => Polled::Progressed,
+            Some(Event::Registered { reg, result }) => {
+                self.on_registered(reg, result);
+                Polled::Progressed
+            }
+            Some(Event::Deregistered { reg }) => {
+                self.on_deregistered(reg);
+                Polled::Progressed
+            }
             None if retried => Polled::Progressed,
             None => Polled::Idle,
         }
@@ -43,7 +50,10 @@ impl<T: Transport> Node<T> {
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
         }
-        next
+        match (next, self.expire_revoked(now)) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
@@ -64,6 +74,7 @@ impl<T: Transport> Node<T> {
         for key in hit {
             self.give_up(key, OpError::PeerLost { peer });
         }
+        self.drop_registrations(peer);
         self.recount();
     }
 
@@ -75,6 +86,20 @@ impl<T: Transport> Node<T> {
             }
             _ => self.on_service(peer, lane, inbox),
         }
+    }
+
+    /// Sees to registration. Returns whether anything moved.
+    #[inline(never)]
+    fn tend(&mut self) -> bool {
+        let mut moved = self.send_later();
+        if !self.held.is_empty() && !self.holds_back() {
+            self.ready.extend(std::mem::take(&mut self.held));
+        }
+        if self.actions_due || !self.ready.is_empty() {
+            moved = true;
+            self.run_actions();
+        }
+        moved
     }
 
     #[cold]
@@ -96,6 +121,11 @@ impl<T: Transport> Node<T> {
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
+            (Kind::Move, Lane::Request) => self.serve_move(peer, &header, &inbox.payload),
+            (Kind::Moved, Lane::Reply) => self.on_moved(peer, &header, &inbox.payload),
+            (Kind::Revoke, Lane::Request) => self.on_revoke(peer, &header),
+            (Kind::Recall, Lane::Request) => self.on_recall(peer, &header),
+            (Kind::Release, Lane::Request) => self.on_release(peer, &header),
             _ => self.counters.malformed += 1,
         }
         Polled::Progressed
@@ -119,7 +149,8 @@ impl<T: Transport> Node<T> {
                 });
                 self.finish(key, announced);
             }
-            OpKind::Transfer(_) | OpKind::BarrierWait => {}
+            OpKind::Part(_) => self.on_part(key, result),
+            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
         }
     }
 

@@ -59,6 +59,9 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         announce: Option<(Lane, Header)>,
     ) -> OpId {
+        if self.is_keyed(peer, pieces) && !self.lost.contains(&peer) {
+            return self.start_keyed(peer, direction, pieces, deadline, announce);
+        }
         let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
         let id = OpId::of(key);
         if self.lost.contains(&peer) {
@@ -250,6 +253,11 @@ impl<T: Transport> Node<T> {
 
     /// Answers a request with `len` bytes of the scratch space.
     fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
+        if self.holds_back() {
+            let payload = self.scratch[..len].to_vec();
+            self.hold(peer, Lane::Reply, *header, &payload);
+            return;
+        }
         // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees none,
         // and it alone then waits in vain.
         if self.transport.send(peer, Lane::Reply, &header.encode(), &self.scratch[..len]).is_err() {

@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slotmap::SlotMap;
 
+use super::registrar::Registrar;
 use crate::op_id::{OpId, OpKey};
+use crate::registration::RegId;
+use crate::registration::firehose::HoseId;
 use crate::wire::Kind;
-use crate::{Counters, Direction, Header, Lane, Nanos, OpError, Piece, Rank, SendError, Transport};
+use crate::{
+    Counters, Direction, Header, KeyedPiece, Lane, Nanos, OpError, Piece, Rank, SendError, Transport,
+};
 
 /// The rank that keeps the barrier's counter.
 pub const KEEPER: Rank = 0;
@@ -32,6 +37,16 @@ pub struct Node<T> {
     pub(super) lost: BTreeSet<Rank>,
     /// The first failure of an operation that nobody waits for.
     pub(super) detached_error: Option<OpError>,
+    /// What is registered, where the transport needs that.
+    pub(super) registrar: Option<Box<Registrar>>,
+    /// Transfers that can go on.
+    pub(super) ready: VecDeque<OpKey>,
+    /// Puts that wait until nothing is held back any more.
+    pub(super) held: Vec<OpKey>,
+    /// The registration table may want something done.
+    pub(super) actions_due: bool,
+    /// Somebody is at it.
+    pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
     pub(super) counters: Counters,
 }
@@ -46,6 +61,8 @@ pub(super) struct Op {
     pub(super) outcome: Option<Outcome>,
     /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
     pub(super) detached: bool,
+    /// The transfer that it is part of, which is told how it ended.
+    pub(super) parent: Option<OpKey>,
 }
 
 /// What an operation is doing.
@@ -55,6 +72,10 @@ pub(super) enum OpKind {
     OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
+    /// A transfer by keys.
+    Keyed(Box<Keyed>),
+    /// A part of one, that the transport will report.
+    Part(Box<Part>),
     /// Counting this process in at the barrier.
     BarrierArrival { epoch: u64 },
     /// Looking how many have arrived at the barrier.
@@ -69,6 +90,8 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::Keyed(keyed) => keyed.peer,
+            OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
         }
     }
@@ -78,12 +101,17 @@ impl OpKind {
         match self {
             // Whether it can still open is a matter of who has arrived: see `Node::recount`.
             OpKind::BarrierWait => false,
+            // It ends when the transport says so, whatever becomes of its transfer.
+            OpKind::Part(_) => false,
             _ => self.peer() == peer,
         }
     }
 
     fn is_transfer(&self) -> bool {
-        !matches!(self, OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait)
+        !matches!(
+            self,
+            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait | OpKind::Part(_)
+        )
     }
 }
 
@@ -100,6 +128,37 @@ pub(super) struct Transfer {
     pub(super) stalled: bool,
     /// The Active Message that announces the transfer once it is complete.
     pub(super) announce: Option<(Lane, Header)>,
+}
+
+/// A transfer by keys.
+pub(super) struct Keyed {
+    pub(super) peer: Rank,
+    pub(super) direction: Direction,
+    /// What has not been submitted, last piece first.
+    pub(super) todo: Vec<Piece>,
+    /// Parts, pieces by message and moves with data that are under way.
+    pub(super) children: usize,
+    pub(super) error: Option<OpError>,
+    /// The Active Message that announces the transfer once it is complete.
+    pub(super) announce: Option<(Lane, Header)>,
+    /// What went with a move.
+    pub(super) riding: Option<Piece>,
+    /// Registrations of this process, kept for the next part.
+    pub(super) pins: Vec<RegId>,
+    /// The next piece has been asked for; and its local end.
+    pub(super) asked: bool,
+    pub(super) pinned: bool,
+}
+
+/// A part of a transfer by keys.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) peer: Rank,
+    pub(super) pieces: Vec<KeyedPiece>,
+    pub(super) bytes: u64,
+    /// What it uses until it is over.
+    pub(super) hoses: Vec<HoseId>,
+    pub(super) locals: Vec<RegId>,
 }
 
 impl Transfer {
@@ -158,6 +217,11 @@ impl<T: Transport> Node<T> {
             barrier: Barrier::default(),
             lost: BTreeSet::new(),
             detached_error: None,
+            registrar: None,
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            actions_due: false,
+            acting: false,
             scratch,
             counters: Counters::default(),
         }
@@ -225,7 +289,7 @@ impl<T: Transport> Node<T> {
 
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
         self.pending += usize::from(kind.is_transfer());
-        self.ops.insert(Op { kind, deadline, outcome: None, detached: false })
+        self.ops.insert(Op { kind, deadline, outcome: None, detached: false, parent: None })
     }
 
     /// Records an operation's outcome; later news of it is ignored.
@@ -233,6 +297,11 @@ impl<T: Transport> Node<T> {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
         self.pending -= usize::from(op.kind.is_transfer());
+        if let Some(parent) = op.parent {
+            self.ops.remove(key);
+            self.on_child(parent, outcome);
+            return;
+        }
         if op.detached {
             self.ops.remove(key);
             self.note_detached(outcome);
@@ -245,7 +314,8 @@ impl<T: Transport> Node<T> {
             Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
             // Nobody asks for its outcome, and it would lie in the table for ever.
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
-            Some(OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
+            Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
+            Some(OpKind::Part(_) | OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
     }

@@ -5,10 +5,11 @@
 //! to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea, Bell), and the pin-down cache of
 //! PM (Tezuka et al.) at both ends.
 
-mod firehose;
+pub(crate) mod firehose;
+pub(crate) mod message;
 mod queue;
 mod settings;
-mod table;
+pub(crate) mod table;
 
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
 pub use table::TableCounters;

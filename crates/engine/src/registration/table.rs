@@ -233,6 +233,12 @@ impl Table {
         known
     }
 
+    /// Bytes that `peer` may hold now, those that it holds included.
+    pub(crate) fn limit(&self, peer: Rank) -> u64 {
+        let free = self.settings.peers_bytes - self.peers_used;
+        self.share(peer).min(self.held_by(peer) + free)
+    }
+
     /// Takes back all that `peer` holds: it is gone.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         for at in 0..self.holders.len() {
@@ -355,14 +361,22 @@ impl Table {
     /// Takes note that the memory of these buckets is not what it was: no operation that starts from now on uses a
     /// registration from before. Holders are told to give theirs back.
     pub(crate) fn invalidate(&mut self, changed: Run) {
-        let mut at = changed.first;
-        while at < end_of(changed) {
-            let Some(&entry) = self.index.get(&at) else {
-                at += 1;
-                continue;
-            };
-            at = end_of(self.run_of(entry));
-            self.revoke(entry);
+        let touched = |entry: &Entry| {
+            entry.state != State::Free && entry.first < end_of(changed) && changed.first < end_of(run(entry))
+        };
+        if u64::from(changed.count) > self.entries.0.len() as u64 {
+            for at in 0..self.entries.0.len() as u32 {
+                if touched(&self.entries.0[at as usize]) {
+                    self.revoke(at);
+                }
+            }
+        } else {
+            let mut at = changed.first;
+            while at < end_of(changed) {
+                let entry = self.index.get(&at).copied();
+                at = entry.map_or(at + 1, |entry| end_of(self.run_of(entry)));
+                entry.into_iter().for_each(|entry| self.revoke(entry));
+            }
         }
         self.make_room();
     }
@@ -588,7 +602,8 @@ impl Table {
 
     fn revoke(&mut self, at: u32) {
         // What is not begun yet will register what is there then.
-        if self.entries.0[at as usize].state == State::Waiting {
+        let Entry { state, revoked, .. } = self.entries.0[at as usize];
+        if revoked || !matches!(state, State::Registering | State::Ready) {
             return;
         }
         self.counters.invalidations += 1;

@@ -1,0 +1,355 @@
+//! Transfers to and from registered memory: one-sided on a hit, after a move on a miss, by message where there is no
+//! room.
+//!
+//! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
+//! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
+
+use super::registrar::Waiter;
+use super::table::{Keyed, Node, OpKind, Part, Transfer, WINDOW};
+use crate::op_id::{OpId, OpKey};
+use crate::registration::firehose::{Found, HoseId};
+use crate::registration::{RegId, end_of};
+use crate::wire;
+use crate::{
+    Direction, Header, KeyedPiece, Lane, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank,
+    Submit, Transport, Why,
+};
+
+/// Pieces, at most, of one part.
+const PART_PIECES: usize = 32;
+
+/// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// What a transfer does next.
+enum Next {
+    /// Submit what has been gathered.
+    Submit,
+    /// Nothing, before something comes.
+    Wait,
+    /// Send this piece by message.
+    Bounce(Piece),
+    /// Go on gathering.
+    More,
+}
+
+impl<T: Transport> Node<T> {
+    /// Whether a transfer goes by keys.
+    pub(super) fn is_keyed(&self, peer: Rank, pieces: &[Piece]) -> bool {
+        self.registrar.is_some()
+            && peer != self.rank
+            && pieces.iter().all(|piece| piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space)
+    }
+
+    pub(super) fn start_keyed(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+        announce: Option<(Lane, Header)>,
+    ) -> OpId {
+        let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
+        self.counters.add(operation, Mechanism::Registered, pieces.iter().map(|piece| piece.len).sum());
+        let todo = pieces.iter().rev().filter(|piece| piece.len > 0).copied().collect();
+        let keyed = Keyed {
+            peer,
+            direction,
+            todo,
+            children: 0,
+            error: None,
+            announce,
+            riding: None,
+            pins: Vec::new(),
+            asked: false,
+            pinned: false,
+        };
+        let key = self.insert(OpKind::Keyed(Box::new(keyed)), deadline);
+        self.ready.push_back(key);
+        self.run_actions();
+        OpId::of(key)
+    }
+
+    /// Goes on with a transfer as far as it goes.
+    pub(super) fn advance(&mut self, key: OpKey) {
+        loop {
+            let holds = self.holds_back();
+            let Some(keyed) = self.keyed(key) else { return };
+            if keyed.error.is_some() || keyed.todo.is_empty() {
+                if keyed.children == 0 {
+                    self.end_keyed(key);
+                }
+                return;
+            }
+            if holds && keyed.direction == Direction::Put {
+                self.held.push(key);
+                return;
+            }
+            let mut part = Part::default();
+            let next = loop {
+                match self.gather(key, &mut part) {
+                    Next::More => {}
+                    next => break next,
+                }
+            };
+            if !part.pieces.is_empty() {
+                self.submit_part(key, part);
+            }
+            match next {
+                Next::Wait => return,
+                Next::Bounce(piece) => self.bounce(key, piece),
+                Next::Submit | Next::More => {}
+            }
+        }
+    }
+
+    /// Adds one more piece to a part, if it is at hand.
+    fn gather(&mut self, key: OpKey, part: &mut Part) -> Next {
+        let Some(&piece) = self.keyed(key).and_then(|keyed| keyed.todo.last()) else { return Next::Submit };
+        if part.pieces.len() == PART_PIECES {
+            return Next::Submit;
+        }
+        let (peer, direction) =
+            self.keyed(key).map(|keyed| (keyed.peer, keyed.direction)).expect("just seen");
+        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+        let bucket = registrar.settings.bucket;
+        let hose = match registrar.hoses.find(peer, bucket.index(piece.remote.offset)) {
+            Found::Held(hose) => hose,
+            found if part.pieces.is_empty() => return self.on_absent(key, piece, found),
+            _ => return Next::Submit,
+        };
+        let (run, remote_key) = registrar.hoses.reach(hose);
+        let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()) - piece.remote.offset;
+        let len = piece.len.min(to_edge);
+        let bytes = part.bytes + len;
+        let (len, local) = if bytes <= self.transport.unregistered_max(direction) {
+            (len, None)
+        } else {
+            match registrar.table.acquire(bucket.index(piece.local.offset)) {
+                Some((reg, run)) => {
+                    let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()) - piece.local.offset;
+                    (len.min(to_edge), Some(reg))
+                }
+                None if part.pieces.is_empty() => return self.on_unpinned(key, Piece { len, ..piece }),
+                None => return Next::Submit,
+            }
+        };
+        registrar.counters.hits += 1;
+        registrar.hoses.acquire(hose);
+        part.hoses.push(hose);
+        part.locals.extend(local);
+        part.bytes += len;
+        part.pieces.push(KeyedPiece { piece: Piece { len, ..piece }, key: remote_key, local });
+        self.take(key, len);
+        Next::More
+    }
+
+    /// The next piece's first bucket is not held.
+    fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
+        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+        let wanted = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
+        let put_in_move =
+            u64::from(registrar.settings.put_in_move_max).min(self.transport.payload_max() as u64 / 2);
+        let budget = registrar.settings.peers_bytes;
+        let Some(keyed) = self.keyed(key) else { return Next::Wait };
+        let (peer, direction) = (keyed.peer, keyed.direction);
+        match found {
+            Found::Asked(by) => {
+                self.await_move(by, key);
+                return Next::Wait;
+            }
+            // It was asked for, and not given.
+            _ if keyed.asked || budget == 0 => {
+                keyed.asked = false;
+                let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+                let bucket_end = registrar.settings.bucket.end(piece.remote.offset);
+                return Next::Bounce(Piece { len: piece.len.min(bucket_end - piece.remote.offset), ..piece });
+            }
+            _ => {}
+        }
+        keyed.asked = true;
+        let alone = keyed.todo.len() == 1 && keyed.children == 0;
+        let rides = direction == Direction::Put && alone && piece.len <= put_in_move;
+        if rides {
+            keyed.todo.pop();
+            keyed.children += 1;
+            keyed.riding = Some(piece);
+        }
+        if let Some(registrar) = &mut self.registrar {
+            registrar.counters.misses += 1;
+        }
+        self.ask(peer, wanted, key, rides.then_some(piece));
+        Next::Wait
+    }
+
+    /// The next piece's local end is not registered.
+    fn on_unpinned(&mut self, key: OpKey, piece: Piece) -> Next {
+        let Some(keyed) = self.keyed(key) else { return Next::Wait };
+        let old = std::mem::take(&mut keyed.pins);
+        let failed = std::mem::replace(&mut keyed.pinned, true);
+        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+        old.into_iter().for_each(|reg| registrar.table.release(reg));
+        let most = registrar.settings.bucket.bytes() * u64::from(registrar.settings.run_max);
+        let wanted = registrar.buckets(piece.local.offset, piece.len.min(CHUNK_BYTES.min(most)));
+        let mut pins = Vec::new();
+        if failed || registrar.table.pin(wanted, &mut pins).is_err() {
+            if let Some(keyed) = self.keyed(key) {
+                keyed.pinned = false;
+            }
+            let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+            let bucket_end = registrar.settings.bucket.end(piece.local.offset);
+            self.actions_due = true;
+            return Next::Bounce(Piece { len: piece.len.min(bucket_end - piece.local.offset), ..piece });
+        }
+        let mut waits = false;
+        for reg in &pins {
+            if registrar.table.is_pending(*reg) {
+                waits = true;
+                registrar.waiting.entry(*reg).or_default().push(Waiter::Op(key));
+            }
+        }
+        if let Some(keyed) = self.keyed(key) {
+            keyed.pins = pins;
+        }
+        if !waits {
+            return Next::More;
+        }
+        self.actions_due = true;
+        Next::Wait
+    }
+
+    fn submit_part(&mut self, parent: OpKey, part: Part) {
+        let Some(keyed) = self.keyed(parent) else { return };
+        keyed.children += 1;
+        let (peer, direction) = (keyed.peer, keyed.direction);
+        let key = self.insert(OpKind::Part(Box::new(Part { peer, ..part })), None);
+        self.ops[key].parent = Some(parent);
+        let OpKind::Part(part) = &mut self.ops[key].kind else { unreachable!("inserted above") };
+        let pieces = std::mem::take(&mut part.pieces);
+        match self.transport.copy_keyed(OpId::of(key), peer, direction, &pieces) {
+            Submit::Pending => {}
+            Submit::Done(_) => self.on_part(key, Ok(0)),
+            Submit::Failed(error) => self.on_part(key, Err(error)),
+            Submit::Unreachable(why) => self.on_part(key, Err(OpError::Unsupported { peer, why })),
+        }
+    }
+
+    /// A part is over: neither end is touched by it any more.
+    pub(super) fn on_part(&mut self, key: OpKey, result: Outcome) {
+        let Some(op) = self.ops.remove(key) else { return };
+        let OpKind::Part(part) = op.kind else { return };
+        let Part { hoses, locals, .. } = *part;
+        self.let_go(hoses, locals);
+        if let Some(parent) = op.parent {
+            self.on_child(parent, result);
+        }
+        self.run_actions();
+    }
+
+    fn let_go(&mut self, hoses: Vec<HoseId>, locals: Vec<RegId>) {
+        hoses.into_iter().for_each(|hose| self.release_hose(hose));
+        if let Some(registrar) = &mut self.registrar {
+            locals.into_iter().for_each(|reg| registrar.table.release(reg));
+        }
+    }
+
+    /// Sends a piece by message, for want of room.
+    fn bounce(&mut self, parent: OpKey, piece: Piece) {
+        self.take(parent, piece.len);
+        let Some(keyed) = self.keyed(parent) else { return };
+        keyed.children += 1;
+        let (peer, direction) = (keyed.peer, keyed.direction);
+        if let Some(registrar) = &mut self.registrar {
+            registrar.counters.bounced += 1;
+        }
+        self.counters.add_why(Why::NoRoom, 1);
+        let transfer = Transfer {
+            peer,
+            direction,
+            rest: vec![piece],
+            window: [None; WINDOW],
+            error: None,
+            stalled: false,
+            announce: None,
+        };
+        let key = self.insert(OpKind::Transfer(Box::new(transfer)), None);
+        self.ops[key].parent = Some(parent);
+        self.pump(key);
+    }
+
+    /// One child less: a part, a piece by message, or data that rode in a move.
+    pub(super) fn on_child(&mut self, parent: OpKey, result: Outcome) {
+        let Some(keyed) = self.keyed(parent) else { return };
+        keyed.children -= 1;
+        if let Err(error) = result {
+            keyed.error.get_or_insert(error);
+        }
+        self.ready.push_back(parent);
+    }
+
+    /// The data that rode in a move has arrived, or not.
+    pub(super) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: u64) {
+        let Some(keyed) = self.keyed(op) else { return };
+        let Some(piece) = keyed.riding.take() else { return };
+        let result = wire::chunk_result(status, peer, piece.remote, piece.len).map(|()| 0);
+        self.on_child(op, result);
+    }
+
+    fn end_keyed(&mut self, key: OpKey) {
+        let Some(keyed) = self.keyed(key) else { return };
+        let (peer, error, announce) = (keyed.peer, keyed.error, keyed.announce.take());
+        let pins = std::mem::take(&mut keyed.pins);
+        self.let_go(Vec::new(), pins);
+        self.actions_due = true;
+        match error {
+            None => {
+                let announced = self.announce(peer, announce);
+                self.finish(key, announced);
+            }
+            Some(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    /// Lets go of what a transfer holds that ends before its time; its parts go on without it.
+    pub(super) fn abandon_keyed(&mut self, key: OpKey) {
+        let Some(keyed) = self.keyed(key) else { return };
+        let pins = std::mem::take(&mut keyed.pins);
+        self.let_go(Vec::new(), pins);
+        let children: Vec<OpKey> =
+            self.ops.iter().filter(|(_, op)| op.parent == Some(key)).map(|(child, _)| child).collect();
+        for child in children {
+            if matches!(self.ops[child].kind, OpKind::Part(_)) {
+                self.ops[child].parent = None;
+                self.transport.abandon(OpId::of(child));
+            } else {
+                self.finish(child, Ok(0));
+                self.ops.remove(child);
+            }
+        }
+    }
+
+    /// Takes bytes off a transfer's next piece.
+    fn take(&mut self, key: OpKey, len: u64) {
+        let Some(keyed) = self.keyed(key) else { return };
+        let Some(piece) = keyed.todo.pop() else { return };
+        if len < piece.len {
+            keyed.todo.push(Piece {
+                remote: piece.remote.plus(len),
+                local: piece.local.plus(len),
+                len: piece.len - len,
+            });
+        }
+        (keyed.asked, keyed.pinned) = (false, false);
+    }
+
+    /// A transfer by keys that is not over.
+    pub(super) fn keyed(&mut self, key: OpKey) -> Option<&mut Keyed> {
+        match self.ops.get_mut(key) {
+            Some(op) if op.outcome.is_none() => match &mut op.kind {
+                OpKind::Keyed(keyed) => Some(keyed),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}

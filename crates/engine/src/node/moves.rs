@@ -1,0 +1,291 @@
+//! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to attach,
+//! and is always answered.
+
+use super::registrar::{Asked, Serve, Waiter};
+use super::table::Node;
+use crate::op_id::OpKey;
+use crate::registration::message::{self, Given};
+use crate::registration::table::HolderId;
+use crate::registration::{Keep, Run};
+use crate::wire::{self, Kind};
+use crate::{Header, Lane, Nanos, OpError, Piece, Place, Rank, Transport};
+
+/// Firehoses, at most, that one move gives up.
+const DETACH_MAX: usize = 64;
+
+/// Firehoses, at most, that one message gives back.
+const RELEASE_MAX: usize = 6;
+
+impl<T: Transport> Node<T> {
+    /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
+    /// whose data goes with it.
+    pub(super) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
+        let Some(registrar) = &mut self.registrar else { return };
+        registrar.serial = registrar.serial.wrapping_add(1);
+        let serial = registrar.serial;
+        let key = registrar.moves.insert(Asked {
+            serial,
+            peer,
+            runs: Vec::new(),
+            waiters: Vec::new(),
+            rider: None,
+        });
+        let mut runs = Vec::new();
+        registrar.hoses.ask(peer, wanted, key as u32, &mut runs);
+        let mut detach = registrar.owed.remove(&peer).unwrap_or_default();
+        let bytes =
+            runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
+        registrar.hoses.make_room(peer, bytes, DETACH_MAX, &mut detach);
+        registrar.counters.moves += 1;
+        let mut data = Vec::new();
+        if let Some(piece) = rider {
+            data.resize(piece.len as usize, 0);
+            if let Err(error) = self.transport.read(piece.local, &mut data) {
+                registrar.moves.remove(key);
+                registrar.hoses.answered(peer, &runs, key as u32);
+                self.fail_keyed(op, error);
+                return;
+            }
+        }
+        let mut payload = std::mem::take(&mut registrar.payload);
+        message::put_move(&runs, &detach, &data, &mut payload);
+        let header = Header {
+            token: key as u64 | u64::from(serial) << 32,
+            len: payload.len() as u32,
+            args: [runs.len() as u64, detach.len() as u64, u64::from(rider.is_some()), 0],
+            place: rider.map_or(0, |piece| piece.remote.offset),
+            ..Header::new(Kind::Move)
+        };
+        let asked = &mut registrar.moves[key];
+        asked.runs = runs;
+        match rider {
+            Some(_) => {
+                asked.rider = Some(op);
+                registrar.counters.puts_in_moves += 1;
+            }
+            None => asked.waiters.push(op),
+        }
+        self.post(peer, Lane::Request, header, &payload);
+        if let Some(registrar) = &mut self.registrar {
+            registrar.payload = payload;
+        }
+    }
+
+    /// Lets an operation wait for a move that is under way.
+    pub(super) fn await_move(&mut self, by: u32, op: OpKey) {
+        let Some(registrar) = &mut self.registrar else { return };
+        match registrar.moves.get_mut(by as usize) {
+            Some(asked) => asked.waiters.push(op),
+            None => self.ready.push_back(op),
+        }
+    }
+
+    /// Serves a peer that asks.
+    pub(super) fn serve_move(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let counts = (usize::try_from(header.args[0]), usize::try_from(header.args[1]));
+        let parts = match counts {
+            (Ok(attach), Ok(detach)) => message::take_move(payload, attach, detach),
+            _ => None,
+        };
+        let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
+            self.counters.malformed += 1;
+            let refusal = Header { token: header.token, ..Header::new(Kind::Moved) };
+            self.post(peer, Lane::Reply, refusal, &[]);
+            return;
+        };
+        for holder in parts.detach {
+            self.counters.malformed += u64::from(!registrar.table.detach(peer, holder));
+            registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
+        }
+        let mut holders = Vec::new();
+        for run in parts.attach {
+            // Without room the peer is told so, by what its answer lacks.
+            let _ = registrar.table.attach(peer, run, &mut holders);
+        }
+        let status = match header.args[2] {
+            0 => wire::CHUNK_OK,
+            _ => {
+                let place = Place::new(crate::MemId::Space, header.place);
+                wire::chunk_status(&self.transport.write(place, parts.data))
+            }
+        };
+        let pending: Vec<_> = holders
+            .iter()
+            .map(|holder| registrar.table.held(*holder).0)
+            .filter(|reg| registrar.table.is_pending(*reg))
+            .collect();
+        let serve = Serve { peer, token: header.token, holders, pending: pending.len().max(1), status };
+        let key = registrar.serves.insert(serve);
+        for reg in &pending {
+            registrar.waiting.entry(*reg).or_default().push(Waiter::Serve(key));
+        }
+        if pending.is_empty() {
+            self.on_served(key);
+        }
+        self.run_actions();
+    }
+
+    /// One registration less that a peer's move waits for: after the last it is answered.
+    pub(super) fn on_served(&mut self, key: usize) {
+        let Some(registrar) = &mut self.registrar else { return };
+        let Some(serve) = registrar.serves.get_mut(key) else { return };
+        serve.pending -= 1;
+        if serve.pending > 0 {
+            return;
+        }
+        let Serve { peer, token, holders, status, .. } = registrar.serves.remove(key);
+        let mut payload = std::mem::take(&mut registrar.payload);
+        payload.clear();
+        for holder in holders {
+            let (reg, run) = registrar.table.held(holder);
+            match registrar.table.key(reg) {
+                Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
+                None => {
+                    registrar.table.detach(peer, holder);
+                    registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
+                }
+            }
+        }
+        let header = Header {
+            token,
+            len: payload.len() as u32,
+            args: [registrar.table.limit(peer), status, 0, 0],
+            ..Header::new(Kind::Moved)
+        };
+        self.post(peer, Lane::Reply, header, &payload);
+        if let Some(registrar) = &mut self.registrar {
+            registrar.payload = payload;
+        }
+    }
+
+    /// Takes a peer's answer.
+    pub(super) fn on_moved(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let (key, serial) = (header.token as u32 as usize, (header.token >> 32) as u32);
+        let Some(registrar) = &mut self.registrar else { return };
+        let given = message::take_given(payload);
+        let known =
+            registrar.moves.get(key).is_some_and(|asked| (asked.peer, asked.serial) == (peer, serial));
+        let (true, Some(given)) = (known, given) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let asked = registrar.moves.remove(key);
+        registrar.hoses.answered(peer, &asked.runs, key as u32);
+        registrar.hoses.set_limit(peer, header.args[0]);
+        for Given { run, key, holder } in given {
+            registrar.hoses.add(peer, run, key, holder);
+        }
+        self.ready.extend(asked.waiters);
+        if let Some(op) = asked.rider {
+            self.on_ridden(op, peer, header.args[1]);
+        }
+        self.run_actions();
+    }
+
+    /// Takes back a right that its owner wants.
+    pub(super) fn on_revoke(&mut self, peer: Rank, header: &Header) {
+        let (Some(registrar), Ok(holder)) = (&mut self.registrar, u32::try_from(header.args[0])) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if registrar.hoses.revoke(peer, HolderId(holder)) {
+            self.give_back(peer, &[HolderId(holder)]);
+        }
+    }
+
+    /// Gives back so many bytes that are not in use.
+    pub(super) fn on_recall(&mut self, peer: Rank, header: &Header) {
+        let Some(registrar) = &mut self.registrar else { return };
+        let mut holders = registrar.owed.remove(&peer).unwrap_or_default();
+        registrar.hoses.shed(peer, header.args[0], &mut holders);
+        self.give_back(peer, &holders);
+    }
+
+    /// Tells owners what is not used here any more.
+    pub(super) fn give_back(&mut self, peer: Rank, holders: &[HolderId]) {
+        for some in holders.chunks(RELEASE_MAX) {
+            let mut args = [some.len() as u64, 0, 0, 0];
+            for (index, holder) in some.iter().enumerate() {
+                args[1 + index / 2] |= u64::from(holder.0) << (32 * (index % 2));
+            }
+            if let Some(registrar) = &mut self.registrar {
+                registrar.counters.given_back += some.len() as u64;
+            }
+            self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Release) }, &[]);
+        }
+    }
+
+    /// Takes rights back that a peer gives up.
+    pub(super) fn on_release(&mut self, peer: Rank, header: &Header) {
+        let Some(registrar) = &mut self.registrar else { return };
+        for index in 0..(header.args[0] as usize).min(RELEASE_MAX) {
+            let holder = HolderId((header.args[1 + index / 2] >> (32 * (index % 2))) as u32);
+            // A revoked right may have been given up by a move that crossed the news.
+            registrar.table.detach(peer, holder);
+            registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
+        }
+        self.run_actions();
+    }
+
+    /// Ends one use of a firehose, and gives it up where nothing is kept.
+    pub(super) fn release_hose(&mut self, hose: crate::registration::firehose::HoseId) {
+        let Some(registrar) = &mut self.registrar else { return };
+        let wanted = registrar.hoses.release(hose);
+        let given_up = match registrar.settings.keep {
+            _ if wanted.is_some() => wanted,
+            Keep::Firehoses => None,
+            Keep::Registrations | Keep::Nothing => registrar.hoses.give_up(hose),
+        };
+        match given_up {
+            Some((peer, holder)) if wanted.is_none() && registrar.settings.keep == Keep::Registrations => {
+                registrar.owed.entry(peer).or_default().push(holder);
+            }
+            Some((peer, holder)) => self.give_back(peer, &[holder]),
+            None => {}
+        }
+    }
+
+    /// Ends the patience with holders that do not answer. Returns when the next one's ends.
+    pub(super) fn expire_revoked(&mut self, now: Nanos) -> Option<Nanos> {
+        let registrar = self.registrar.as_mut()?;
+        let within = registrar.settings.recall_within;
+        let mut late = Vec::new();
+        let mut next = None;
+        for (peer, _, since) in &mut registrar.revoked {
+            let ends = since.get_or_insert(now).saturating_add(within);
+            if ends <= now {
+                late.push(*peer);
+            } else {
+                next = Some(next.map_or(ends, |n: Nanos| n.min(ends)));
+            }
+        }
+        for peer in late {
+            self.lose(peer);
+        }
+        next
+    }
+
+    /// Forgets what a peer that is gone held, was asked and asked for.
+    pub(super) fn drop_registrations(&mut self, peer: Rank) {
+        let Some(registrar) = &mut self.registrar else { return };
+        registrar.hoses.drop_peer(peer);
+        registrar.serves.retain(|_, serve| serve.peer != peer);
+        registrar.table.drop_peer(peer);
+        registrar.revoked.retain(|(rank, ..)| *rank != peer);
+        registrar.owed.remove(&peer);
+        registrar.later.retain(|later| later.peer != peer);
+        let gone: Vec<usize> =
+            registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
+        for key in gone {
+            self.ready.extend(registrar.moves.remove(key).waiters);
+        }
+        self.run_actions();
+    }
+
+    pub(super) fn fail_keyed(&mut self, op: OpKey, error: OpError) {
+        if let Some(keyed) = self.keyed(op) {
+            keyed.error.get_or_insert(error);
+            self.ready.push_back(op);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What goes in the messages by which peers ask for registration: lists of runs and of firehoses.
+//!
+//! ```text
+//! move     runs to attach (12 bytes each: first bucket, count), firehoses to detach (4 bytes each), a put's data
+//! moved    firehoses attached (24 bytes each: first bucket, key, count, the owner's name for it)
+//! ```
+
+use super::table::HolderId;
+use super::{Key, Run};
+
+/// Bytes of a run to attach, and of a firehose to detach.
+pub(crate) const ATTACH_BYTES: usize = 12;
+pub(crate) const DETACH_BYTES: usize = 4;
+/// Bytes of a firehose that is given.
+pub(crate) const GIVEN_BYTES: usize = 24;
+
+/// The first bucket that no address lies in: a bucket has at least 2^12 bytes.
+const BUCKETS_END: u64 = 1 << 52;
+
+/// A move, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Move<'a> {
+    pub(crate) attach: Vec<Run>,
+    pub(crate) detach: Vec<HolderId>,
+    pub(crate) data: &'a [u8],
+}
+
+/// A firehose as its owner gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) run: Run,
+    pub(crate) key: Key,
+    pub(crate) holder: HolderId,
+}
+
+/// Writes a move's payload. The receiver is told the numbers of runs and firehoses besides.
+pub(crate) fn put_move(attach: &[Run], detach: &[HolderId], data: &[u8], into: &mut Vec<u8>) {
+    into.clear();
+    for run in attach {
+        into.extend(run.first.to_le_bytes());
+        into.extend(run.count.to_le_bytes());
+    }
+    detach.iter().for_each(|holder| into.extend(holder.0.to_le_bytes()));
+    into.extend(data);
+}
+
+/// Takes a move's payload apart; `None` where that is not one.
+pub(crate) fn take_move(payload: &[u8], attach: usize, detach: usize) -> Option<Move<'_>> {
+    let (runs, rest) = payload.split_at_checked(attach.checked_mul(ATTACH_BYTES)?)?;
+    let (holders, data) = rest.split_at_checked(detach.checked_mul(DETACH_BYTES)?)?;
+    let attach = runs.as_chunks::<ATTACH_BYTES>().0.iter().map(|bytes| run_from(&bytes[..8], &bytes[8..]));
+    let detach =
+        holders.as_chunks::<DETACH_BYTES>().0.iter().map(|bytes| HolderId(u32::from_le_bytes(*bytes)));
+    Some(Move { attach: attach.collect::<Option<_>>()?, detach: detach.collect(), data })
+}
+
+/// Appends a firehose to the payload of an answer.
+pub(crate) fn put_given(given: &Given, into: &mut Vec<u8>) {
+    into.extend(given.run.first.to_le_bytes());
+    into.extend(given.key.0.to_le_bytes());
+    into.extend(given.run.count.to_le_bytes());
+    into.extend(given.holder.0.to_le_bytes());
+}
+
+/// Takes the payload of an answer apart; `None` where that is not one.
+pub(crate) fn take_given(payload: &[u8]) -> Option<Vec<Given>> {
+    let (all, rest) = payload.as_chunks::<GIVEN_BYTES>();
+    let given = |bytes: &[u8; GIVEN_BYTES]| {
+        let run = run_from(&bytes[..8], &bytes[16..20])?;
+        Some(Given { run, key: Key(u64_from(&bytes[8..16])), holder: HolderId(u32_from(&bytes[20..])) })
+    };
+    if rest.is_empty() { all.iter().map(given).collect() } else { None }
+}
+
+/// A run of some buckets that an address space can have.
+fn run_from(first: &[u8], count: &[u8]) -> Option<Run> {
+    let run = Run { first: u64_from(first), count: u32_from(count) };
+    let end = run.first.checked_add(u64::from(run.count))?;
+    (run.count > 0 && end <= BUCKETS_END).then_some(run)
+}
+
+fn u64_from(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+fn u32_from(bytes: &[u8]) -> u32 {
+    u64_from(bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run() -> impl Strategy<Value = Run> {
+        (0u64..1 << 50, 1u32..1 << 20).prop_map(|(first, count)| Run { first, count })
+    }
+
+    proptest! {
+        #[test]
+        fn moves_survive_the_wire(
+            attach in proptest::collection::vec(run(), 0..5), detach in proptest::collection::vec(any::<u32>(), 0..5),
+            data: Vec<u8>,
+        ) {
+            let detach: Vec<HolderId> = detach.into_iter().map(HolderId).collect();
+            let mut payload = Vec::new();
+            put_move(&attach, &detach, &data, &mut payload);
+            let (runs, holders) = (attach.len(), detach.len());
+            prop_assert_eq!(take_move(&payload, runs, holders), Some(Move { attach, detach, data: &data }));
+        }
+
+        #[test]
+        fn answers_survive_the_wire(runs in proptest::collection::vec((run(), any::<u64>(), any::<u32>()), 0..5)) {
+            let given: Vec<Given> =
+                runs.into_iter().map(|(run, key, holder)| Given { run, key: Key(key), holder: HolderId(holder) }).collect();
+            let mut payload = Vec::new();
+            given.iter().for_each(|given| put_given(given, &mut payload));
+            prop_assert_eq!(take_given(&payload), Some(given));
+        }
+
+        #[test]
+        fn any_bytes_are_taken_apart_or_refused(payload: Vec<u8>, attach: usize, detach: usize) {
+            if let Some(parts) = take_move(&payload, attach, detach) {
+                prop_assert!(parts.attach.iter().all(|run| run.count > 0 && run.first < BUCKETS_END));
+            }
+            let _ = take_given(&payload);
+        }
+    }
+}
