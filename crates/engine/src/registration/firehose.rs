@@ -256,6 +256,7 @@ impl Firehoses {
     }
 
     /// Bytes held of `peer`.
+    #[cfg(test)]
     pub(crate) fn held(&self, peer: Rank) -> u64 {
         self.peers.get(&peer).map_or(0, |known| known.held)
     }

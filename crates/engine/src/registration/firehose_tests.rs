@@ -76,10 +76,10 @@ proptest! {
         for (what, peer, bucket, which) in steps {
             let mut given_up = Vec::new();
             match what {
-                0 | 1 => if hoses.find(peer, bucket) == Found::Miss && hoses.find(peer, bucket + 1) == Found::Miss {
+                0 | 1 if (0..2).all(|more| hoses.find(peer, bucket + more) == Found::Miss) => {
                     next += 1;
                     hoses.add(peer, run(bucket, 2), Key(1), HolderId(next));
-                },
+                }
                 2 | 3 => if let Found::Held(id) = hoses.find(peer, bucket) {
                     hoses.acquire(id);
                     used.push((peer, id, hoses.reach(id)));

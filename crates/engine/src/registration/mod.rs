@@ -5,14 +5,17 @@
 //! to use them (a *firehose*), in bytes never more than a budget: Firehose (Bonachea, Bell), and the pin-down cache of
 //! PM (Tezuka et al.) at both ends.
 
+mod counters;
+mod entry;
 pub(crate) mod firehose;
+mod leases;
 pub(crate) mod message;
 mod queue;
 mod settings;
 pub(crate) mod table;
 
+pub use counters::TableCounters;
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
-pub use table::TableCounters;
 
 /// Names one registration of this process, to the transport. Never reused while the transport may still refer to it:
 /// it carries a generation.

@@ -11,16 +11,16 @@
 //!
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::queue::{Linked, Links, Queue};
-use super::{Key, Quota, RegId, RegisterError, Run, Settings, end_of};
+use super::counters::TableCounters;
+use super::entry::{Entries, Entry, Holder, NONE, State, bytes_of, run};
+use super::leases::Leases;
+use super::queue::Queue;
+use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
-
-/// No place.
-const NONE: u32 = u32::MAX;
 
 /// What the table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,100 +50,16 @@ pub(crate) enum NoRoom {
     Now,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Waits for others to go.
-    Waiting,
-    Registering,
-    Ready,
-    /// Registration failed; whoever refers to it is to let go.
-    Failed,
-    Deregistering,
-    Free,
-}
-
-/// One registration.
-struct Entry {
-    first: u64,
-    key: Key,
-    count: u32,
-    generation: u32,
-    local: u32,
-    holders: u32,
-    holder: u32,
-    links: Links,
-    state: State,
-    /// The memory has changed: nobody is given it any more.
-    revoked: bool,
-}
-
-/// One firehose, in a list with the others of its run.
-struct Holder {
-    peer: Rank,
-    entry: u32,
-    previous: u32,
-    next: u32,
-}
-
-/// What one peer holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lease {
-    held: u64,
-    /// Bytes that it has been asked to give back and has not.
-    recalled: u64,
-}
-
-struct Entries(Vec<Entry>);
-
-impl Linked for Entries {
-    fn links(&mut self, at: u32) -> &mut Links {
-        &mut self.0[at as usize].links
-    }
-
-    fn is_used(&self, at: u32) -> bool {
-        let entry = &self.0[at as usize];
-        entry.local + entry.holders > 0 || entry.state != State::Ready
-    }
-}
-
-/// What happened, in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCounters {
-    /// Runs that were wanted and registered already.
-    pub hits: u64,
-    /// Of these, victims.
-    pub rescues: u64,
-    /// Runs that were registered.
-    pub registrations: u64,
-    /// Victims that were deregistered to make room.
-    pub evictions: u64,
-    /// Requests for which there was no room.
-    pub refusals: u64,
-    /// Registrations that failed.
-    pub failures: u64,
-    /// Runs whose memory changed.
-    pub invalidations: u64,
-    /// Times that peers were asked to give back what they did not need.
-    pub recalls: u64,
-    /// Bytes that are registered now.
-    pub pinned: u64,
-    /// The most that ever were.
-    pub pinned_peak: u64,
-    /// M + MAXVICTIM, or what the system has allowed of it.
-    pub budget: u64,
-}
-
 /// The registration table.
 pub(crate) struct Table {
     settings: Settings,
-    ranks: u32,
     entries: Entries,
     free: Vec<u32>,
     /// By bucket.
     index: HashMap<u64, u32>,
     holders: Vec<Holder>,
     free_holders: Vec<u32>,
-    leases: BTreeMap<Rank, Lease>,
+    leases: Leases,
     queue: Queue,
     /// Runs that wait to be registered, in the order of asking.
     line: VecDeque<u32>,
@@ -153,8 +69,6 @@ pub(crate) struct Table {
     leaving: u64,
     /// Bytes of runs that nobody refers to.
     victims: u64,
-    /// Of what peers hold, the part that is guaranteed to them.
-    kept: u64,
     actions: VecDeque<Action>,
     counters: TableCounters,
 }
@@ -166,19 +80,17 @@ impl Table {
         Table {
             queue: Queue::new(settings.order),
             settings,
-            ranks,
             entries: Entries(Vec::new()),
             free: Vec::new(),
             index: HashMap::new(),
             holders: Vec::new(),
             free_holders: Vec::new(),
-            leases: BTreeMap::new(),
+            leases: Leases::new(&settings, ranks),
             line: VecDeque::new(),
             peers_used: 0,
             local_used: 0,
             leaving: 0,
             victims: 0,
-            kept: 0,
             actions: VecDeque::new(),
             counters: TableCounters { budget, ..TableCounters::default() },
         }
@@ -202,11 +114,11 @@ impl Table {
             held += bytes;
             charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };
         });
-        if held > self.share(peer) {
+        if held > self.leases.share(peer) {
             self.counters.refusals += 1;
             return Err(NoRoom::Never);
         }
-        if self.held_by(peer) + held > self.share(peer)
+        if self.leases.held(peer) + held > self.leases.share(peer)
             || self.peers_used + charge > self.settings.peers_bytes
         {
             self.counters.refusals += 1;
@@ -236,7 +148,7 @@ impl Table {
     /// Bytes that `peer` may hold now, those that it holds included.
     pub(crate) fn limit(&self, peer: Rank) -> u64 {
         let free = self.settings.peers_bytes - self.peers_used;
-        self.share(peer).min(self.held_by(peer) + free)
+        self.leases.share(peer).min(self.leases.held(peer) + free)
     }
 
     /// Takes back all that `peer` holds: it is gone.
@@ -381,47 +293,11 @@ impl Table {
         self.make_room();
     }
 
-    /// Bytes that peers may hold at most, all together; and one of them.
-    fn share(&self, peer: Rank) -> u64 {
-        match self.settings.quota {
-            Quota::Even => self.settings.peers_bytes / u64::from(self.ranks.saturating_sub(1).max(1)),
-            Quota::Leases { guaranteed } => {
-                // What is guaranteed to the others and held is theirs; what they do not use of it may be lent.
-                let own = self.leases.get(&peer).map_or(0, |lease| lease.held.min(guaranteed));
-                self.settings.peers_bytes.saturating_sub(self.kept - own)
-            }
-        }
-    }
-
-    /// Notes what a peer holds from now on.
-    fn set_held(&mut self, peer: Rank, held: u64) {
-        let guaranteed = match self.settings.quota {
-            Quota::Even => 0,
-            Quota::Leases { guaranteed } => guaranteed,
-        };
-        let lease = self.leases.entry(peer).or_default();
-        self.kept = self.kept - lease.held.min(guaranteed) + held.min(guaranteed);
-        lease.recalled = lease.recalled.saturating_sub(lease.held.saturating_sub(held));
-        lease.held = held;
-        if held == 0 {
-            self.leases.remove(&peer);
-        }
-    }
-
-    fn held_by(&self, peer: Rank) -> u64 {
-        self.leases.get(&peer).map_or(0, |lease| lease.held)
-    }
-
     /// Asks those who hold more than is guaranteed to them to give back what they do not need.
     fn recall_for(&mut self, peer: Rank, bytes: u64) {
-        let Quota::Leases { guaranteed } = self.settings.quota else { return };
-        let spare = |lease: &Lease| lease.held.saturating_sub(lease.recalled).saturating_sub(guaranteed);
-        let most = self.leases.iter_mut().filter(|(rank, lease)| **rank != peer && spare(lease) > 0);
-        if let Some((rank, lease)) = most.max_by_key(|(_, lease)| spare(lease)) {
-            let asked = bytes.min(spare(lease));
-            lease.recalled += asked;
+        if let Some((rank, bytes)) = self.leases.recall_for(peer, bytes) {
             self.counters.recalls += 1;
-            self.actions.push_back(Action::Recall(*rank, asked));
+            self.actions.push_back(Action::Recall(rank, bytes));
         }
     }
 
@@ -513,7 +389,7 @@ impl Table {
         }
         let entry = &mut self.entries.0[at as usize];
         (entry.holder, entry.holders) = (id, holders + 1);
-        self.set_held(peer, self.held_by(peer) + bytes);
+        self.leases.add(peer, bytes);
         self.queue.touch(&mut self.entries, at);
         HolderId(id)
     }
@@ -521,7 +397,7 @@ impl Table {
     fn remove_holder(&mut self, id: HolderId) {
         let Holder { peer, entry: at, previous, next } = self.holders[id.0 as usize];
         let bytes = self.bytes(at);
-        self.set_held(peer, self.held_by(peer) - bytes);
+        self.leases.take(peer, bytes);
         match previous {
             NONE => self.entries.0[at as usize].holder = next,
             previous => self.holders[previous as usize].next = next,
@@ -702,111 +578,8 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn free() -> Entry {
-        Entry {
-            first: 0,
-            key: Key(0),
-            count: 0,
-            generation: 0,
-            local: 0,
-            holders: 0,
-            holder: NONE,
-            links: Links::default(),
-            state: State::Free,
-            revoked: false,
-        }
-    }
-}
-
-fn run(entry: &Entry) -> Run {
-    Run { first: entry.first, count: entry.count }
-}
-
-fn bytes_of(settings: &Settings, run: Run) -> u64 {
-    u64::from(run.count) * settings.bucket.bytes()
-}
-
-/// The whole structure, looked at anew: what the steps keep in mind must be what follows from the entries.
-impl Table {
-    /// # Errors
-    /// What does not add up.
-    pub(crate) fn audit(&self) -> Result<(), String> {
-        let mut sums = Sums::default();
-        for (at, entry) in self.entries.0.iter().enumerate() {
-            self.audit_entry(at as u32, entry, &mut sums)?;
-        }
-        let kept = Sums {
-            pinned: self.counters.pinned,
-            peers: self.peers_used,
-            local: self.local_used,
-            leaving: self.leaving,
-            victims: self.victims,
-        };
-        if sums != kept {
-            return Err(format!("the entries make {sums:?}, kept in mind is {kept:?}"));
-        }
-        let budget = self.settings.peers_bytes.saturating_add(self.settings.victims_bytes);
-        if sums.pinned > budget
-            || sums.peers > self.settings.peers_bytes
-            || sums.local > self.settings.victims_bytes
-        {
-            return Err(format!("{sums:?} with M + MAXVICTIM {budget}"));
-        }
-        self.audit_leases()
-    }
-
-    fn audit_entry(&self, at: u32, entry: &Entry, sums: &mut Sums) -> Result<(), String> {
-        let bytes = self.bytes(at);
-        let (mut holders, mut holder) = (0, entry.holder);
-        while holder != NONE && entry.state != State::Free {
-            if self.holders[holder as usize].entry != at {
-                return Err(format!("firehose {holder} of run {at} says that it is another's"));
-            }
-            holders += 1;
-            holder = self.holders[holder as usize].next;
-        }
-        if holders != entry.holders {
-            return Err(format!("run {at} counts {} holders and lists {holders}", entry.holders));
-        }
-        let pinned = matches!(entry.state, State::Registering | State::Ready | State::Deregistering);
-        sums.pinned += if pinned { bytes } else { 0 };
-        sums.peers += if holders > 0 { bytes } else { 0 };
-        sums.local += if entry.local > 0 { bytes } else { 0 };
-        sums.leaving += if entry.state == State::Deregistering { bytes } else { 0 };
-        sums.victims += if self.is_victim(at) { bytes } else { 0 };
-        let indexed =
-            !entry.revoked && matches!(entry.state, State::Waiting | State::Registering | State::Ready);
-        let found = (entry.first..end_of(run(entry))).all(|bucket| self.index.get(&bucket) == Some(&at));
-        if indexed != found && entry.count > 0 {
-            return Err(format!("run {at}, {:?}, is in the index: {found}", entry.state));
-        }
-        match entry.state {
-            State::Deregistering if self.is_referred_to(at) => {
-                Err(format!("run {at} goes, and is referred to"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn audit_leases(&self) -> Result<(), String> {
-        let mut held: BTreeMap<Rank, u64> = BTreeMap::new();
-        for holder in self.holders.iter().filter(|holder| holder.entry != NONE) {
-            *held.entry(holder.peer).or_default() += self.bytes(holder.entry);
-        }
-        let kept: BTreeMap<Rank, u64> = self.leases.iter().map(|(rank, lease)| (*rank, lease.held)).collect();
-        if held == kept { Ok(()) } else { Err(format!("the holders make {held:?}, the leases say {kept:?}")) }
-    }
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sums {
-    pinned: u64,
-    peers: u64,
-    local: u64,
-    leaving: u64,
-    victims: u64,
-}
+#[path = "audit.rs"]
+mod audit;
 
 #[cfg(test)]
 #[path = "table_tests.rs"]

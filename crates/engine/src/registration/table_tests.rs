@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::registration::{Keep, Order};
+use crate::registration::{Keep, Order, Quota};
 use crate::span::BucketSize;
 
 const PAGE: u64 = 4096;

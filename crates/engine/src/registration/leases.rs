@@ -1,0 +1,100 @@
+//! How the memory that peers may hold is shared out among them, and who holds how much.
+
+use std::collections::BTreeMap;
+
+use super::{Quota, Settings};
+use crate::Rank;
+
+/// What one peer holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lease {
+    held: u64,
+    /// Bytes that it has been asked to give back and has not.
+    recalled: u64,
+}
+
+/// What peers hold. One that holds nothing takes no room here.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    quota: Quota,
+    /// M.
+    peers_bytes: u64,
+    /// The other ranks of the job.
+    others: u64,
+    by_peer: BTreeMap<Rank, Lease>,
+    /// Of what is held, the part that is guaranteed.
+    kept: u64,
+}
+
+impl Leases {
+    pub(crate) fn new(settings: &Settings, ranks: u32) -> Leases {
+        Leases {
+            quota: settings.quota,
+            peers_bytes: settings.peers_bytes,
+            others: u64::from(ranks.saturating_sub(1).max(1)),
+            by_peer: BTreeMap::new(),
+            kept: 0,
+        }
+    }
+
+    /// Bytes that `peer` may hold at most.
+    pub(crate) fn share(&self, peer: Rank) -> u64 {
+        match self.quota {
+            Quota::Even => self.peers_bytes / self.others,
+            // What is guaranteed to the others and held is theirs; what they do not use of it may be lent.
+            Quota::Leases { .. } => {
+                self.peers_bytes.saturating_sub(self.kept - self.held(peer).min(self.guaranteed()))
+            }
+        }
+    }
+
+    pub(crate) fn held(&self, peer: Rank) -> u64 {
+        self.by_peer.get(&peer).map_or(0, |lease| lease.held)
+    }
+
+    pub(crate) fn add(&mut self, peer: Rank, bytes: u64) {
+        self.set(peer, self.held(peer) + bytes);
+    }
+
+    pub(crate) fn take(&mut self, peer: Rank, bytes: u64) {
+        self.set(peer, self.held(peer) - bytes);
+    }
+
+    /// Who is to give back how much, so that `peer` may have `bytes` more: whoever holds most beyond what is guaranteed
+    /// to it. Nobody is asked twice for the same.
+    pub(crate) fn recall_for(&mut self, peer: Rank, bytes: u64) -> Option<(Rank, u64)> {
+        let guaranteed = match self.quota {
+            Quota::Even => return None,
+            Quota::Leases { guaranteed } => guaranteed,
+        };
+        let spare = |lease: &Lease| lease.held.saturating_sub(lease.recalled).saturating_sub(guaranteed);
+        let others = self.by_peer.iter_mut().filter(|(rank, lease)| **rank != peer && spare(lease) > 0);
+        let (rank, lease) = others.max_by_key(|(_, lease)| spare(lease))?;
+        let asked = bytes.min(spare(lease));
+        lease.recalled += asked;
+        Some((*rank, asked))
+    }
+
+    /// What every peer holds.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Rank, u64)> {
+        self.by_peer.iter().map(|(rank, lease)| (*rank, lease.held))
+    }
+
+    fn set(&mut self, peer: Rank, held: u64) {
+        let guaranteed = self.guaranteed();
+        let lease = self.by_peer.entry(peer).or_default();
+        self.kept = self.kept - lease.held.min(guaranteed) + held.min(guaranteed);
+        lease.recalled = lease.recalled.saturating_sub(lease.held.saturating_sub(held));
+        lease.held = held;
+        if held == 0 {
+            self.by_peer.remove(&peer);
+        }
+    }
+
+    fn guaranteed(&self) -> u64 {
+        match self.quota {
+            Quota::Even => 0,
+            Quota::Leases { guaranteed } => guaranteed,
+        }
+    }
+}
