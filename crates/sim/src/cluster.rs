@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::node::Polled;
+use engine::registration::Settings;
 use engine::{Delivery, Inbox, Nanos, Node, Rank};
 
 use crate::costs::Costs;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub costs: Costs,
     /// What cards reach without a key.
     pub reach: Reach,
+    /// How nodes register private memory; they do not without.
+    pub registration: Option<Settings>,
     /// What goes wrong.
     pub faults: Faults,
     /// Decides when and where.
@@ -33,7 +36,15 @@ pub struct Plan {
 impl Plan {
     /// `size` ranks without handlers, whose cards reach everything and where nothing goes wrong.
     pub fn new(size: u32, costs: Costs) -> Plan {
-        Plan { size, handlers: 0, costs, reach: Reach::Everything, faults: Faults::default(), seed: 0 }
+        Plan {
+            size,
+            handlers: 0,
+            costs,
+            reach: Reach::Everything,
+            registration: None,
+            faults: Faults::default(),
+            seed: 0,
+        }
     }
 }
 
@@ -100,11 +111,14 @@ const FAULT_LATENCIES_MAX: u64 = 200;
 impl Cluster {
     /// A cluster at time 0 with nothing in its memories.
     pub fn new(plan: Plan) -> Cluster {
-        let Plan { size, handlers, costs, reach, faults, seed } = plan;
+        let Plan { size, handlers, costs, reach, registration, faults, seed } = plan;
         let world = Rc::new(RefCell::new(World::new(size, costs, faults, seed)));
         let node = |rank| {
             let transport = SimTransport::new(rank, reach, Rc::clone(&world));
-            Node::new(rank, size, handlers, transport)
+            match registration {
+                Some(settings) => Node::with_registration(rank, size, handlers, transport, settings),
+                None => Node::new(rank, size, handlers, transport),
+            }
         };
         let nodes = (0..size).map(node).collect();
         Cluster { nodes, inbox: Inbox::default(), alarms: vec![None; size as usize], delivered: None, world }

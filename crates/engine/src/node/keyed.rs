@@ -222,8 +222,7 @@ impl<T: Transport> Node<T> {
         let Some(keyed) = self.keyed(parent) else { return };
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
-        let key = self.insert(OpKind::Part(Box::new(Part { peer, ..part })), None);
-        self.ops[key].parent = Some(parent);
+        let key = self.insert_child(OpKind::Part(Box::new(Part { peer, ..part })), parent);
         let OpKind::Part(part) = &mut self.ops[key].kind else { unreachable!("inserted above") };
         let pieces = std::mem::take(&mut part.pieces);
         match self.transport.copy_keyed(OpId::of(key), peer, direction, &pieces) {
@@ -272,8 +271,7 @@ impl<T: Transport> Node<T> {
             stalled: false,
             announce: None,
         };
-        let key = self.insert(OpKind::Transfer(Box::new(transfer)), None);
-        self.ops[key].parent = Some(parent);
+        let key = self.insert_child(OpKind::Transfer(Box::new(transfer)), parent);
         self.pump(key);
     }
 

@@ -8,7 +8,7 @@ use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run};
 use crate::wire::{self, Kind};
-use crate::{Header, Lane, Nanos, OpError, Piece, Place, Rank, Transport};
+use crate::{Header, Lane, Nanos, Piece, Place, Rank, Transport};
 
 /// Firehoses, at most, that one move gives up.
 const DETACH_MAX: usize = 64;
@@ -43,7 +43,7 @@ impl<T: Transport> Node<T> {
             if let Err(error) = self.transport.read(piece.local, &mut data) {
                 registrar.moves.remove(key);
                 registrar.hoses.answered(peer, &runs, key as u32);
-                self.fail_keyed(op, error);
+                self.on_child(op, Err(error));
                 return;
             }
         }
@@ -280,12 +280,5 @@ impl<T: Transport> Node<T> {
             self.ready.extend(registrar.moves.remove(key).waiters);
         }
         self.run_actions();
-    }
-
-    pub(super) fn fail_keyed(&mut self, op: OpKey, error: OpError) {
-        if let Some(keyed) = self.keyed(op) {
-            keyed.error.get_or_insert(error);
-            self.ready.push_back(op);
-        }
     }
 }

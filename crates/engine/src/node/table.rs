@@ -292,16 +292,21 @@ impl<T: Transport> Node<T> {
         self.ops.insert(Op { kind, deadline, outcome: None, detached: false, parent: None })
     }
 
+    /// As [`Node::insert`], for what is only part of a transfer.
+    pub(super) fn insert_child(&mut self, kind: OpKind, parent: OpKey) -> OpKey {
+        self.ops.insert(Op { kind, deadline: None, outcome: None, detached: false, parent: Some(parent) })
+    }
+
     /// Records an operation's outcome; later news of it is ignored.
     pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
-        self.pending -= usize::from(op.kind.is_transfer());
         if let Some(parent) = op.parent {
             self.ops.remove(key);
             self.on_child(parent, outcome);
             return;
         }
+        self.pending -= usize::from(op.kind.is_transfer());
         if op.detached {
             self.ops.remove(key);
             self.note_detached(outcome);
