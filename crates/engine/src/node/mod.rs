@@ -12,6 +12,7 @@ mod barrier;
 mod keyed;
 mod moves;
 mod progress;
+mod registering;
 mod registrar;
 mod rma;
 mod table;
