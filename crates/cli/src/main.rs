@@ -10,6 +10,7 @@ use std::{
 use clap::{ArgAction, Parser, Subcommand};
 use standpipe_cli::{
     doctor,
+    kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
     perf,
 };
@@ -35,6 +36,9 @@ enum Command {
     /// Run a study and write its report
     #[command(subcommand)]
     Study(Study),
+    /// Run one of the Firehose paper's two programs, verify its result, and record what it does if told to
+    #[command(subcommand)]
+    Kernel(KernelArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
     /// A process that `doctor` starts, to have its memory read
@@ -43,6 +47,9 @@ enum Command {
     /// A worker that `study kv` starts
     #[command(hide = true, name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
+    /// A rank that `kernel` starts
+    #[command(hide = true, name = kernel_worker::SUBCOMMAND)]
+    KernelWorker(kernel_worker::WorkerArgs),
     /// A process that `perf` starts
     #[command(hide = true, name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),
@@ -62,6 +69,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Study(Study::Kv(args)) => study::run(&args),
         Command::KvWorker(args) => worker_process::run(&args),
+        Command::Kernel(args) => kernel::run(&args),
+        Command::KernelWorker(args) => kernel_worker::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::PerfWorker(args) => perf::run_worker(&args),
         Command::DoctorPeer => doctor::peer::run(),
