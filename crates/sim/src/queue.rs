@@ -1,12 +1,12 @@
 //! What is going to happen, in order of time; what is due at the same time happens in the order it was planned in.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use engine::{Nanos, Rank, RegId};
 
 /// Something that happens by itself at its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// A message reaches its receiver's card.
     Arrive(u32),
@@ -32,10 +32,45 @@ pub(crate) enum Event {
     Remap { rank: Rank, offset: u64, pages: u32 },
 }
 
+/// An event in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    /// The time, above how many events were planned before: one comparison orders by both.
+    key: u128,
+    event: Event,
+}
+
+impl Planned {
+    fn at(&self) -> Nanos {
+        (self.key >> 64) as Nanos
+    }
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Planned) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    /// The other way round: the greatest, which a heap gives first, is the earliest.
+    fn cmp(&self, other: &Planned) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
 /// Events and their times.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    heap: BinaryHeap<Planned>,
     planned: u64,
 }
 
@@ -43,17 +78,17 @@ impl Queue {
     /// Plans an event.
     pub(crate) fn push(&mut self, at: Nanos, event: Event) {
         self.planned += 1;
-        self.heap.push(Reverse((at, self.planned, event)));
+        self.heap.push(Planned { key: u128::from(at) << 64 | u128::from(self.planned), event });
     }
 
     /// When the next event is.
     pub(crate) fn next_at(&self) -> Option<Nanos> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
+        self.heap.peek().map(Planned::at)
     }
 
     /// Takes the next event.
     pub(crate) fn pop(&mut self) -> Option<(Nanos, Event)> {
-        self.heap.pop().map(|Reverse((at, _, event))| (at, event))
+        self.heap.pop().map(|planned| (planned.at(), planned.event))
     }
 }
 

@@ -121,8 +121,8 @@ impl<T: Transport> Node<T> {
         let (run, remote_key) = registrar.hoses.reach(hose);
         let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()) - piece.remote.offset;
         let len = piece.len.min(to_edge);
-        let bytes = part.bytes + len;
-        let (len, local) = if bytes <= self.transport.unregistered_max(direction) {
+        // What fits is copied whole, and never the beginning of what does not.
+        let (len, local) = if part.bytes + piece.len <= self.transport.unregistered_max(direction) {
             (len, None)
         } else {
             match registrar.table.acquire(bucket.index(piece.local.offset)) {

@@ -1,5 +1,7 @@
 //! The simulator: its time, its cards, its faults.
 
 mod drive;
+mod faults;
 mod keyed;
+mod storm;
 mod timing;

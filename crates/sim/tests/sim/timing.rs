@@ -151,3 +151,18 @@ fn pm_is_as_fast_as_its_figures() {
     let long = put_ns(&pm, Reach::Everything, MEGABYTE);
     assert_eq!(deviation(long, MEGABYTE * 10_000 / 1088), 0, "108.8 MB/s");
 }
+
+#[test]
+fn thousands_of_ranks_meet_at_a_barrier() {
+    const SIZE: u32 = if cfg!(debug_assertions) { 1024 } else { 4096 };
+    let mut cluster = Cluster::new(Plan::new(SIZE, Costs::infiniband_modern()));
+    let waits: Vec<_> = (0..SIZE).map(|rank| cluster.node(rank).barrier(None)).collect();
+    for rank in 0..SIZE {
+        assert_eq!(wait(&mut cluster, rank, waits[rank as usize]), Ok(0));
+    }
+    // The last to arrive tells all others, one after another.
+    let costs = cluster.costs();
+    let one = costs.message_ns.max(costs.send_overhead_ns);
+    let all = u64::from(SIZE) * one;
+    assert!((all..2 * all).contains(&cluster.now()), "{} ns", cluster.now());
+}
