@@ -94,8 +94,7 @@ impl<T: Transport> Node<T> {
             return;
         };
         for holder in parts.detach {
-            self.counters.malformed += u64::from(!registrar.table.detach(peer, holder));
-            registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
+            self.counters.malformed += u64::from(!registrar.give_up(peer, holder));
         }
         let mut holders = Vec::new();
         for run in parts.attach {
@@ -140,10 +139,7 @@ impl<T: Transport> Node<T> {
             let (reg, run) = registrar.table.held(holder);
             match registrar.table.key(reg) {
                 Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
-                None => {
-                    registrar.table.detach(peer, holder);
-                    registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
-                }
+                None => _ = registrar.give_up(peer, holder),
             }
         }
         let header = Header {
@@ -188,8 +184,12 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         };
+        // Told now, it is not to be told once more.
+        if let Some(owed) = registrar.owed.get_mut(&peer) {
+            owed.retain(|owed| *owed != HolderId(holder));
+        }
         if registrar.hoses.revoke(peer, HolderId(holder)) {
-            self.give_back(peer, &[HolderId(holder)]);
+            self.give_back(peer, &[HolderId(holder)], true);
         }
     }
 
@@ -198,13 +198,13 @@ impl<T: Transport> Node<T> {
         let Some(registrar) = &mut self.registrar else { return };
         let mut holders = registrar.owed.remove(&peer).unwrap_or_default();
         registrar.hoses.shed(peer, header.args[0], &mut holders);
-        self.give_back(peer, &holders);
+        self.give_back(peer, &holders, false);
     }
 
-    /// Tells owners what is not used here any more.
-    pub(super) fn give_back(&mut self, peer: Rank, holders: &[HolderId]) {
+    /// Tells an owner what is not used here any more; `asked`: because it wanted it back.
+    fn give_back(&mut self, peer: Rank, holders: &[HolderId], asked: bool) {
         for some in holders.chunks(RELEASE_MAX) {
-            let mut args = [some.len() as u64, 0, 0, 0];
+            let mut args = [some.len() as u64 | u64::from(asked) << 32, 0, 0, 0];
             for (index, holder) in some.iter().enumerate() {
                 args[1 + index / 2] |= u64::from(holder.0) << (32 * (index % 2));
             }
@@ -218,11 +218,12 @@ impl<T: Transport> Node<T> {
     /// Takes rights back that a peer gives up.
     pub(super) fn on_release(&mut self, peer: Rank, header: &Header) {
         let Some(registrar) = &mut self.registrar else { return };
-        for index in 0..(header.args[0] as usize).min(RELEASE_MAX) {
+        let asked = header.args[0] >> 32 != 0;
+        for index in 0..(header.args[0] as u32 as usize).min(RELEASE_MAX) {
             let holder = HolderId((header.args[1 + index / 2] >> (32 * (index % 2))) as u32);
-            // A revoked right may have been given up by a move that crossed the news.
-            registrar.table.detach(peer, holder);
-            registrar.revoked.retain(|(rank, revoked, _)| (*rank, *revoked) != (peer, holder));
+            let known =
+                if asked { registrar.answered(peer, holder) } else { registrar.give_up(peer, holder) };
+            self.counters.malformed += u64::from(!known);
         }
         self.run_actions();
     }
@@ -240,7 +241,7 @@ impl<T: Transport> Node<T> {
             Some((peer, holder)) if wanted.is_none() && registrar.settings.keep == Keep::Registrations => {
                 registrar.owed.entry(peer).or_default().push(holder);
             }
-            Some((peer, holder)) => self.give_back(peer, &[holder]),
+            Some((peer, holder)) => self.give_back(peer, &[holder], wanted.is_some()),
             None => {}
         }
     }
@@ -251,10 +252,10 @@ impl<T: Transport> Node<T> {
         let within = registrar.settings.recall_within;
         let mut late = Vec::new();
         let mut next = None;
-        for (peer, _, since) in &mut registrar.revoked {
-            let ends = since.get_or_insert(now).saturating_add(within);
+        for revoked in registrar.revoked.iter_mut().filter(|revoked| !revoked.given_up) {
+            let ends = revoked.since.get_or_insert(now).saturating_add(within);
             if ends <= now {
-                late.push(*peer);
+                late.push(revoked.peer);
             } else {
                 next = Some(next.map_or(ends, |n: Nanos| n.min(ends)));
             }
@@ -270,8 +271,7 @@ impl<T: Transport> Node<T> {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.hoses.drop_peer(peer);
         registrar.serves.retain(|_, serve| serve.peer != peer);
-        registrar.table.drop_peer(peer);
-        registrar.revoked.retain(|(rank, ..)| *rank != peer);
+        registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
         registrar.later.retain(|later| later.peer != peer);
         let gone: Vec<usize> =

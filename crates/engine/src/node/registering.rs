@@ -1,6 +1,6 @@
 //! The node's dealings with its registration table and the transport that registers for it.
 
-use super::registrar::{Later, Registrar, RegistrationCounters, Waiter};
+use super::registrar::{Later, Registrar, RegistrationCounters, Revoked, Waiter};
 use super::table::Node;
 use crate::registration::table::Action;
 use crate::registration::{Key, RegId, RegisterError, Settings};
@@ -51,7 +51,9 @@ impl<T: Transport> Node<T> {
 
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
     pub(super) fn holds_back(&self) -> bool {
-        self.registrar.as_ref().is_some_and(|registrar| !registrar.revoked.is_empty())
+        self.registrar
+            .as_ref()
+            .is_some_and(|registrar| registrar.revoked.iter().any(|revoked| !revoked.given_up))
     }
 
     /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
@@ -92,7 +94,7 @@ impl<T: Transport> Node<T> {
             }
             Action::Settled(reg) => self.on_settled(reg),
             Action::Revoke(peer, holder) => {
-                registrar.revoked.push((peer, holder, None));
+                registrar.revoked.push(Revoked { peer, holder, since: None, given_up: false });
                 let args = [u64::from(holder.0), 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);
             }

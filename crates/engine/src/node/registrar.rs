@@ -47,11 +47,21 @@ pub(super) struct Registrar {
     pub(super) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
     pub(super) owed: BTreeMap<Rank, Vec<HolderId>>,
-    /// Rights that were revoked and have not been given back, and since when.
-    pub(super) revoked: Vec<(Rank, HolderId, Option<Nanos>)>,
+    /// Rights that were revoked, and whose holders have not answered.
+    pub(super) revoked: Vec<Revoked>,
     pub(super) counters: RegistrationCounters,
     /// For encoding.
     pub(super) payload: Vec<u8>,
+}
+
+/// A right that was revoked. Its holder answers exactly once; the name means this right and no other until then.
+pub(super) struct Revoked {
+    pub(super) peer: Rank,
+    pub(super) holder: HolderId,
+    /// Since when it is waited for, once anybody has looked.
+    pub(super) since: Option<Nanos>,
+    /// The holder gave it up by itself, before it heard.
+    pub(super) given_up: bool,
 }
 
 /// A message that waits.
@@ -114,6 +124,38 @@ impl Registrar {
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
         }
+    }
+
+    /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.
+    pub(super) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
+        match self.revoked.iter_mut().find(|revoked| (revoked.peer, revoked.holder) == (peer, holder)) {
+            Some(revoked) => {
+                revoked.given_up = true;
+                self.table.detach_reserving(peer, holder)
+            }
+            None => self.table.detach(peer, holder),
+        }
+    }
+
+    /// A peer answers that it uses a revoked right no more. `false`: none was revoked.
+    pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> bool {
+        let at = self.revoked.iter().position(|revoked| (revoked.peer, revoked.holder) == (peer, holder));
+        let Some(revoked) = at.map(|at| self.revoked.swap_remove(at)) else { return false };
+        if revoked.given_up {
+            self.table.free_name(holder);
+        } else {
+            self.table.detach(peer, holder);
+        }
+        true
+    }
+
+    /// Forgets what was revoked of a peer that is gone, and all that it held.
+    pub(super) fn drop_holder(&mut self, peer: Rank) {
+        self.table.drop_peer(peer);
+        let gone: Vec<HolderId> =
+            self.revoked.iter().filter(|r| r.peer == peer && r.given_up).map(|r| r.holder).collect();
+        gone.into_iter().for_each(|holder| self.table.free_name(holder));
+        self.revoked.retain(|revoked| revoked.peer != peer);
     }
 
     /// The buckets that hold `len` bytes from `offset` on.

@@ -137,12 +137,27 @@ impl Table {
 
     /// Takes a firehose back from `peer`. `false`: the peer has no such firehose.
     pub(crate) fn detach(&mut self, peer: Rank, holder: HolderId) -> bool {
+        let detached = self.detach_reserving(peer, holder);
+        if detached {
+            self.free_name(holder);
+        }
+        detached
+    }
+
+    /// As [`Table::detach`], but the name is given to no other firehose before [`Table::free_name`]: something that
+    /// calls it by that name is still on its way.
+    pub(crate) fn detach_reserving(&mut self, peer: Rank, holder: HolderId) -> bool {
         let known = self.holders.get(holder.0 as usize).is_some_and(|h| h.peer == peer && h.entry != NONE);
         if known {
             self.remove_holder(holder);
             self.make_room();
         }
         known
+    }
+
+    /// Ends the reservation of a name.
+    pub(crate) fn free_name(&mut self, holder: HolderId) {
+        self.free_holders.push(holder.0);
     }
 
     /// Bytes that `peer` may hold now, those that it holds included.
@@ -154,9 +169,7 @@ impl Table {
     /// Takes back all that `peer` holds: it is gone.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         for at in 0..self.holders.len() {
-            if self.holders[at].peer == peer && self.holders[at].entry != NONE {
-                self.remove_holder(HolderId(at as u32));
-            }
+            self.detach(peer, HolderId(at as u32));
         }
         self.make_room();
     }
@@ -406,7 +419,6 @@ impl Table {
             self.holders[next as usize].previous = previous;
         }
         self.holders[id.0 as usize].entry = NONE;
-        self.free_holders.push(id.0);
         let entry = &mut self.entries.0[at as usize];
         entry.holders -= 1;
         if entry.holders == 0 {
