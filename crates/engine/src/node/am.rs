@@ -97,7 +97,7 @@ impl<T: Transport> Node<T> {
             return Err(SendError::Busy);
         }
         let payload = message.payload();
-        if self.registrar.is_some() && self.holds_back() {
+        if self.registrar.is_some() && self.must_wait(message.peer, message.lane) {
             if message.lane == Lane::Request {
                 return Err(SendError::Busy);
             }

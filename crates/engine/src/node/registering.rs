@@ -56,6 +56,12 @@ impl<T: Transport> Node<T> {
             .is_some_and(|registrar| registrar.revoked.iter().any(|revoked| !revoked.given_up))
     }
 
+    /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
+    pub(super) fn must_wait(&self, peer: Rank, lane: Lane) -> bool {
+        let Some(registrar) = &self.registrar else { return false };
+        self.holds_back() || registrar.later.iter().any(|later| (later.peer, later.lane) == (peer, lane))
+    }
+
     /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
     /// leaves anything to the other. Called from within, it leaves that to the call under way.
     pub(super) fn run_actions(&mut self) {

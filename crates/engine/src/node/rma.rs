@@ -151,6 +151,9 @@ impl<T: Transport> Node<T> {
         slot: usize,
         chunk: Piece,
     ) -> Result<(), SendError> {
+        if self.must_wait(peer, Lane::Request) {
+            return Err(SendError::Busy);
+        }
         let header = Header {
             kind: if direction == Direction::Put { Kind::PutChunk } else { Kind::GetChunk },
             handler: 0,
@@ -253,7 +256,7 @@ impl<T: Transport> Node<T> {
 
     /// Answers a request with `len` bytes of the scratch space.
     fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
-        if self.holds_back() {
+        if self.must_wait(peer, Lane::Reply) {
             let payload = self.scratch[..len].to_vec();
             self.hold(peer, Lane::Reply, *header, &payload);
             return;

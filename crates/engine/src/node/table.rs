@@ -339,6 +339,9 @@ impl<T: Transport> Node<T> {
     /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved. What fails is
     /// an announcement of an operation that has ended: `quiet` reports it.
     pub(super) fn drain_outbox(&mut self) -> bool {
+        if self.holds_back() {
+            return false;
+        }
         let before = self.outbox.len();
         let transport = &mut self.transport;
         let (unsent, detached_error) = (&mut self.unsent, &mut self.detached_error);
@@ -368,7 +371,7 @@ impl<T: Transport> Node<T> {
         if self.lost.contains(&peer) {
             return Err(OpError::PeerLost { peer });
         }
-        let sent = if self.waits_in_outbox(peer, lane) {
+        let sent = if self.waits_in_outbox(peer, lane) || self.must_wait(peer, lane) {
             Err(SendError::Busy)
         } else {
             self.transport.send(peer, lane, &header.encode(), &[])
