@@ -79,7 +79,7 @@ fn bitonic_is_right_on_one_two_four_and_eight_ranks() {
         ("bitonic -n 1 --size 100", 0),
         ("bitonic -n 2 --size 100 --put-bytes 8", 100),
         ("bitonic -n 4 --size 1000 --put-bytes 64", 3 * 4 * 32),
-        ("bitonic -n 8 --size 800 --put-bytes 800", 6 * 8),
+        ("bitonic -n 8 --size 800 --put-bytes 800 --rounds 3", 3 * 6 * 8),
     ] {
         let json = good(words, &[]);
         assert_eq!(number(&json, "puts"), puts, "{words}");

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn puts_of_all_ranks_move_the_bar_and_other_lines_are_given_back() {
-        let plan = BitonicPlan::new(2, 100, 8).expect("it fits");
+        let plan = BitonicPlan::new(2, 50, 8, 2).expect("it fits");
         let progress = Progress::new(&Kernel::Bitonic(plan));
         assert_eq!(progress.bar.length(), Some(100));
         for (rank, puts) in [(0, 5), (1, 7), (0, 6)] {

@@ -1,14 +1,12 @@
 //! The keys of the sort: how they are made, how two blocks of them are parted, and whether they are sorted in the end.
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
 
 use crate::kv::pattern;
 
-/// The keys with these numbers.
-pub fn made(numbers: Range<usize>) -> impl Iterator<Item = u64> {
-    numbers.map(|number| pattern::mix(pattern::mix(number as u64)))
+/// Makes these the keys with the numbers from `first` on.
+pub fn fill(keys: &mut [u64], first: usize) {
+    (first as u64..).zip(keys).for_each(|(number, key)| *key = pattern::mix(pattern::mix(number)));
 }
 
 /// Fills `kept` with the lowest keys of two blocks as long as it.
@@ -120,7 +118,7 @@ mod tests {
             keys in prop::collection::vec(prop_oneof![0_u64..9, any::<u64>()], 16..200),
         ) {
             let ranks = 1 << stages;
-            let plan = BitonicPlan::new(ranks, keys.len() / ranks * ranks, 8).expect("it fits");
+            let plan = BitonicPlan::new(ranks, keys.len() / ranks * ranks, 8, 1).expect("it fits");
             let before: Vec<Vec<u64>> = keys.chunks_exact(plan.block).take(ranks).map(<[u64]>::to_vec).collect();
             let mut after = before.clone();
             sort(&plan, &mut after);
@@ -146,7 +144,8 @@ mod tests {
 
     #[test]
     fn keys_are_spread_over_all_values() {
-        let keys: Vec<u64> = made(0..1000).collect();
+        let mut keys = [0; 1000];
+        fill(&mut keys, 0);
         let high = keys.iter().filter(|key| **key > u64::MAX / 2).count();
         assert!((400..600).contains(&high), "{high}");
     }

@@ -38,13 +38,13 @@ pub struct Done {
 }
 
 /// What a rank says of its part of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankResult {
     /// Its block of the product, judged.
     Product(Verdict),
-    /// Its block of the sorted keys, to be judged beside the others'.
-    Sorted(Block),
+    /// Its block of the sorted keys of each round, to be judged beside the others'.
+    Sorted(Vec<Block>),
 }
 
 impl Line {
@@ -75,7 +75,7 @@ mod tests {
             put_ns: 5,
             run_ns: 6,
             mechanisms: [("cma".to_owned(), 24)].into(),
-            result: RankResult::Sorted(block),
+            result: RankResult::Sorted(vec![block, block]),
             arrays: vec![Array { name: "keys".to_owned(), addr: u64::MAX - 8, len: 8 }],
             steps: 4,
         };

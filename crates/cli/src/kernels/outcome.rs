@@ -109,9 +109,7 @@ impl Outcome {
         let row = |name: &str, value: String| [name.to_owned(), value];
         let parameter = |name| grouped(self.parameters.get(name).copied().unwrap_or(1));
         let mut rows = vec![row("ranks", self.ranks.to_string()), row("size", parameter("size"))];
-        if self.parameters.contains_key("rounds") {
-            rows.push(row("rounds", parameter("rounds")));
-        }
+        rows.push(row("rounds", parameter("rounds")));
         rows.push(row("puts", format!("{}, of up to {} bytes", grouped(self.puts), parameter("put-bytes"))));
         rows.push(row("bytes put", bytes(self.bytes)));
         rows.extend(self.mechanisms.iter().map(|(name, count)| row(&format!("  by {name}"), bytes(*count))));
@@ -145,15 +143,8 @@ fn judge(ranks: &[Done]) -> (&'static str, Option<String>) {
             RankResult::Sorted(_) => None,
         })
         .collect();
-    let blocks: Vec<Block> = ranks
-        .iter()
-        .filter_map(|done| match done.result {
-            RankResult::Sorted(block) => Some(block),
-            RankResult::Product(_) => None,
-        })
-        .collect();
     let Some(verdict) = verdicts.first() else {
-        return ("in order, and the same keys as before", keys::fault(&blocks));
+        return ("in order, and the same keys as before", unsorted(ranks));
     };
     let by = match verdict.by {
         Method::NaiveProduct => "every entry equals the naive product's",
@@ -161,4 +152,57 @@ fn judge(ranks: &[Done]) -> (&'static str, Option<String>) {
     };
     let wrong: u64 = verdicts.iter().map(|verdict| verdict.wrong_rows).sum();
     (by, (wrong > 0).then(|| format!("{wrong} rows of the ranks' blocks are wrong")))
+}
+
+/// What is wrong with the first round that did not sort.
+fn unsorted(ranks: &[Done]) -> Option<String> {
+    let of = |done: &Done, round: usize| match &done.result {
+        RankResult::Sorted(rounds) => rounds.get(round).copied(),
+        RankResult::Product(_) => None,
+    };
+    let blocks = |round| ranks.iter().filter_map(|done| of(done, round)).collect::<Vec<Block>>();
+    (0..).map(blocks).take_while(|blocks| !blocks.is_empty()).find_map(|blocks| keys::fault(&blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::plan::{BitonicPlan, CannonPlan};
+
+    fn done(result: RankResult) -> Done {
+        let mechanisms = [("cma".to_owned(), 16)].into();
+        Done { puts: 2, bytes: 16, put_ns: 3000, run_ns: 5, mechanisms, result, arrays: vec![], steps: 0 }
+    }
+
+    #[test]
+    fn a_wrong_sort_of_any_round_is_told() {
+        let block = |first, last, hash_after| Block {
+            keys: 2,
+            first,
+            last,
+            in_order: true,
+            hash_before: 9,
+            hash_after,
+        };
+        let kernel = Kernel::Bitonic(BitonicPlan::new(2, 4, 8, 2).expect("it fits"));
+        let outcome = |low: Block, high: Block| {
+            let right = [block(0, 1, 8), block(1, 2, 10)];
+            let ranks = [vec![right[0], low], vec![right[1], high]];
+            Outcome::of(&kernel, &ranks.map(|blocks| done(RankResult::Sorted(blocks))), None)
+        };
+        let right = outcome(block(3, 4, 10), block(5, 6, 8));
+        assert_eq!((right.verified, right.puts, right.bytes, right.put_latency_us), (true, 4, 32, 1.5));
+        assert_eq!(right.mechanisms["cma"], 32);
+        assert!(!outcome(block(3, 4, 9), block(5, 6, 8)).verified, "other keys");
+        assert!(!outcome(block(3, 6, 9), block(5, 6, 9)).verified, "not in order");
+    }
+
+    #[test]
+    fn a_wrong_row_of_any_rank_is_told() {
+        let kernel = Kernel::Cannon(CannonPlan::new(4, 4, 8, 1).expect("it fits"));
+        let ranks = [0, 0, 2, 0].map(|wrong_rows| Verdict { wrong_rows, by: Method::NaiveProduct });
+        let outcome = Outcome::of(&kernel, &ranks.map(|verdict| done(RankResult::Product(verdict))), None);
+        assert_eq!(outcome.fault.as_deref(), Some("2 rows of the ranks' blocks are wrong"));
+        assert!(outcome.table().to_string().contains("NO: 2 rows"));
+    }
 }

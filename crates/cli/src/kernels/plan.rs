@@ -26,7 +26,7 @@ pub struct CannonPlan {
     pub rounds: usize,
 }
 
-/// A sort of `ranks` times `block` keys.
+/// Sorts of `ranks` times `block` keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitonicPlan {
     /// Ranks, a power of two.
@@ -35,6 +35,8 @@ pub struct BitonicPlan {
     pub block: usize,
     /// Words of one put; the last of a block may have fewer.
     pub put_words: usize,
+    /// Sorts, each of other keys.
+    pub rounds: usize,
 }
 
 /// Bytes of a matrix's entry and of a key.
@@ -76,18 +78,18 @@ impl CannonPlan {
 }
 
 impl BitonicPlan {
-    /// The plan of sorting `keys` keys on `ranks` ranks, by puts of `put_bytes`.
+    /// The plan of sorting `keys` keys on `ranks` ranks, by puts of `put_bytes`, and this `rounds` times.
     ///
     /// # Errors
     /// What does not fit together, in words.
-    pub fn new(ranks: usize, keys: usize, put_bytes: usize) -> Result<Self, String> {
+    pub fn new(ranks: usize, keys: usize, put_bytes: usize, rounds: usize) -> Result<Self, String> {
         if !ranks.is_power_of_two() {
             return Err(format!("bitonic sort's ranks are a power of two: {ranks} is none"));
         }
         if keys == 0 || !keys.is_multiple_of(ranks) {
             return Err(format!("{keys} keys cannot be shared out evenly to {ranks} ranks"));
         }
-        Ok(Self { ranks, block: keys / ranks, put_words: put_words(put_bytes)? })
+        Ok(Self { ranks, block: keys / ranks, put_words: put_words(put_bytes)?, rounds })
     }
 
     /// The partners of `rank`, in the order in which it exchanges keys with them, and whether it keeps the lower half
@@ -103,7 +105,8 @@ impl BitonicPlan {
     /// Puts of all ranks: each exchange sends every key.
     #[must_use]
     pub fn puts(&self) -> u64 {
-        (self.ranks * self.exchanges(0).count() * self.block.div_ceil(self.put_words)) as u64
+        let a_round = self.ranks * self.exchanges(0).count() * self.block.div_ceil(self.put_words);
+        (self.rounds * a_round) as u64
     }
 }
 
@@ -148,12 +151,11 @@ impl Kernel {
     #[must_use]
     pub fn parameters(&self) -> BTreeMap<String, u64> {
         let (put_words, rounds) = match self {
-            Self::Cannon(plan) => (plan.put_words, Some(plan.rounds)),
-            Self::Bitonic(plan) => (plan.put_words, None),
+            Self::Cannon(plan) => (plan.put_words, plan.rounds),
+            Self::Bitonic(plan) => (plan.put_words, plan.rounds),
         };
-        let named = [("size", self.size()), ("put-bytes", put_words * WORD_BYTES)];
-        let named = named.into_iter().chain(rounds.map(|rounds| ("rounds", rounds)));
-        named.map(|(name, value)| (name.to_owned(), value as u64)).collect()
+        let named = [("size", self.size()), ("put-bytes", put_words * WORD_BYTES), ("rounds", rounds)];
+        named.into_iter().map(|(name, value)| (name.to_owned(), value as u64)).collect()
     }
 }
 
@@ -176,7 +178,8 @@ mod tests {
         assert!(cannon(4, 63, 8).contains("order 63 cannot be cut into 2 by 2"));
         assert!(cannon(4, 0, 8).contains("order 0"));
         assert!(cannon(4, 64, 12).contains("12 bytes are no multiple of 8"));
-        let bitonic = |ranks, keys, bytes| BitonicPlan::new(ranks, keys, bytes).expect_err("it does not fit");
+        let bitonic =
+            |ranks, keys, bytes| BitonicPlan::new(ranks, keys, bytes, 1).expect_err("it does not fit");
         assert!(bitonic(6, 64, 8).contains("6 is none"));
         assert!(bitonic(0, 64, 8).contains("0 is none"));
         assert!(bitonic(4, 63, 8).contains("63 keys cannot be shared out evenly"));
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn partners_agree_on_who_keeps_what() {
-        let plan = BitonicPlan::new(16, 16, 8).expect("it fits");
+        let plan = BitonicPlan::new(16, 16, 8, 1).expect("it fits");
         let all: Vec<Vec<_>> = (0..16).map(|rank| plan.exchanges(rank).collect()).collect();
         assert!(all.iter().all(|exchanges| exchanges.len() == 10));
         for (rank, exchanges) in all.iter().enumerate() {
