@@ -1,13 +1,16 @@
-//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS]`.
+//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS] [STRATEGY]`.
 //!
-//! Every rank keeps puts of 8 bytes to others under way, until all are done.
+//! Every rank keeps puts of 8 bytes to others under way, until all are done. Half of what each of them touches may be
+//! pinned at a time, where the strategy (`hardware` if none is given) has a budget.
 
 use std::time::Instant;
 
+use engine::registration::{Keep, Order, Quota, Settings, Strategy};
+use engine::span::BucketSize;
 use engine::{Direction, OpId, Piece, Place};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sim::{Access, Cluster, Costs, Plan, Step};
+use sim::{Access, Cluster, Costs, Plan, Reach, Step};
 
 /// Puts that a rank has under way.
 const WINDOW: usize = 4;
@@ -56,11 +59,35 @@ fn status_mib(name: &str) -> u64 {
     kib.unwrap_or(0_u64) / 1024
 }
 
+/// Firehose with half of each rank's memory to pin.
+fn budget() -> Settings {
+    Settings {
+        bucket: BucketSize::new(14).expect("16 KiB"),
+        run_max: 16,
+        peers_bytes: MEMORY / 8 * 3,
+        victims_bytes: MEMORY / 8,
+        victims_borrow: true,
+        quota: Quota::Leases { guaranteed: MEMORY / 64 },
+        order: Order::Fifo,
+        keep: Keep::Firehoses,
+        put_in_move_max: 512,
+        recall_within: 1_000_000_000,
+    }
+}
+
+fn plan(size: u32, strategy: Option<&str>) -> Plan {
+    let name = strategy.unwrap_or(Strategy::Hardware.name());
+    let strategy = Strategy::ALL.into_iter().find(|strategy| strategy.name() == name);
+    let registration = strategy.expect("a strategy's name").settings(budget());
+    let reach = if registration.is_some() { Reach::Heap } else { Reach::Everything };
+    Plan { reach, registration, ..Plan::new(size, Costs::infiniband_modern()) }
+}
+
 fn main() {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse().expect("a number"));
-    let size = args.next().unwrap_or(16) as u32;
-    let operations = args.next().unwrap_or(2_000_000);
-    let mut cluster = Cluster::new(Plan::new(size, Costs::infiniband_modern()));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |index: usize| args.get(index).map(|arg| arg.parse::<u64>().expect("a number"));
+    let (size, operations) = (number(0).unwrap_or(16) as u32, number(1).unwrap_or(2_000_000));
+    let mut cluster = Cluster::new(plan(size, args.get(2).map(String::as_str)));
     let memory = (0..size).map(|rank| cluster.map(rank, MEMORY, Access::Full)).collect();
     let mut ranks = Ranks {
         memory,
@@ -82,5 +109,7 @@ fn main() {
     let seconds = start.elapsed().as_secs_f64();
     println!("{size} nodes, {operations} operations in {:.1} ms of virtual time", cluster.now() as f64 / 1e6);
     println!("{:.2} million operations a second", operations as f64 / seconds / 1e6);
+    let pinned = (0..size).map(|rank| cluster.pinned_peak(rank)).max().unwrap_or(0);
+    println!("{} KiB pinned at most, {} violations", pinned >> 10, cluster.take_violations().len());
     println!("{} MiB at most", status_mib("VmHWM:"));
 }

@@ -101,8 +101,8 @@ pub struct Cluster {
     inbox: Inbox,
     /// By rank: when it looks at its deadlines next.
     alarms: Vec<Option<Nanos>>,
-    /// Whose handler ran last, and whose node must be polled on.
-    delivered: Option<Rank>,
+    /// Whose nodes the driver has had in its hands, and must be polled until they have nothing more to do.
+    touched: Vec<Rank>,
 }
 
 /// Latencies, at most, for which a fault lasts that ends by itself.
@@ -121,7 +121,13 @@ impl Cluster {
             }
         };
         let nodes = (0..size).map(node).collect();
-        Cluster { nodes, inbox: Inbox::default(), alarms: vec![None; size as usize], delivered: None, world }
+        Cluster {
+            nodes,
+            inbox: Inbox::default(),
+            alarms: vec![None; size as usize],
+            touched: Vec::new(),
+            world,
+        }
     }
 
     /// Ranks.
@@ -131,6 +137,7 @@ impl Cluster {
 
     /// The node of `rank`. What is called there happens at [`Cluster::time_of`] that rank, and takes its processor.
     pub fn node(&mut self, rank: Rank) -> &mut Node<SimTransport> {
+        self.touch(rank);
         &mut self.nodes[rank as usize]
     }
 
@@ -170,11 +177,10 @@ impl Cluster {
 
     /// Lets the next thing happen. `None` when nothing will any more, unless a program does something.
     pub fn step(&mut self) -> Option<Step> {
-        if let Some(rank) = self.delivered.take() {
-            if !self.world.borrow().has_news(rank) {
-                return Some(self.poll(rank));
+        while let Some(rank) = self.touched.pop() {
+            if let Some(step) = self.settle(rank) {
+                return Some(step);
             }
-            self.world.borrow_mut().wake(rank);
         }
         let due = self.world.borrow_mut().due.pop_front();
         if let Some(rank) = due {
@@ -227,6 +233,32 @@ impl Cluster {
         self.poll(rank)
     }
 
+    /// Takes note that `rank`'s node was called, and may have something to do that needs a poll.
+    fn touch(&mut self, rank: Rank) {
+        if self.touched.last() != Some(&rank) {
+            self.touched.push(rank);
+        }
+    }
+
+    /// Polls a node that was called. What its card has for it must wait until it has the processor.
+    fn settle(&mut self, rank: Rank) -> Option<Step> {
+        {
+            let mut world = self.world.borrow_mut();
+            if world.process(rank).health != Health::Alive {
+                return None;
+            }
+            if world.has_news(rank) {
+                world.wake(rank);
+                return None;
+            }
+        }
+        match self.nodes[rank as usize].poll(&mut self.inbox) {
+            Polled::Idle => None,
+            Polled::Progressed => Some(self.poll(rank)),
+            Polled::Deliver(_) => unreachable!("its card had nothing for it"),
+        }
+    }
+
     /// Polls a node until it has nothing more to do, or its card has more for it once it has the processor again.
     fn poll(&mut self, rank: Rank) -> Step {
         loop {
@@ -234,7 +266,7 @@ impl Cluster {
                 Polled::Idle => return Step::Polled(rank),
                 Polled::Progressed => {}
                 Polled::Deliver(delivery) => {
-                    self.delivered = Some(rank);
+                    self.touch(rank);
                     return Step::Deliver(rank, delivery);
                 }
             }
@@ -253,7 +285,7 @@ impl Cluster {
             return Step::Network;
         }
         self.alarms[rank as usize] = None;
-        if let Some(next) = self.nodes[rank as usize].expire(now) {
+        if let Some(next) = self.node(rank).expire(now) {
             self.alarm(rank, next);
         }
         Step::Polled(rank)
@@ -265,13 +297,15 @@ impl Cluster {
     }
 
     fn lose(&mut self, to: Rank, lost: Rank) -> Step {
-        if !matches!(self.world.borrow().process(to).health, Health::Dead(_)) {
-            self.nodes[to as usize].lose(lost);
+        if matches!(self.world.borrow().process(to).health, Health::Dead(_)) {
+            return Step::Network;
         }
+        self.node(to).lose(lost);
         Step::Lost { rank: to, lost }
     }
 
-    /// Ends `rank` without a word, as a crash does. The others learn of it later, each in its own time.
+    /// Ends `rank` without a word, as a crash does. The others learn of it later, each in its own time. A rank dies
+    /// once.
     pub fn kill(&mut self, rank: Rank) {
         self.world.borrow_mut().kill(rank);
     }

@@ -256,6 +256,9 @@ impl World {
     pub(crate) fn kill(&mut self, rank: Rank) {
         let now = self.now;
         let process = self.process_mut(rank);
+        if matches!(process.health, Health::Dead(_)) {
+            return;
+        }
         process.health = Health::Dead(now);
         process.reports.clear();
         for message in std::mem::take(&mut process.arrived) {
