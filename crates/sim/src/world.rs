@@ -54,6 +54,8 @@ pub(crate) struct World {
     /// Bytes between their source and their target.
     pub(crate) scratch: Vec<u8>,
     messages: Slab<Message>,
+    /// Payloads that are done with, for messages to come.
+    spare: Vec<Vec<u8>>,
     /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
     traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
     trace: Trace,
@@ -71,6 +73,7 @@ impl World {
             violations: Vec::new(),
             scratch: Vec::new(),
             messages: Slab::new(),
+            spare: Vec::new(),
             traffic: FxHashMap::default(),
             trace: Trace::default(),
             costs,
@@ -196,8 +199,10 @@ impl World {
         let arrives = left + self.wire(from, to);
         let traffic = self.traffic.entry((from, to, lane)).or_default();
         traffic.last = traffic.last.max(arrives);
-        let (at, payload) = (traffic.last, payload.to_vec());
-        let message = self.messages.insert(Message { from, to, lane, left, header: *header, payload });
+        let at = traffic.last;
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.extend_from_slice(payload);
+        let message = self.messages.insert(Message { from, to, lane, left, header: *header, payload: copy });
         self.queue.push(at, Event::Arrive(message as u32));
         Ok(())
     }
@@ -220,7 +225,12 @@ impl World {
         let index = (0..self.process(rank).arrived.len()).find(|index| self.may_take(rank, *index))?;
         let message = self.process_mut(rank).arrived.remove(index)?;
         let message = self.messages.remove(message as usize);
-        *inbox = Inbox { header: message.header, payload: message.payload };
+        let mut spare =
+            std::mem::replace(inbox, Inbox { header: message.header, payload: message.payload }).payload;
+        if spare.capacity() > 0 {
+            spare.clear();
+            self.spare.push(spare);
+        }
         self.spend(rank, self.costs.receive_overhead_ns);
         let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
         traffic.held -= 1;
