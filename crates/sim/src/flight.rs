@@ -9,6 +9,7 @@ pub(crate) struct Flight {
     pub(crate) op: Option<OpId>,
     pub(crate) from: Rank,
     pub(crate) peer: Rank,
+    /// The time then, in the order of events; its initiator's own clock may have been ahead.
     pub(crate) started: Nanos,
     /// When the last byte, or the request, left the initiator.
     pub(crate) left: Nanos,

@@ -64,7 +64,7 @@ impl World {
         mut pieces: Vec<KeyedPiece>,
         keyed: bool,
     ) {
-        let started = self.time_of(from);
+        let started = self.now;
         pieces.retain(|keyed| keyed.piece.len > 0);
         let copied =
             pieces.iter().filter(|part| keyed && part.local.is_none()).map(|part| part.piece.len).sum();
@@ -84,7 +84,7 @@ impl World {
     }
 
     pub(crate) fn start_atomic(&mut self, op: OpId, from: Rank, peer: Rank, word: Place, atomic: Atomic) {
-        let started = self.time_of(from);
+        let started = self.now;
         let ready = self.spend(from, self.costs.send_overhead_ns);
         let left = self.leave(from, ready, self.costs.card_ns(8));
         let at = left + self.wire(from, peer);

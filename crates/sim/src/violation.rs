@@ -9,7 +9,7 @@ use engine::{Nanos, Rank};
 pub struct Violation {
     /// When the card looked.
     pub at: Nanos,
-    /// When the operation was started.
+    /// When the operation was started, in the order of events: its initiator's own clock may have been ahead.
     pub started: Nanos,
     /// Who started it.
     pub initiator: Rank,
