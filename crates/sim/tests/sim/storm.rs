@@ -1,10 +1,12 @@
 //! Ranks that do everything at random, with every fault: the same seed gives the same run, and every operation ends.
 
 use engine::node::AmBody;
+use engine::registration::{Keep, Order, Quota, Settings, Strategy};
+use engine::span::BucketSize;
 use engine::{AmSend, Atomic, Direction, Lane, Nanos, OpId, Outcome, Place, Rank};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sim::{Access, Cluster, Costs, Faults, Plan, Reach, Step};
+use sim::{Access, Breach, Cluster, Costs, Faults, Plan, Reach, Step};
 
 use crate::drive::piece;
 
@@ -26,6 +28,8 @@ struct Run {
 
 struct Storm {
     cluster: Cluster,
+    /// Bytes that no rank may ever pin more than.
+    budget: u64,
     dice: ChaCha8Rng,
     memory: Vec<Place>,
     words: Vec<Place>,
@@ -37,14 +41,16 @@ struct Storm {
 }
 
 impl Storm {
-    fn new(costs: Costs, faults: Faults, seed: u64) -> Storm {
-        let reach = if seed.is_multiple_of(2) { Reach::Everything } else { Reach::Heap };
-        let plan = Plan { handlers: 1, reach, faults, seed, ..Plan::new(RANKS, costs) };
+    fn new(costs: Costs, faults: Faults, registration: Option<Settings>, seed: u64) -> Storm {
+        let reach =
+            if registration.is_none() && seed.is_multiple_of(2) { Reach::Everything } else { Reach::Heap };
+        let plan = Plan { handlers: 1, reach, registration, faults, seed, ..Plan::new(RANKS, costs) };
         let mut cluster = Cluster::new(plan);
         let memory = (0..RANKS).map(|rank| cluster.map(rank, MEMORY, Access::Full)).collect();
         let words = (0..RANKS).map(|rank| cluster.heap(rank, 8)).collect();
         Storm {
             cluster,
+            budget: registration.map_or(0, |settings| settings.peers_bytes + settings.victims_bytes),
             dice: ChaCha8Rng::seed_from_u64(!seed),
             memory,
             words,
@@ -101,6 +107,31 @@ impl Storm {
             .all(|rank| self.silent[rank] || (self.left[rank] == 0 && self.under_way[rank].is_empty()))
     }
 
+    /// Nobody pins more than it may, and no card is asked for what it must not touch.
+    fn check(&mut self) {
+        for rank in 0..RANKS {
+            let pinned = self.cluster.pinned(rank);
+            assert!(pinned <= self.budget, "rank {rank} has pinned {pinned} bytes of {}", self.budget);
+        }
+        for violation in self.cluster.take_violations() {
+            let cut_off = self.cluster.node(violation.owner).is_lost(violation.initiator);
+            let started_before = match violation.breach {
+                // A peer may not know of it yet; who was told knows.
+                Breach::Stale { since } => {
+                    violation.started <= since || violation.initiator != violation.owner
+                }
+                _ => false,
+            };
+            assert!(cut_off || started_before, "{violation:?}");
+        }
+    }
+
+    fn audit(&mut self) {
+        for rank in 0..RANKS {
+            self.cluster.node(rank).audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
+        }
+    }
+
     fn run(mut self) -> Run {
         (0..RANKS).for_each(|rank| self.turn(rank));
         while !self.is_over() {
@@ -109,12 +140,18 @@ impl Storm {
                 Step::Polled(rank) => self.turn(rank),
                 Step::Stopped(rank) | Step::Muted(rank) => self.silent[rank as usize] = true,
                 Step::Unmuted(rank) => self.silent[rank as usize] = false,
+                Step::Unmapped { rank, offset, len } => {
+                    self.cluster.node(rank).invalidate(offset, len);
+                    self.cluster.alarm(rank, 0);
+                }
                 _ => {}
             }
+            self.check();
             if !matches!(step, Step::Network | Step::Polled(_) | Step::Deliver(..)) {
                 self.run.incidents.push(step);
             }
         }
+        self.audit();
         (self.run.fingerprint, self.run.ended_at) = (self.cluster.fingerprint(), self.cluster.now());
         self.run
     }
@@ -136,7 +173,7 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
 fn the_same_seed_gives_the_same_run() {
     let mut fingerprints = std::collections::BTreeSet::new();
     for seed in 0..SEEDS / 4 {
-        let run = || Storm::new(costs(seed), Faults::all(), seed).run();
+        let run = || Storm::new(costs(seed), Faults::all(), None, seed).run();
         let first = run();
         assert_eq!(first, run(), "seed {seed}");
         fingerprints.insert(first.fingerprint);
@@ -148,7 +185,7 @@ fn the_same_seed_gives_the_same_run() {
 fn every_operation_ends_whatever_goes_wrong() {
     let mut seen = [0; 4];
     for seed in 0..SEEDS {
-        let run = Storm::new(costs(seed), Faults::all(), seed).run();
+        let run = Storm::new(costs(seed), Faults::all(), None, seed).run();
         for step in &run.incidents {
             match step {
                 Step::Stopped(_) => seen[0] += 1,
@@ -166,9 +203,50 @@ fn every_operation_ends_whatever_goes_wrong() {
 fn in_good_weather_every_operation_succeeds() {
     for seed in 0..SEEDS / 4 {
         let costs = Costs { lane_messages: 2, ..Costs::infiniband_modern() };
-        let run = Storm::new(costs, Faults::default(), seed).run();
+        let run = Storm::new(costs, Faults::default(), None, seed).run();
         assert_eq!(run.incidents, []);
         let late = run.outcomes.iter().filter(|(_, outcome)| outcome.is_err()).count();
         assert!(late * 20 < run.outcomes.len(), "{late} of {} ran out of time", run.outcomes.len());
     }
+}
+
+/// Little to pin, in every manner.
+fn registration(seed: u64) -> Settings {
+    let guaranteed = (seed % 3) << 12;
+    let firehose = Settings {
+        bucket: BucketSize::new(12 + seed as u32 % 2).expect("a page or two"),
+        run_max: 1 + seed as u32 % 8,
+        peers_bytes: (seed / 3 % 5 * 6) << 13,
+        victims_bytes: (1 + seed / 7 % 12) << 13,
+        victims_borrow: seed.is_multiple_of(4),
+        quota: if seed.is_multiple_of(5) { Quota::Even } else { Quota::Leases { guaranteed } },
+        order: [Order::Fifo, Order::Lru, Order::Sieve][seed as usize % 3],
+        keep: Keep::Firehoses,
+        put_in_move_max: [0, 512][seed as usize % 2],
+        recall_within: 2_000_000,
+    };
+    let strategy = [Strategy::Firehose, Strategy::PinDown, Strategy::RendezvousUnpin][seed as usize / 2 % 3];
+    strategy.settings(firehose).expect("a strategy that registers")
+}
+
+/// Runs many seeds over nodes that register, and names the one that fails.
+fn registering(faults: &str) {
+    for seed in 0..SEEDS {
+        let faults = faults.parse().expect("the tests name real faults");
+        let run = || Storm::new(costs(seed), faults, Some(registration(seed)), seed).run();
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("seed {seed} failed with {:?}", registration(seed));
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn registrations_survive_bad_weather() {
+    registering("delay,reorder");
+}
+
+#[test]
+fn registrations_may_fail_and_be_slow() {
+    registering("reorder,register-fail,register-slow,shrink");
 }
