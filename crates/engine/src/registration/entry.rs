@@ -27,6 +27,7 @@ pub(super) struct Entry {
     pub(super) generation: u32,
     pub(super) local: u32,
     pub(super) holders: u32,
+    /// The first of its holders; the next free entry where this one is.
     pub(super) holder: u32,
     pub(super) links: Links,
     pub(super) state: State,
@@ -34,7 +35,7 @@ pub(super) struct Entry {
     pub(super) revoked: bool,
 }
 
-/// One firehose, in a list with the others of its run.
+/// One firehose, in a list with the others of its run; or a free name, in a list with the others.
 pub(super) struct Holder {
     pub(super) peer: Rank,
     pub(super) entry: u32,
@@ -70,6 +71,16 @@ impl Entry {
             revoked: false,
         }
     }
+}
+
+/// Adds an item, after making room for a `1 / spare` of what there is where there is none: doubling would leave half of
+/// a large table empty. Returns its place.
+pub(super) fn push<T>(all: &mut Vec<T>, item: T, spare: usize) -> u32 {
+    if all.len() == all.capacity() {
+        all.reserve_exact(all.len() / spare + 16);
+    }
+    all.push(item);
+    all.len() as u32 - 1
 }
 
 pub(super) fn run(entry: &Entry) -> Run {

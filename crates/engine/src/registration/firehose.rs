@@ -4,9 +4,11 @@
 //! and given up in the order of a [`Queue`] when the peer allows no more.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, Hasher};
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use super::entry::{NONE, push};
 use super::queue::{Linked, Links, Queue};
 use super::table::HolderId;
 use super::{Key, Order, Run, end_of};
@@ -14,11 +16,11 @@ use crate::Rank;
 
 /// Names a firehose of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoseId(u32);
+pub struct HoseId(u32);
 
 /// What is known of a peer's bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// It may be used.
     Held(HoseId),
     /// It has been asked for by this move.
@@ -29,9 +31,11 @@ pub(crate) enum Found {
 
 /// One firehose.
 struct Hose {
-    peer: Rank,
-    run: Run,
+    first: u64,
     key: Key,
+    count: u32,
+    /// The peer's place among those that are known; the next free place where this one is.
+    known: u32,
     /// Its name at the owner.
     holder: HolderId,
     refs: u32,
@@ -39,6 +43,17 @@ struct Hose {
     /// The owner wants it back: nobody starts to use it any more.
     revoked: bool,
     free: bool,
+}
+
+impl Hose {
+    fn run(&self) -> Run {
+        Run { first: self.first, count: self.count }
+    }
+
+    /// The owner's name for it, with the owner's place.
+    fn name(&self) -> (u32, u32) {
+        (self.known, self.holder.0)
+    }
 }
 
 struct Hoses(Vec<Hose>);
@@ -55,6 +70,7 @@ impl Linked for Hoses {
 
 /// What is held of one peer.
 struct Peer {
+    rank: Rank,
     queue: Queue,
     /// Bytes.
     held: u64,
@@ -62,71 +78,116 @@ struct Peer {
     limit: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Hose(u32),
-    Asked(u32),
+/// A bucket of a peer's. Packed, so that the index spends no byte on padding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+struct Theirs {
+    bucket: u64,
+    peer: Rank,
 }
 
-/// The firehose table.
-pub(crate) struct Firehoses {
+impl Hash for Theirs {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // One word is hashed in half the time of two. A bucket's number hardly reaches the bits that a rank has.
+        state.write_u64(self.bucket ^ u64::from(self.peer).rotate_right(24));
+    }
+}
+
+/// Where an indexed bucket leads: to a firehose, or to the move that asks for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slot(u32);
+
+impl Slot {
+    /// Set for moves.
+    const ASKED: u32 = 1 << 31;
+
+    fn hose(at: u32) -> Slot {
+        debug_assert!(at < Slot::ASKED, "as many firehoses would fill 96 GiB");
+        Slot(at)
+    }
+
+    fn asked(by: u32) -> Slot {
+        debug_assert!(by < Slot::ASKED, "each of so many moves would be an operation");
+        Slot(by | Slot::ASKED)
+    }
+}
+
+/// The firehose table. It belongs to whoever drives the node: one thread at a time.
+pub struct Firehoses {
     order: Order,
     bucket_bytes: u64,
     hoses: Hoses,
-    free: Vec<u32>,
-    index: HashMap<(Rank, u64), Slot>,
-    by_holder: HashMap<(Rank, u32), u32>,
-    peers: BTreeMap<Rank, Peer>,
+    /// The first free place.
+    free: u32,
+    index: HashMap<Theirs, Slot>,
+    /// By the owner and its name for it.
+    by_holder: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    /// Peers that something was ever held of.
+    peers: Vec<Peer>,
+    by_rank: HashMap<Rank, u32>,
     /// What a peer lets this process hold before it has said anything.
     limit: u64,
 }
 
 impl Firehoses {
-    pub(crate) fn new(order: Order, bucket_bytes: u64, limit: u64) -> Firehoses {
+    /// An empty table: `limit` bytes may be held of each peer before it has said otherwise.
+    pub fn new(order: Order, bucket_bytes: u64, limit: u64) -> Firehoses {
         Firehoses {
             order,
             bucket_bytes,
             hoses: Hoses(Vec::new()),
-            free: Vec::new(),
+            free: NONE,
             index: HashMap::new(),
-            by_holder: HashMap::new(),
-            peers: BTreeMap::new(),
+            by_holder: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            peers: Vec::new(),
+            by_rank: HashMap::new(),
             limit,
         }
     }
 
+    /// Bytes of memory that the table's firehoses and its indices take.
+    pub fn memory_bytes(&self) -> usize {
+        self.hoses.0.capacity() * size_of::<Hose>()
+            + self.index.allocation_size()
+            + self.by_holder.allocation_size()
+            + self.peers.capacity() * size_of::<Peer>()
+            + self.by_rank.allocation_size()
+    }
+
     /// What is known of `bucket` of `peer`.
     #[inline]
-    pub(crate) fn find(&self, peer: Rank, bucket: u64) -> Found {
-        match self.index.get(&(peer, bucket)) {
-            Some(Slot::Hose(at)) => Found::Held(HoseId(*at)),
-            Some(Slot::Asked(by)) => Found::Asked(*by),
+    pub fn find(&self, peer: Rank, bucket: u64) -> Found {
+        match self.index.get(&Theirs { bucket, peer }) {
+            Some(Slot(at)) if at & Slot::ASKED == 0 => Found::Held(HoseId(*at)),
+            Some(Slot(by)) => Found::Asked(by & !Slot::ASKED),
             None => Found::Miss,
         }
     }
 
     /// The run that a firehose reaches, and its key.
     #[inline]
-    pub(crate) fn reach(&self, id: HoseId) -> (Run, Key) {
+    pub fn reach(&self, id: HoseId) -> (Run, Key) {
         let hose = &self.hoses.0[id.0 as usize];
-        (hose.run, hose.key)
+        (hose.run(), hose.key)
     }
 
     /// Uses a firehose for one more operation.
     #[inline]
-    pub(crate) fn acquire(&mut self, id: HoseId) {
+    pub fn acquire(&mut self, id: HoseId) {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs += 1;
-        if hose.refs == 1
-            && let Some(peer) = self.peers.get_mut(&self.hoses.0[id.0 as usize].peer)
-        {
-            peer.queue.touch(&mut self.hoses, id.0);
+        if hose.refs == 1 {
+            let known = hose.known;
+            self.peers[known as usize].queue.touch(&mut self.hoses, id.0);
         }
     }
 
     /// Ends one use. `Some`: the owner waits for the firehose, which is gone from here; it is to be given back.
     #[inline]
-    pub(crate) fn release(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
+    pub fn release(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs -= 1;
         if hose.refs > 0 {
@@ -135,10 +196,8 @@ impl Firehoses {
         if hose.revoked {
             return Some(self.remove(id.0));
         }
-        let peer = hose.peer;
-        if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.queue.idle(&mut self.hoses, id.0);
-        }
+        let known = hose.known;
+        self.peers[known as usize].queue.idle(&mut self.hoses, id.0);
         None
     }
 
@@ -150,10 +209,10 @@ impl Firehoses {
     /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in runs.
     pub(crate) fn ask(&mut self, peer: Rank, wanted: Run, by: u32, asked: &mut Vec<Run>) {
         for bucket in wanted.first..end_of(wanted) {
-            if self.index.contains_key(&(peer, bucket)) {
+            if self.index.contains_key(&Theirs { bucket, peer }) {
                 continue;
             }
-            self.index.insert((peer, bucket), Slot::Asked(by));
+            self.index.insert(Theirs { bucket, peer }, Slot::asked(by));
             match asked.last_mut() {
                 Some(last) if end_of(*last) == bucket => last.count += 1,
                 _ => asked.push(Run { first: bucket, count: 1 }),
@@ -164,34 +223,41 @@ impl Firehoses {
     /// Takes back the marks of a move that has been answered.
     pub(crate) fn answered(&mut self, peer: Rank, asked: &[Run], by: u32) {
         for bucket in asked.iter().flat_map(|run| run.first..end_of(*run)) {
-            if self.index.get(&(peer, bucket)) == Some(&Slot::Asked(by)) {
-                self.index.remove(&(peer, bucket));
+            if self.index.get(&Theirs { bucket, peer }) == Some(&Slot::asked(by)) {
+                self.index.remove(&Theirs { bucket, peer });
             }
         }
     }
 
     /// Takes a firehose that the peer has given.
-    pub(crate) fn add(&mut self, peer: Rank, run: Run, key: Key, holder: HolderId) {
-        let hose =
-            Hose { peer, run, key, holder, refs: 0, links: Links::default(), revoked: false, free: false };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.hoses.0[at as usize] = hose;
-                at
-            }
-            None => {
-                self.hoses.0.push(hose);
-                self.hoses.0.len() as u32 - 1
+    pub fn add(&mut self, peer: Rank, run: Run, key: Key, holder: HolderId) {
+        let known = self.known(peer);
+        let hose = Hose {
+            first: run.first,
+            key,
+            count: run.count,
+            known,
+            holder,
+            refs: 0,
+            links: Links::default(),
+            revoked: false,
+            free: false,
+        };
+        let at = match self.free {
+            NONE => push(&mut self.hoses.0, hose, 8),
+            free => {
+                self.free = self.hoses.0[free as usize].known;
+                self.hoses.0[free as usize] = hose;
+                free
             }
         };
         for bucket in run.first..end_of(run) {
-            self.index.insert((peer, bucket), Slot::Hose(at));
+            self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
         }
-        self.by_holder.insert((peer, holder.0), at);
+        let name = self.hasher.hash_one((known, holder.0));
+        self.by_holder.insert_unique(name, at, |at| self.hasher.hash_one(self.hoses.0[*at as usize].name()));
         let bytes = self.bytes(run);
-        let (order, limit) = (self.order, self.limit);
-        let known =
-            self.peers.entry(peer).or_insert_with(|| Peer { queue: Queue::new(order), held: 0, limit });
+        let known = &mut self.peers[known as usize];
         known.held += bytes;
         known.queue.enter(&mut self.hoses, at);
         known.queue.idle(&mut self.hoses, at);
@@ -199,17 +265,16 @@ impl Firehoses {
 
     /// Notes how many bytes the peer lets this process hold.
     pub(crate) fn set_limit(&mut self, peer: Rank, limit: u64) {
-        let order = self.order;
-        let known =
-            self.peers.entry(peer).or_insert_with(|| Peer { queue: Queue::new(order), held: 0, limit });
-        known.limit = limit;
+        let known = self.known(peer);
+        self.peers[known as usize].limit = limit;
     }
 
     /// Gives up idle firehoses of `peer` until `more` bytes can be held besides what is left, as far as the peer has
     /// said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, more: u64, most: usize, given_up: &mut Vec<HolderId>) {
+        let Some(&known) = self.by_rank.get(&peer) else { return };
         while given_up.len() < most {
-            let Some(known) = self.peers.get_mut(&peer) else { return };
+            let known = &mut self.peers[known as usize];
             if known.held + more <= known.limit {
                 return;
             }
@@ -221,10 +286,11 @@ impl Firehoses {
     /// Gives up idle firehoses of `peer` of `bytes` in all, or what there is.
     pub(crate) fn shed(&mut self, peer: Rank, bytes: u64, given_up: &mut Vec<HolderId>) {
         let mut shed = 0;
+        let Some(&known) = self.by_rank.get(&peer) else { return };
         while shed < bytes {
-            let Some(known) = self.peers.get_mut(&peer) else { return };
+            let known = &mut self.peers[known as usize];
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
-            shed += self.bytes(self.hoses.0[at as usize].run);
+            shed += self.bytes(self.hoses.0[at as usize].run());
             given_up.push(self.remove(at).1);
         }
     }
@@ -232,7 +298,7 @@ impl Firehoses {
     /// The owner wants a firehose back. `true`: nobody uses it, and it is gone; otherwise the last
     /// [`Firehoses::release`] says so. It may have been given up already: then `true`, too.
     pub(crate) fn revoke(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let Some(&at) = self.by_holder.get(&(peer, holder.0)) else { return true };
+        let Some(at) = self.named(peer, holder) else { return true };
         self.forget(at);
         let hose = &mut self.hoses.0[at as usize];
         hose.revoked = true;
@@ -245,44 +311,65 @@ impl Firehoses {
 
     /// Forgets all firehoses of a peer that is gone. Those in use go with their last release.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
+        let known = self.by_rank.get(&peer).copied();
         for at in 0..self.hoses.0.len() as u32 {
             let hose = &self.hoses.0[at as usize];
-            if !hose.free && hose.peer == peer {
+            if !hose.free && Some(hose.known) == known {
                 let holder = hose.holder;
                 self.revoke(peer, holder);
             }
         }
-        self.index.retain(|(rank, _), _| *rank != peer);
+        self.index.retain(|theirs, _| theirs.peer != peer);
     }
 
     /// Bytes held of `peer`.
     #[cfg(test)]
     pub(crate) fn held(&self, peer: Rank) -> u64 {
-        self.peers.get(&peer).map_or(0, |known| known.held)
+        self.by_rank.get(&peer).map_or(0, |known| self.peers[*known as usize].held)
     }
 
     fn remove(&mut self, at: u32) -> (Rank, HolderId) {
         self.forget(at);
-        let Hose { peer, run, holder, .. } = self.hoses.0[at as usize];
-        let bytes = self.bytes(run);
-        if let Some(known) = self.peers.get_mut(&peer) {
-            known.queue.remove(&mut self.hoses, at);
-            known.held -= bytes;
+        let hose = &self.hoses.0[at as usize];
+        let (bytes, known, holder) = (self.bytes(hose.run()), hose.known, hose.holder);
+        let known = &mut self.peers[known as usize];
+        let peer = known.rank;
+        known.queue.remove(&mut self.hoses, at);
+        known.held -= bytes;
+        let name = self.hasher.hash_one(self.hoses.0[at as usize].name());
+        if let Ok(named) = self.by_holder.find_entry(name, |other| *other == at) {
+            named.remove();
         }
-        self.by_holder.remove(&(peer, holder.0));
-        self.hoses.0[at as usize].free = true;
-        self.free.push(at);
+        let hose = &mut self.hoses.0[at as usize];
+        (hose.free, hose.known) = (true, self.free);
+        self.free = at;
         (peer, holder)
     }
 
     /// Takes a firehose out of the index, where it is still there.
     fn forget(&mut self, at: u32) {
-        let Hose { peer, run, .. } = self.hoses.0[at as usize];
+        let hose = &self.hoses.0[at as usize];
+        let (peer, run) = (self.peers[hose.known as usize].rank, hose.run());
         for bucket in run.first..end_of(run) {
-            if self.index.get(&(peer, bucket)) == Some(&Slot::Hose(at)) {
-                self.index.remove(&(peer, bucket));
+            if self.index.get(&Theirs { bucket, peer }) == Some(&Slot::hose(at)) {
+                self.index.remove(&Theirs { bucket, peer });
             }
         }
+    }
+
+    /// The firehose that `peer` calls so.
+    fn named(&self, peer: Rank, holder: HolderId) -> Option<u32> {
+        let name = (*self.by_rank.get(&peer)?, holder.0);
+        let is_it = |at: &u32| self.hoses.0[*at as usize].name() == name;
+        self.by_holder.find(self.hasher.hash_one(name), is_it).copied()
+    }
+
+    /// A peer's place among those that are known: from now on it is.
+    fn known(&mut self, peer: Rank) -> u32 {
+        *self.by_rank.entry(peer).or_insert_with(|| {
+            self.peers.push(Peer { rank: peer, queue: Queue::new(self.order), held: 0, limit: self.limit });
+            self.peers.len() as u32 - 1
+        })
     }
 
     fn bytes(&self, run: Run) -> u64 {
@@ -296,26 +383,28 @@ impl Firehoses {
     pub(crate) fn audit(&self) -> Result<(), String> {
         let mut held: BTreeMap<Rank, u64> = BTreeMap::new();
         for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
-            *held.entry(hose.peer).or_default() += self.bytes(hose.run);
+            let peer = self.peers[hose.known as usize].rank;
+            *held.entry(peer).or_default() += self.bytes(hose.run());
             if hose.revoked && hose.refs == 0 {
                 return Err(format!("firehose {at} is revoked, idle, and kept"));
             }
-            if self.by_holder.get(&(hose.peer, hose.holder.0)) != Some(&(at as u32)) {
+            if self.named(peer, hose.holder) != Some(at as u32) {
                 return Err(format!("firehose {at} is not found by its owner's name for it"));
             }
         }
-        for ((peer, bucket), slot) in &self.index {
-            let Slot::Hose(at) = slot else { continue };
-            let hose = &self.hoses.0[*at as usize];
-            let covers = hose.run.first <= *bucket && *bucket < end_of(hose.run);
-            if hose.free || hose.revoked || hose.peer != *peer || !covers {
+        for (&Theirs { bucket, peer }, &Slot(at)) in
+            self.index.iter().filter(|(_, slot)| slot.0 & Slot::ASKED == 0)
+        {
+            let hose = &self.hoses.0[at as usize];
+            let covers = hose.first <= bucket && bucket < end_of(hose.run());
+            if hose.free || hose.revoked || self.peers[hose.known as usize].rank != peer || !covers {
                 return Err(format!(
                     "bucket {bucket} of peer {peer} leads to firehose {at}, which is another's"
                 ));
             }
         }
-        let kept = self.peers.iter().filter(|(_, known)| known.held > 0);
-        let kept: BTreeMap<Rank, u64> = kept.map(|(rank, known)| (*rank, known.held)).collect();
+        let kept = self.peers.iter().filter(|known| known.held > 0);
+        let kept: BTreeMap<Rank, u64> = kept.map(|known| (known.rank, known.held)).collect();
         if held == kept {
             Ok(())
         } else {

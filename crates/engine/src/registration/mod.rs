@@ -7,12 +7,12 @@
 
 mod counters;
 mod entry;
-pub(crate) mod firehose;
+pub mod firehose;
 mod leases;
 pub(crate) mod message;
 mod queue;
 mod settings;
-pub(crate) mod table;
+pub mod table;
 
 pub use counters::TableCounters;
 pub use settings::{Keep, Order, Quota, Settings, Strategy};

@@ -8,8 +8,10 @@ use super::Order;
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// An entry's neighbours in its list. Entries are linked into one list at most.
+/// An entry's neighbours in its list. Entries are linked into one list at most. Packed, so that an entry's other flags
+/// fit into the same word.
 #[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(2))]
 pub(crate) struct Links {
     /// Towards the end that is given up first.
     older: u32,
@@ -59,25 +61,45 @@ impl Queue {
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
         match self.order {
-            Order::Fifo => self.remove(entries, at),
-            Order::Lru if self.newest == at => {}
-            Order::Lru => {
-                self.remove(entries, at);
-                self.push(entries, at);
-            }
+            // It may stay where it is while it is used: it becomes the newest when it is idle again.
+            Order::Fifo => {}
+            Order::Lru => self.renew(entries, at),
             Order::Sieve => entries.links(at).visited = true,
         }
+    }
+
+    /// Makes an entry the newest, wherever it is.
+    #[inline(always)]
+    fn renew(&mut self, entries: &mut impl Linked, at: u32) {
+        if self.newest == at {
+            return;
+        }
+        let Links { older, newer, linked, .. } = *entries.links(at);
+        if !linked {
+            return self.push(entries, at);
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => entries.links(older).newer = newer,
+        }
+        // There is a newer one, as it is not the newest.
+        entries.links(newer).older = older;
+        entries.links(self.newest).newer = at;
+        let links = entries.links(at);
+        (links.older, links.newer) = (self.newest, NONE);
+        self.newest = at;
     }
 
     /// Nobody uses an entry any more.
     #[inline]
     pub(crate) fn idle(&mut self, entries: &mut impl Linked, at: u32) {
         if self.order == Order::Fifo {
-            self.push(entries, at);
+            self.renew(entries, at);
         }
     }
 
     /// Takes an entry out, wherever it is, if it is in the list.
+    #[inline]
     pub(crate) fn remove(&mut self, entries: &mut impl Linked, at: u32) {
         let links = std::mem::take(entries.links(at));
         if !links.linked {
@@ -105,6 +127,9 @@ impl Queue {
                 Order::Sieve if self.hand != NONE => self.hand,
                 _ => self.oldest,
             };
+            if at == NONE {
+                break;
+            }
             let spared = entries.is_used(at) || std::mem::take(&mut entries.links(at).visited);
             if !spared {
                 self.remove(entries, at);
@@ -112,16 +137,16 @@ impl Queue {
             }
             match self.order {
                 Order::Sieve => self.hand = entries.links(at).newer,
+                // It comes back when it is idle.
+                Order::Fifo => self.remove(entries, at),
                 // It is in use, so it was used last of all that are not.
-                Order::Fifo | Order::Lru => {
-                    self.remove(entries, at);
-                    self.push(entries, at);
-                }
+                Order::Lru => self.renew(entries, at),
             }
         }
         None
     }
 
+    #[inline]
     fn push(&mut self, entries: &mut impl Linked, at: u32) {
         let links = entries.links(at);
         debug_assert!(!links.linked, "an entry stands in a list once");

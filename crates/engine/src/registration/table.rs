@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use super::counters::TableCounters;
-use super::entry::{Entries, Entry, Holder, NONE, State, bytes_of, run};
+use super::entry::{Entries, Entry, Holder, NONE, State, bytes_of, push, run};
 use super::leases::Leases;
 use super::queue::Queue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
@@ -24,7 +24,7 @@ use crate::Rank;
 
 /// What the table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Register this memory, and say how it went by [`Table::registered`].
     Register(RegId, Run),
     /// Take this registration back, and say so by [`Table::deregistered`].
@@ -39,26 +39,27 @@ pub(crate) enum Action {
 
 /// A peer's right to one run: a firehose, as its owner knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HolderId(pub(crate) u32);
+pub struct HolderId(pub u32);
 
 /// Why nothing was acquired. Nothing is held then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+pub enum NoRoom {
     /// So many bytes more are wanted than the asker may ever have.
     Never,
     /// There may be room when others have given back.
     Now,
 }
 
-/// The registration table.
-pub(crate) struct Table {
+/// The registration table. It belongs to whoever drives the node: one thread at a time.
+pub struct Table {
     settings: Settings,
     entries: Entries,
-    free: Vec<u32>,
+    /// The first free entry.
+    free: u32,
     /// By bucket.
     index: HashMap<u64, u32>,
     holders: Vec<Holder>,
-    free_holders: Vec<u32>,
+    free_holder: u32,
     leases: Leases,
     queue: Queue,
     /// Runs that wait to be registered, in the order of asking.
@@ -75,16 +76,16 @@ pub(crate) struct Table {
 
 impl Table {
     /// The table of one of `ranks` processes.
-    pub(crate) fn new(settings: Settings, ranks: u32) -> Table {
+    pub fn new(settings: Settings, ranks: u32) -> Table {
         let budget = settings.peers_bytes.saturating_add(settings.victims_bytes);
         Table {
             queue: Queue::new(settings.order),
             settings,
             entries: Entries(Vec::new()),
-            free: Vec::new(),
+            free: NONE,
             index: HashMap::new(),
             holders: Vec::new(),
-            free_holders: Vec::new(),
+            free_holder: NONE,
             leases: Leases::new(&settings, ranks),
             line: VecDeque::new(),
             peers_used: 0,
@@ -100,14 +101,24 @@ impl Table {
         self.counters
     }
 
+    /// Bytes of memory that the table's entries, index and holders take.
+    pub fn memory_bytes(&self) -> usize {
+        self.entries.0.capacity() * size_of::<Entry>()
+            + self.holders.capacity() * size_of::<Holder>()
+            + self.index.allocation_size()
+    }
+
     /// What is to be done next.
-    pub(crate) fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
     /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
     /// firehoses are appended to `got`; they may cover more.
-    pub(crate) fn attach(&mut self, peer: Rank, wanted: Run, got: &mut Vec<HolderId>) -> Result<(), NoRoom> {
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the peer may not hold so much, ever or now.
+    pub fn attach(&mut self, peer: Rank, wanted: Run, got: &mut Vec<HolderId>) -> Result<(), NoRoom> {
         let (mut charge, mut held) = (0, 0);
         self.each_part(wanted, |part, entry| {
             let bytes = bytes_of(&self.settings, part);
@@ -157,7 +168,8 @@ impl Table {
 
     /// Ends the reservation of a name.
     pub(crate) fn free_name(&mut self, holder: HolderId) {
-        self.free_holders.push(holder.0);
+        self.holders[holder.0 as usize].next = self.free_holder;
+        self.free_holder = holder.0;
     }
 
     /// Bytes that `peer` may hold now, those that it holds included.
@@ -182,21 +194,35 @@ impl Table {
 
     /// Refers to the registration that covers `bucket`, if there is one that is ready.
     #[inline]
-    pub(crate) fn acquire(&mut self, bucket: u64) -> Option<(RegId, Run)> {
+    pub fn acquire(&mut self, bucket: u64) -> Option<(RegId, Run)> {
         let at = *self.index.get(&bucket)?;
-        let entry = &self.entries.0[at as usize];
-        let fits = entry.local > 0
-            || self.local_used + bytes_of(&self.settings, run(entry)) <= self.settings.victims_bytes;
-        if entry.state != State::Ready || !fits {
+        let entry = &mut self.entries.0[at as usize];
+        if entry.state != State::Ready {
             return None;
         }
-        self.add_local(at);
-        Some((self.id_of(at), self.run_of(at)))
+        let found = (RegId { index: at, generation: entry.generation }, run(entry));
+        if entry.local == 0 {
+            let bytes = bytes_of(&self.settings, found.1);
+            if self.local_used + bytes > self.settings.victims_bytes {
+                return None;
+            }
+            self.local_used += bytes;
+            if entry.holders == 0 {
+                self.victims -= bytes;
+                self.counters.rescues += 1;
+            }
+        }
+        entry.local += 1;
+        self.queue.touch(&mut self.entries, at);
+        Some(found)
     }
 
     /// Refers to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The registrations are
     /// appended to `got`, each to be given back by [`Table::release`].
-    pub(crate) fn pin(&mut self, wanted: Run, got: &mut Vec<RegId>) -> Result<(), NoRoom> {
+    ///
+    /// # Errors
+    /// [`NoRoom`] where MAXVICTIM does not leave so much, ever or now.
+    pub fn pin(&mut self, wanted: Run, got: &mut Vec<RegId>) -> Result<(), NoRoom> {
         let (mut charge, mut all) = (0, 0);
         self.each_part(wanted, |part, entry| {
             let bytes = bytes_of(&self.settings, part);
@@ -219,8 +245,11 @@ impl Table {
     }
 
     /// Gives a local reference back.
+    ///
+    /// # Panics
+    /// When `reg` is not referred to.
     #[inline]
-    pub(crate) fn release(&mut self, reg: RegId) {
+    pub fn release(&mut self, reg: RegId) {
         let at = self.place_of(reg).expect("what is referred to stays");
         let entry = &mut self.entries.0[at as usize];
         entry.local -= 1;
@@ -248,7 +277,7 @@ impl Table {
     }
 
     /// Takes the result of a registration.
-    pub(crate) fn registered(&mut self, reg: RegId, result: Result<Key, RegisterError>) {
+    pub fn registered(&mut self, reg: RegId, result: Result<Key, RegisterError>) {
         let Some(at) =
             self.place_of(reg).filter(|at| self.entries.0[*at as usize].state == State::Registering)
         else {
@@ -344,10 +373,13 @@ impl Table {
     }
 
     fn new_entry(&mut self, run: Run) -> u32 {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.entries.0.push(Entry::free());
-            self.entries.0.len() as u32 - 1
-        });
+        let at = match self.free {
+            NONE => push(&mut self.entries.0, Entry::free(), 8),
+            free => {
+                self.free = self.entries.0[free as usize].holder;
+                free
+            }
+        };
         let entry = &mut self.entries.0[at as usize];
         let generation = entry.generation;
         *entry =
@@ -366,7 +398,8 @@ impl Table {
         let entry = &mut self.entries.0[at as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(at);
+        entry.holder = self.free;
+        self.free = at;
     }
 
     /// Takes a run out of the index, where it is still there.
@@ -387,14 +420,12 @@ impl Table {
             self.peers_used += bytes;
         }
         let holder = Holder { peer, entry: at, previous: NONE, next };
-        let id = match self.free_holders.pop() {
-            Some(free) => {
+        let id = match self.free_holder {
+            NONE => push(&mut self.holders, holder, 64),
+            free => {
+                self.free_holder = self.holders[free as usize].next;
                 self.holders[free as usize] = holder;
                 free
-            }
-            None => {
-                self.holders.push(holder);
-                self.holders.len() as u32 - 1
             }
         };
         if next != NONE {
@@ -429,6 +460,7 @@ impl Table {
         }
     }
 
+    #[inline]
     fn add_local(&mut self, at: u32) {
         self.rescue(at);
         let entry = &mut self.entries.0[at as usize];
@@ -450,14 +482,21 @@ impl Table {
     }
 
     /// Nobody refers to a run any more.
+    #[inline]
     fn on_idle(&mut self, at: u32) {
-        let Entry { state, revoked, .. } = self.entries.0[at as usize];
-        match state {
-            State::Ready if revoked => self.evict(at),
-            State::Ready => {
-                self.victims += self.bytes(at);
-                self.queue.idle(&mut self.entries, at);
-            }
+        if self.is_victim(at) {
+            self.victims += self.bytes(at);
+            self.queue.idle(&mut self.entries, at);
+        } else {
+            self.let_go(at);
+        }
+    }
+
+    /// Nobody refers any more to a run that is not kept.
+    #[cold]
+    fn let_go(&mut self, at: u32) {
+        match self.entries.0[at as usize].state {
+            State::Ready => self.evict(at),
             State::Waiting => {
                 self.line.retain(|waiting| *waiting != at);
                 self.free_entry(at);
@@ -519,7 +558,14 @@ impl Table {
     }
 
     /// Registers what waits in line and fits, and sends victims away that are too many or in the way.
+    #[inline]
     fn make_room(&mut self) {
+        if !self.line.is_empty() || self.victims > self.victims_max() {
+            self.make_room_now();
+        }
+    }
+
+    fn make_room_now(&mut self) {
         while let Some(&at) = self.line.front() {
             let bytes = self.bytes(at);
             if self.counters.pinned + bytes <= self.counters.budget {
