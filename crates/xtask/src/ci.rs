@@ -1,7 +1,7 @@
 //! Everything, in short forms, in order.
 
 use crate::outcome::Outcome;
-use crate::{checks, command, fuzz, nightly};
+use crate::{checks, command, fuzz, hits, nightly};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ const CHECKS: &[Named] = &[
     ("miri", nightly::miri),
     ("tsan", nightly::tsan),
     ("asan", nightly::asan),
+    ("hits", hits::hits),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 

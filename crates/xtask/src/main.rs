@@ -8,6 +8,7 @@ mod ci;
 mod command;
 mod fresh;
 mod fuzz;
+mod hits;
 mod nightly;
 mod outcome;
 
@@ -38,6 +39,8 @@ enum Check {
         #[arg(long)]
         target: Option<String>,
     },
+    /// Count what a hit in the registration tables costs, and compare with the last committed figures (valgrind).
+    Hits,
     /// All of the above in short forms, and a table of how they went.
     Ci,
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Check::Tsan => ("tsan", nightly::tsan()),
         Check::Asan => ("asan", nightly::asan()),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
+        Check::Hits => ("hits", hits::hits()),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci => return ci::run(),
