@@ -113,85 +113,6 @@ impl Table {
         self.actions.pop_front()
     }
 
-    /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
-    /// firehoses are appended to `got`; they may cover more.
-    ///
-    /// # Errors
-    /// [`NoRoom`] where the peer may not hold so much, ever or now.
-    pub fn attach(&mut self, peer: Rank, wanted: Run, got: &mut Vec<HolderId>) -> Result<(), NoRoom> {
-        let (mut charge, mut held) = (0, 0);
-        self.each_part(wanted, |part, entry| {
-            let bytes = bytes_of(&self.settings, part);
-            held += bytes;
-            charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };
-        });
-        if held > self.leases.share(peer) {
-            self.counters.refusals += 1;
-            return Err(NoRoom::Never);
-        }
-        if self.leases.held(peer) + held > self.leases.share(peer)
-            || self.peers_used + charge > self.settings.peers_bytes
-        {
-            self.counters.refusals += 1;
-            self.recall_for(peer, charge);
-            return Err(NoRoom::Now);
-        }
-        let mut at = wanted.first;
-        while at < end_of(wanted) {
-            let entry = self.entry_for(at, wanted);
-            at = end_of(self.run_of(entry));
-            got.push(self.add_holder(peer, entry));
-        }
-        self.make_room();
-        Ok(())
-    }
-
-    /// Takes a firehose back from `peer`. `false`: the peer has no such firehose.
-    pub(crate) fn detach(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let detached = self.detach_reserving(peer, holder);
-        if detached {
-            self.free_name(holder);
-        }
-        detached
-    }
-
-    /// As [`Table::detach`], but the name is given to no other firehose before [`Table::free_name`]: something that
-    /// calls it by that name is still on its way.
-    pub(crate) fn detach_reserving(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let known = self.holders.get(holder.0 as usize).is_some_and(|h| h.peer == peer && h.entry != NONE);
-        if known {
-            self.remove_holder(holder);
-            self.make_room();
-        }
-        known
-    }
-
-    /// Ends the reservation of a name.
-    pub(crate) fn free_name(&mut self, holder: HolderId) {
-        self.holders[holder.0 as usize].next = self.free_holder;
-        self.free_holder = holder.0;
-    }
-
-    /// Bytes that `peer` may hold now, those that it holds included.
-    pub(crate) fn limit(&self, peer: Rank) -> u64 {
-        let free = self.settings.peers_bytes - self.peers_used;
-        self.leases.share(peer).min(self.leases.held(peer) + free)
-    }
-
-    /// Takes back all that `peer` holds: it is gone.
-    pub(crate) fn drop_peer(&mut self, peer: Rank) {
-        for at in 0..self.holders.len() {
-            self.detach(peer, HolderId(at as u32));
-        }
-        self.make_room();
-    }
-
-    /// The run that a firehose is for.
-    pub(crate) fn held(&self, holder: HolderId) -> (RegId, Run) {
-        let entry = self.holders[holder.0 as usize].entry;
-        (self.id_of(entry), self.run_of(entry))
-    }
-
     /// Refers to the registration that covers `bucket`, if there is one that is ready.
     #[inline]
     pub fn acquire(&mut self, bucket: u64) -> Option<(RegId, Run)> {
@@ -335,14 +256,6 @@ impl Table {
         self.make_room();
     }
 
-    /// Asks those who hold more than is guaranteed to them to give back what they do not need.
-    fn recall_for(&mut self, peer: Rank, bytes: u64) {
-        if let Some((rank, bytes)) = self.leases.recall_for(peer, bytes) {
-            self.counters.recalls += 1;
-            self.actions.push_back(Action::Recall(rank, bytes));
-        }
-    }
-
     /// Calls `f` with each run that covers part of `wanted`, as it is or would be made.
     fn each_part(&self, wanted: Run, mut f: impl FnMut(Run, Option<&Entry>)) {
         let mut at = wanted.first;
@@ -408,54 +321,6 @@ impl Table {
         for bucket in run.first..end_of(run) {
             if self.index.get(&bucket) == Some(&at) {
                 self.index.remove(&bucket);
-            }
-        }
-    }
-
-    fn add_holder(&mut self, peer: Rank, at: u32) -> HolderId {
-        self.rescue(at);
-        let bytes = self.bytes(at);
-        let (holders, next) = (self.entries.0[at as usize].holders, self.entries.0[at as usize].holder);
-        if holders == 0 {
-            self.peers_used += bytes;
-        }
-        let holder = Holder { peer, entry: at, previous: NONE, next };
-        let id = match self.free_holder {
-            NONE => push(&mut self.holders, holder, 64),
-            free => {
-                self.free_holder = self.holders[free as usize].next;
-                self.holders[free as usize] = holder;
-                free
-            }
-        };
-        if next != NONE {
-            self.holders[next as usize].previous = id;
-        }
-        let entry = &mut self.entries.0[at as usize];
-        (entry.holder, entry.holders) = (id, holders + 1);
-        self.leases.add(peer, bytes);
-        self.queue.touch(&mut self.entries, at);
-        HolderId(id)
-    }
-
-    fn remove_holder(&mut self, id: HolderId) {
-        let Holder { peer, entry: at, previous, next } = self.holders[id.0 as usize];
-        let bytes = self.bytes(at);
-        self.leases.take(peer, bytes);
-        match previous {
-            NONE => self.entries.0[at as usize].holder = next,
-            previous => self.holders[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.holders[next as usize].previous = previous;
-        }
-        self.holders[id.0 as usize].entry = NONE;
-        let entry = &mut self.entries.0[at as usize];
-        entry.holders -= 1;
-        if entry.holders == 0 {
-            self.peers_used -= bytes;
-            if entry.local == 0 {
-                self.on_idle(at);
             }
         }
     }
@@ -638,6 +503,8 @@ impl Table {
 
 #[path = "audit.rs"]
 mod audit;
+#[path = "holders.rs"]
+mod holders;
 
 #[cfg(test)]
 #[path = "table_tests.rs"]
