@@ -2,15 +2,28 @@
 
 use engine::{Atomic, Direction, KeyedPiece, Nanos, OpError, OpId, Place, Rank};
 
+use crate::hearsay::{Change, Heard};
+
+/// Where an operation comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The initiator.
+    pub(crate) rank: Rank,
+    /// When it was started, in the order of events; its initiator's own clock may have been ahead.
+    pub(crate) started: Nanos,
+    /// The last change of its own memory that its initiator knew of then.
+    pub(crate) heard_own: Change,
+    /// The last change of the peer's memory that its initiator could know of then.
+    pub(crate) heard: Change,
+}
+
 /// A one-sided operation that its initiator was not told the end of yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
     /// The initiator's name for it; `None` once the initiator has given it up.
     pub(crate) op: Option<OpId>,
-    pub(crate) from: Rank,
+    pub(crate) origin: Origin,
     pub(crate) peer: Rank,
-    /// The time then, in the order of events; its initiator's own clock may have been ahead.
-    pub(crate) started: Nanos,
     /// When the last byte, or the request, left the initiator.
     pub(crate) left: Nanos,
     pub(crate) work: Work,
@@ -19,7 +32,12 @@ pub(crate) struct Flight {
 /// What it has still to do.
 #[derive(Debug)]
 pub(crate) enum Work {
-    Copy { direction: Direction, pieces: Vec<KeyedPiece>, keyed: bool },
-    Atomic(Place, Atomic),
-    Report(Result<u64, OpError>),
+    Copy {
+        direction: Direction,
+        pieces: Vec<KeyedPiece>,
+        keyed: bool,
+    },
+    /// With what the initiator had heard, or then what the word tells.
+    Atomic(Place, Atomic, Heard),
+    Report(Result<u64, OpError>, Heard),
 }

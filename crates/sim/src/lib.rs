@@ -5,18 +5,21 @@
 //! is, and note every access that was wrong; a seed decides every delay and every failure, so that a run can be had
 //! again, bit by bit.
 //!
-//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` (copies), `nic`
+//! Read in this order: [`Costs`], [`Cluster`], [`Faults`]; inside, `world` (messages), `onesided` and `access` (copies), `nic`
 //! (registrations), `space` (memory).
 #![forbid(unsafe_code)]
 
+mod access;
 mod cluster;
 mod costs;
 mod faults;
 mod flight;
+mod hearsay;
 mod memory;
 mod mishap;
 mod nic;
 mod onesided;
+mod pinning;
 mod process;
 mod queue;
 mod replay;

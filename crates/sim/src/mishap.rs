@@ -3,6 +3,7 @@
 use engine::{Nanos, Rank};
 
 use crate::faults::Incident;
+use crate::nic::Unmapped;
 use crate::process::Health;
 use crate::queue::Event;
 use crate::space::Access;
@@ -22,12 +23,14 @@ impl World {
 
     /// Unmaps the pages that `len` bytes from `offset` on touch.
     pub(crate) fn unmap(&mut self, rank: Rank, offset: u64, len: u64) {
-        let now = self.now;
+        self.changes += 1;
+        let (now, change) = (self.now, self.changes);
         let process = self.process_mut(rank);
         let page_bytes = process.space.page_bytes();
         process.space.unmap(offset, len);
+        process.heard.note(rank, change);
         let end = (offset + len).next_multiple_of(page_bytes);
-        process.nic.unmapped(offset - offset % page_bytes, end, now);
+        process.nic.unmapped(offset - offset % page_bytes, end, Unmapped { since: now, change });
     }
 
     /// Unmaps some pages of `rank`, and plans for them to be there again, at once or by `later`. Returns where they are,

@@ -6,6 +6,7 @@
 use engine::registration::RegisterError;
 use engine::{Key, Nanos, Rank, RegId};
 
+use crate::hearsay::Change;
 use crate::space::{Access, Part, Space};
 use crate::violation::Breach;
 
@@ -30,6 +31,14 @@ struct Slot {
     registration: Option<Registration>,
 }
 
+/// When memory was unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unmapped {
+    pub(crate) since: Nanos,
+    /// Which change of memory it was.
+    pub(crate) change: Change,
+}
+
 /// Pinned memory with a key.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -39,7 +48,7 @@ pub(crate) struct Registration {
     state: State,
     parts: Vec<Part>,
     /// What of it was unmapped since, and when.
-    stale: Vec<(u64, u64, Nanos)>,
+    stale: Vec<(u64, u64, Unmapped)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +87,9 @@ impl Registration {
         Ok(())
     }
 
-    /// Whether these bytes were unmapped since they were pinned, and when.
-    pub(crate) fn stale_since(&self, at: u64, len: u64) -> Option<Nanos> {
-        self.stale.iter().find(|(start, end, _)| at < *end && *start < at + len).map(|(.., since)| *since)
+    /// Whether any of these bytes were unmapped since they were pinned; the first time that they were.
+    pub(crate) fn unmapped(&self, at: u64, len: u64) -> Option<Unmapped> {
+        self.stale.iter().find(|(start, end, _)| at < *end && *start < at + len).map(|(.., when)| *when)
     }
 
     fn bytes(&self) -> u64 {
@@ -168,12 +177,12 @@ impl Nic {
         self.table.forget(registration.start / page_bytes..registration.end / page_bytes);
     }
 
-    /// Takes note that memory is unmapped: what is registered of it is stale from `now` on.
-    pub(crate) fn unmapped(&mut self, start: u64, end: u64, now: Nanos) {
+    /// Takes note that memory is unmapped: what is registered of it is stale from now on.
+    pub(crate) fn unmapped(&mut self, start: u64, end: u64, when: Unmapped) {
         for registration in self.slots.iter_mut().filter_map(|slot| slot.registration.as_mut()) {
             let (from, to) = (start.max(registration.start), end.min(registration.end));
             if from < to {
-                registration.stale.push((from, to, now));
+                registration.stale.push((from, to, when));
             }
         }
     }
@@ -340,11 +349,12 @@ mod tests {
         let (mut nic, space, at) = card();
         let key = nic.register(reg(0, 0), &space, at, 4 * PAGE).expect("it is mapped");
         nic.ready(reg(0, 0));
-        nic.unmapped(at + PAGE, at + 2 * PAGE, 77);
+        let when = Unmapped { since: 77, change: 1 };
+        nic.unmapped(at + PAGE, at + 2 * PAGE, when);
         let registration = nic.by_key(key, at, 8).expect("the key is live");
-        assert_eq!(registration.stale_since(at, PAGE), None);
-        assert_eq!(registration.stale_since(at + PAGE - 1, 2), Some(77));
-        assert_eq!(registration.stale_since(at + 2 * PAGE, PAGE), None);
+        assert_eq!(registration.unmapped(at, PAGE), None);
+        assert_eq!(registration.unmapped(at + PAGE - 1, 2), Some(when));
+        assert_eq!(registration.unmapped(at + 2 * PAGE, PAGE), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use engine::{Atomic, Event, MemId, Nanos, Place, Rank};
 
 use crate::costs::Costs;
+use crate::hearsay::Heard;
 use crate::nic::Nic;
 use crate::space::{Access, Space};
 
@@ -34,6 +35,8 @@ pub(crate) struct Process {
     /// When its card has sent what it was given so far.
     pub(crate) link: Nanos,
     pub(crate) health: Health,
+    /// What its program may know of changes to memory, its own included.
+    pub(crate) heard: Heard,
     /// Messages that its card has for it, by arrival.
     pub(crate) arrived: VecDeque<u32>,
     /// What else its card has to tell.
@@ -54,6 +57,7 @@ impl Process {
             cpu: 0,
             link: 0,
             health: Health::Alive,
+            heard: Heard::default(),
             arrived: VecDeque::new(),
             reports: VecDeque::new(),
             waking: false,

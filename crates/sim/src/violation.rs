@@ -2,8 +2,8 @@
 
 use engine::{Nanos, Rank};
 
-/// An access to memory that was not registered as it should have been. A correct protocol makes none, whatever the
-/// seed; except that an operation that was under way when its owner cut the initiator off is refused, too: who judges
+/// An access to memory that was not registered as it should have been. A correct protocol makes none that is
+/// [avoidable](Violation::is_avoidable), whatever the seed; except that an operation that was under way when its owner cut the initiator off is refused, too: who judges
 /// knows whom it was that the owner had given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
@@ -23,6 +23,17 @@ pub struct Violation {
     pub breach: Breach,
 }
 
+impl Violation {
+    /// Whether the protocol should have prevented it: everything but an access to memory of whose change the initiator
+    /// could not know when it started.
+    pub fn is_avoidable(&self) -> bool {
+        match self.breach {
+            Breach::Stale { knew, .. } => knew,
+            _ => true,
+        }
+    }
+}
+
 /// What was wrong with an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Breach {
@@ -40,5 +51,9 @@ pub enum Breach {
     Stale {
         /// When it was unmapped.
         since: Nanos,
+        /// Whether the initiator could know of it when it started: it was its own memory; or there was news of its
+        /// owner from after, through Active Messages, barriers and words that both use atomics on, however many ranks
+        /// lie between.
+        knew: bool,
     },
 }

@@ -4,13 +4,14 @@
 
 use std::collections::VecDeque;
 
-use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, Rank, SendError};
+use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, Place, Rank, SendError};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::costs::Costs;
 use crate::faults::{Faults, Weather};
-use crate::flight::Flight;
+use crate::flight::{Flight, Origin};
+use crate::hearsay::{self, Change, Heard};
 use crate::process::{Health, Process};
 use crate::queue::{Event, Queue};
 use crate::trace::Trace;
@@ -26,6 +27,8 @@ struct Message {
     left: Nanos,
     header: [u64; Header::WORDS],
     payload: Vec<u8>,
+    /// What its receiver's program learns by it of changes to memory.
+    told: Heard,
 }
 
 /// The messages of one lane from one rank to another.
@@ -58,6 +61,10 @@ pub(crate) struct World {
     spare: Vec<Vec<u8>>,
     /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
     traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
+    /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
+    words: FxHashMap<(Rank, Place), Heard>,
+    /// Changes of memory so far.
+    pub(crate) changes: Change,
     trace: Trace,
 }
 
@@ -75,6 +82,8 @@ impl World {
             messages: Slab::new(),
             spare: Vec::new(),
             traffic: FxHashMap::default(),
+            words: FxHashMap::default(),
+            changes: 0,
             trace: Trace::default(),
             costs,
         }
@@ -110,6 +119,23 @@ impl World {
             outside => return Some(Some(outside)),
         }
         Some(None)
+    }
+
+    /// An operation of `rank` with `peer` that starts now.
+    pub(crate) fn origin(&self, rank: Rank, peer: Rank) -> Origin {
+        let heard = &self.process(rank).heard;
+        Origin { rank, started: self.now, heard_own: heard.of(rank), heard: heard.of(peer) }
+    }
+
+    /// What `rank` tells by an atomic on a word, and hears there.
+    pub(crate) fn whisper(&mut self, peer: Rank, word: Place, mut told: Heard) -> Heard {
+        if told.is_empty() && self.words.is_empty() {
+            return told;
+        }
+        let known = self.words.entry((peer, word)).or_default();
+        known.merge(&told);
+        told.merge(known);
+        told
     }
 
     /// Where `rank`'s program is.
@@ -202,7 +228,11 @@ impl World {
         let at = traffic.last;
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.extend_from_slice(payload);
-        let message = self.messages.insert(Message { from, to, lane, left, header: *header, payload: copy });
+        let heard = &self.process(from).heard;
+        let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
+        let told = if tells { heard.clone() } else { Heard::default() };
+        let message = Message { from, to, lane, left, header: *header, payload: copy, told };
+        let message = self.messages.insert(message);
         self.queue.push(at, Event::Arrive(message as u32));
         Ok(())
     }
@@ -231,6 +261,7 @@ impl World {
             spare.clear();
             self.spare.push(spare);
         }
+        self.process_mut(rank).heard.merge(&message.told);
         self.spend(rank, self.costs.receive_overhead_ns);
         let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
         traffic.held -= 1;

@@ -1,11 +1,13 @@
 //! Registration and copies by key, at the transport: what is refused, what is noted, what is pinned.
 
 use crate::drive::{piece, start_keyed, wait};
+use engine::node::AmBody;
 use engine::registration::RegisterError;
 use engine::{
-    Deregistering, Direction, Key, KeyedPiece, OpError, Outcome, Place, Rank, RegId, Registering, Transport,
+    AmSend, Atomic, Deregistering, Direction, Key, KeyedPiece, Lane, OpError, Outcome, Place, Rank, RegId,
+    Registering, Transport,
 };
-use sim::{Access, Breach, Cluster, Costs, Faults, Plan};
+use sim::{Access, Breach, Cluster, Costs, Faults, Plan, Step};
 
 const PAGE: u64 = 4096;
 
@@ -133,7 +135,7 @@ fn a_stale_registration_moves_stale_bytes() {
     let unmapped_at = pair.cluster.now();
     assert_eq!(pair.copy(Direction::Get, key, Some(reg(0)), 5), Ok(0));
     assert_eq!(&pair.bytes(0, here), b"there", "the card sees what lay there when it was pinned");
-    assert_eq!(pair.breaches(), [(1, Breach::Stale { since: unmapped_at })]);
+    assert_eq!(pair.breaches(), [(1, Breach::Stale { since: unmapped_at, knew: false })]);
     pair.cluster.poke(0, here, b"lost.").expect("it is mapped");
     assert_eq!(pair.copy(Direction::Put, key, Some(reg(0)), 5), Ok(0));
     assert_eq!(pair.bytes(1, there), [0; 5], "what is mapped now was not written");
@@ -195,4 +197,64 @@ fn translations_that_the_card_lacks_take_time() {
     assert_eq!(time(&mut pair, 8), 0);
     assert_eq!(time(&mut pair, 16 * PAGE), 2 * 16 - 2, "but for the pages that are known");
     assert_eq!(time(&mut pair, 16 * PAGE), 2 * 16, "16 pages in a table of 8 drive each other out");
+}
+
+/// Gets from rank 1 by `key` at rank 0, and returns whether rank 0 should have known better.
+fn get_is_avoidable(pair: &mut Pair, key: Key) -> bool {
+    assert_eq!(pair.copy(Direction::Get, key, None, 8), Ok(0));
+    let violations = pair.cluster.take_violations();
+    assert!(matches!(violations[..], [violation] if matches!(violation.breach, Breach::Stale { .. })));
+    violations[0].is_avoidable()
+}
+
+/// A message from one rank to another, which its program takes.
+fn tell(cluster: &mut Cluster, from: Rank, to: Rank) {
+    let note = AmSend { peer: to, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short };
+    cluster.node(from).send_am(&note).expect("the lane is empty");
+    while !matches!(cluster.step().expect("the message arrives"), Step::Deliver(rank, _) if rank == to) {}
+}
+
+/// Ranks of which 1 has registered a page and then mapped another in its place; its key.
+fn changed(size: u32) -> (Pair, Key) {
+    let mut cluster = Cluster::new(Plan { handlers: 1, ..Plan::new(size, Costs::myrinet_gm_2003()) });
+    let [here, there] = [0, 1].map(|rank| cluster.map(rank, 16 * PAGE, Access::Full));
+    let mut pair = Pair { cluster, here, there };
+    let key = pair.register(1, reg(0), there, PAGE);
+    tell(&mut pair.cluster, 1, 0);
+    pair.cluster.map_at(1, there.offset, PAGE, Access::Full);
+    (pair, key)
+}
+
+#[test]
+fn a_stale_access_is_wrong_once_its_initiator_could_have_heard() {
+    let (mut pair, key) = changed(3);
+    assert!(!get_is_avoidable(&mut pair, key), "the message was sent before the change");
+    tell(&mut pair.cluster, 2, 0);
+    assert!(!get_is_avoidable(&mut pair, key), "rank 2 knows nothing of it");
+    tell(&mut pair.cluster, 1, 2);
+    assert!(!get_is_avoidable(&mut pair, key), "rank 2 knows, and has told nobody");
+    tell(&mut pair.cluster, 2, 0);
+    assert!(get_is_avoidable(&mut pair, key));
+}
+
+#[test]
+fn words_and_barriers_tell_of_changes_too() {
+    let (mut pair, key) = changed(3);
+    let word = pair.cluster.heap(2, 16);
+    let add = |pair: &mut Pair, rank, word| {
+        let id = pair.cluster.node(rank).atomic(2, word, Atomic::FetchAdd(1), None);
+        assert!(wait(&mut pair.cluster, rank, id).is_ok());
+    };
+    add(&mut pair, 1, word);
+    add(&mut pair, 0, word.plus(8));
+    assert!(!get_is_avoidable(&mut pair, key), "that was another word");
+    add(&mut pair, 0, word);
+    assert!(get_is_avoidable(&mut pair, key));
+
+    let (mut pair, key) = changed(3);
+    let waits = [0, 1, 2].map(|rank| (rank, pair.cluster.node(rank).barrier(None)));
+    for (rank, id) in waits {
+        assert_eq!(wait(&mut pair.cluster, rank, id), Ok(0));
+    }
+    assert!(get_is_avoidable(&mut pair, key));
 }

@@ -1,0 +1,72 @@
+//! Registering: the processor's time, and the faults.
+
+use engine::registration::RegisterError;
+use engine::{Deregistering, Event as Told, Rank, RegId, Registering};
+
+use crate::process::Health;
+use crate::queue::Event;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn register(&mut self, rank: Rank, reg: RegId, offset: u64, len: u64) -> Registering {
+        let (latency, process) = (self.costs.latency_ns, &mut self.processes[rank as usize]);
+        let before = process.nic.pinned();
+        let key = match process.nic.register(reg, &process.space, offset, len) {
+            Ok(key) => key,
+            Err(error) => {
+                self.spend(rank, self.costs.register_fixed_ns);
+                return Registering::Failed(error);
+            }
+        };
+        let bytes = self.process(rank).nic.pinned() - before;
+        let done = self.spend(rank, self.costs.register_ns(bytes));
+        let fails = self.weather.registering_fails();
+        if let Some(later) = self.weather.registering_lasts(latency) {
+            self.queue.push(done + later, Event::Registered { rank, reg, fails });
+            return Registering::Pending;
+        }
+        if fails {
+            self.unpin(rank, reg);
+            return Registering::Failed(RegisterError::Limit);
+        }
+        self.process_mut(rank).nic.ready(reg);
+        Registering::Done(key)
+    }
+
+    pub(crate) fn end_register(&mut self, rank: Rank, reg: RegId, fails: bool) {
+        if matches!(self.process(rank).health, Health::Dead(_)) {
+            return;
+        }
+        let nic = &mut self.process_mut(rank).nic;
+        let Some(key) = nic.ready(reg) else { return };
+        if fails {
+            self.unpin(rank, reg);
+        }
+        let result = if fails { Err(RegisterError::Limit) } else { Ok(key) };
+        self.tell(rank, Told::Registered { reg, result });
+    }
+
+    pub(crate) fn deregister(&mut self, rank: Rank, reg: RegId) -> Deregistering {
+        let bytes = self.process_mut(rank).nic.revoke(reg);
+        let done = self.spend(rank, self.costs.deregister_ns(bytes));
+        let latency = self.costs.latency_ns;
+        if let Some(later) = self.weather.registering_lasts(latency) {
+            self.queue.push(done + later, Event::Deregistered { rank, reg });
+            return Deregistering::Pending;
+        }
+        self.unpin(rank, reg);
+        Deregistering::Done
+    }
+
+    pub(crate) fn end_deregister(&mut self, rank: Rank, reg: RegId) {
+        self.unpin(rank, reg);
+        if !matches!(self.process(rank).health, Health::Dead(_)) {
+            self.tell(rank, Told::Deregistered { reg });
+        }
+    }
+
+    fn unpin(&mut self, rank: Rank, reg: RegId) {
+        let page_bytes = self.costs.page_bytes;
+        self.process_mut(rank).nic.unpin(reg, page_bytes);
+    }
+}
