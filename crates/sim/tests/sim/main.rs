@@ -3,5 +3,6 @@
 mod drive;
 mod faults;
 mod keyed;
+mod law;
 mod storm;
 mod timing;
