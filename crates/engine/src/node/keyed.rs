@@ -188,6 +188,13 @@ impl<T: Transport> Node<T> {
         let old = std::mem::take(&mut keyed.pins);
         let failed = std::mem::replace(&mut keyed.pinned, true);
         let registrar = self.registrar.as_mut().expect("keyed transfers need one");
+        if old.iter().any(|reg| registrar.table.is_pending(*reg)) {
+            // One of several was settled.
+            if let Some(keyed) = self.keyed(key) {
+                keyed.pins = old;
+            }
+            return Next::Wait;
+        }
         old.into_iter().for_each(|reg| registrar.table.release(reg));
         let most = registrar.settings.bucket.bytes() * u64::from(registrar.settings.run_max);
         let wanted = registrar.buckets(piece.local.offset, piece.len.min(CHUNK_BYTES.min(most)));
