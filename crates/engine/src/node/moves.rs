@@ -16,6 +16,17 @@ const DETACH_MAX: usize = 64;
 /// Firehoses, at most, that one message gives back.
 const RELEASE_MAX: usize = 6;
 
+/// Why a right is given back.
+#[derive(Clone, Copy)]
+enum Because {
+    /// Nothing is kept.
+    Unneeded = 0,
+    /// It was revoked.
+    Revoked = 1,
+    /// The owner asked for as much as is not in use.
+    Recalled = 2,
+}
+
 impl<T: Transport> Node<T> {
     /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
     /// whose data goes with it.
@@ -189,7 +200,7 @@ impl<T: Transport> Node<T> {
             owed.retain(|owed| *owed != HolderId(holder));
         }
         if registrar.hoses.revoke(peer, HolderId(holder)) {
-            self.give_back(peer, &[HolderId(holder)], true);
+            self.give_back(peer, &[HolderId(holder)], Because::Revoked);
         }
     }
 
@@ -198,32 +209,42 @@ impl<T: Transport> Node<T> {
         let Some(registrar) = &mut self.registrar else { return };
         let mut holders = registrar.owed.remove(&peer).unwrap_or_default();
         registrar.hoses.shed(peer, header.args[0], &mut holders);
-        self.give_back(peer, &holders, false);
+        for some in holders.chunks(RELEASE_MAX) {
+            self.give_back(peer, some, Because::Recalled);
+        }
+        if holders.is_empty() {
+            // What is in use now may be asked for again.
+            self.give_back(peer, &[], Because::Recalled);
+        }
     }
 
-    /// Tells an owner what is not used here any more; `asked`: because it wanted it back.
-    fn give_back(&mut self, peer: Rank, holders: &[HolderId], asked: bool) {
-        for some in holders.chunks(RELEASE_MAX) {
-            let mut args = [some.len() as u64 | u64::from(asked) << 32, 0, 0, 0];
-            for (index, holder) in some.iter().enumerate() {
-                args[1 + index / 2] |= u64::from(holder.0) << (32 * (index % 2));
-            }
-            if let Some(registrar) = &mut self.registrar {
-                registrar.counters.given_back += some.len() as u64;
-            }
-            self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Release) }, &[]);
+    /// Tells an owner what is not used here any more: no more than one message holds.
+    fn give_back(&mut self, peer: Rank, holders: &[HolderId], because: Because) {
+        let mut args = [holders.len() as u64 | (because as u64) << 32, 0, 0, 0];
+        for (index, holder) in holders.iter().enumerate() {
+            args[1 + index / 2] |= u64::from(holder.0) << (32 * (index % 2));
         }
+        if let Some(registrar) = &mut self.registrar {
+            registrar.counters.given_back += holders.len() as u64;
+        }
+        self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Release) }, &[]);
     }
 
     /// Takes rights back that a peer gives up.
     pub(super) fn on_release(&mut self, peer: Rank, header: &Header) {
         let Some(registrar) = &mut self.registrar else { return };
-        let asked = header.args[0] >> 32 != 0;
+        let because = header.args[0] >> 32;
         for index in 0..(header.args[0] as u32 as usize).min(RELEASE_MAX) {
             let holder = HolderId((header.args[1 + index / 2] >> (32 * (index % 2))) as u32);
-            let known =
-                if asked { registrar.answered(peer, holder) } else { registrar.give_up(peer, holder) };
+            let known = if because == Because::Revoked as u64 {
+                registrar.answered(peer, holder)
+            } else {
+                registrar.give_up(peer, holder)
+            };
             self.counters.malformed += u64::from(!known);
+        }
+        if because == Because::Recalled as u64 {
+            registrar.table.recall_answered(peer);
         }
         self.run_actions();
     }
@@ -241,7 +262,10 @@ impl<T: Transport> Node<T> {
             Some((peer, holder)) if wanted.is_none() && registrar.settings.keep == Keep::Registrations => {
                 registrar.owed.entry(peer).or_default().push(holder);
             }
-            Some((peer, holder)) => self.give_back(peer, &[holder], wanted.is_some()),
+            Some((peer, holder)) => {
+                let because = if wanted.is_some() { Because::Revoked } else { Because::Unneeded };
+                self.give_back(peer, &[holder], because);
+            }
             None => {}
         }
     }

@@ -93,6 +93,11 @@ impl Table {
         }
     }
 
+    /// Takes note that a peer has answered [`Action::Recall`].
+    pub(crate) fn recall_answered(&mut self, peer: Rank) {
+        self.leases.recall_answered(peer);
+    }
+
     fn add_holder(&mut self, peer: Rank, at: u32) -> HolderId {
         self.rescue(at);
         let bytes = self.bytes(at);

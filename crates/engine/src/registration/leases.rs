@@ -75,6 +75,13 @@ impl Leases {
         Some((*rank, asked))
     }
 
+    /// A peer has given back what it could of what it was asked for. For the rest it may be asked again.
+    pub(crate) fn recall_answered(&mut self, peer: Rank) {
+        if let Some(lease) = self.by_peer.get_mut(&peer) {
+            lease.recalled = 0;
+        }
+    }
+
     /// What every peer holds.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Rank, u64)> {
         self.by_peer.iter().map(|(rank, lease)| (*rank, lease.held))
