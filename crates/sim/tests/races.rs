@@ -1,0 +1,355 @@
+//! Races of registration by name. Each is steered into the moment that matters, and looked at whole after every step.
+
+use engine::node::AmBody;
+use engine::registration::{Keep, Order, Quota, Settings};
+use engine::span::BucketSize;
+use engine::{AmSend, Direction, Lane, OpError, OpId, Outcome, Piece, Place, Rank, SendError};
+use sim::{Access, Breach, Cluster, Costs, Faults, Plan, Reach, Step};
+
+const PAGE: u64 = 4096;
+
+/// More than anything below takes.
+const STEPS_MAX: usize = 50_000;
+
+/// Buckets of a page, so many for peers and for victims; no data goes with moves.
+fn settings(peers: u64, victims: u64) -> Settings {
+    Settings {
+        bucket: BucketSize::new(12).expect("a page"),
+        run_max: 8,
+        peers_bytes: peers * PAGE,
+        victims_bytes: victims * PAGE,
+        victims_borrow: false,
+        quota: Quota::Leases { guaranteed: 0 },
+        order: Order::Fifo,
+        keep: Keep::Firehoses,
+        put_in_move_max: 0,
+        recall_within: 1_000_000,
+    }
+}
+
+/// Nodes that register, and what the rules say of them.
+struct Race {
+    cluster: Cluster,
+    budget: u64,
+    /// Who has something to say to whom, and could not yet.
+    unsaid: Vec<(Rank, Rank)>,
+}
+
+impl Race {
+    fn new(size: u32, settings: Settings, faults: &str, seed: u64) -> Race {
+        let plan = Plan {
+            handlers: 1,
+            reach: Reach::Heap,
+            registration: Some(settings),
+            faults: faults.parse::<Faults>().expect("the tests name real faults"),
+            seed,
+            ..Plan::new(size, Costs::infiniband_modern())
+        };
+        let budget = settings.peers_bytes + settings.victims_bytes;
+        Race { cluster: Cluster::new(plan), budget, unsaid: Vec::new() }
+    }
+
+    /// Pages of a rank's private memory, all bytes `fill`.
+    fn pages(&mut self, rank: Rank, pages: u64, fill: u8) -> Place {
+        let place = self.cluster.map(rank, pages * PAGE, Access::Full);
+        self.fill(rank, place, pages * PAGE, fill);
+        place
+    }
+
+    fn fill(&mut self, rank: Rank, place: Place, len: u64, fill: u8) {
+        self.cluster.poke(rank, place, &vec![fill; len as usize]).expect("it is mapped");
+    }
+
+    fn bytes(&self, rank: Rank, place: Place, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        self.cluster.peek(rank, place, &mut bytes).expect("it is mapped");
+        bytes
+    }
+
+    fn start(
+        &mut self,
+        rank: Rank,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[(Place, Place, u64)],
+    ) -> OpId {
+        let piece = |&(remote, local, len)| Piece::new(remote, local, len).expect("inside the memory");
+        let pieces: Vec<Piece> = pieces.iter().map(piece).collect();
+        self.cluster.node(rank).transfer(peer, direction, &pieces, None)
+    }
+
+    /// Sends an Active Message, as soon as the node takes it.
+    fn say(&mut self, rank: Rank, peer: Rank) {
+        let note = AmSend { peer, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short };
+        match self.cluster.node(rank).send_am(&note) {
+            Err(SendError::Busy) => self.unsaid.push((rank, peer)),
+            sent => sent.expect("nobody is lost who is spoken to"),
+        }
+    }
+
+    /// The next thing happens, and every rule holds after it.
+    fn step(&mut self) -> Option<Step> {
+        let step = self.cluster.step();
+        for rank in 0..self.cluster.size() {
+            let pinned = self.cluster.pinned(rank);
+            assert!(pinned <= self.budget, "rank {rank} has pinned {pinned} of {}", self.budget);
+            self.cluster.node(rank).audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
+        }
+        let mut violations = self.cluster.take_violations();
+        // What was under way when the memory changed may end in what it was.
+        violations.retain(|violation| !matches!(violation.breach, Breach::Stale { knew: false, .. }));
+        assert_eq!(violations, []);
+        for (rank, peer) in std::mem::take(&mut self.unsaid) {
+            self.say(rank, peer);
+        }
+        step
+    }
+
+    /// Steps until `reached`, which must be in time.
+    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Race, Option<Step>) -> bool) {
+        for _ in 0..STEPS_MAX {
+            let step = self.step();
+            if reached(self, step) {
+                return;
+            }
+            assert!(step.is_some(), "nothing will ever happen any more, and not: {what}");
+        }
+        panic!("not in {STEPS_MAX} steps: {what}");
+    }
+
+    fn wait(&mut self, rank: Rank, op: OpId) -> Outcome {
+        self.until("the operation ends", |race, _| race.cluster.node(rank).is_done(op));
+        self.cluster.node(rank).outcome(op).expect("it is done")
+    }
+
+    /// Goes on until nothing happens any more.
+    fn rest(&mut self) {
+        self.until("all comes to rest", |_, step| step.is_none());
+    }
+
+    fn counters(&mut self, rank: Rank) -> engine::node::RegistrationCounters {
+        self.cluster.node(rank).registration_counters()
+    }
+}
+
+/// Rank 1 ends its use of a bucket of rank 0's and begins another at once: the bucket is wanted again while it is being
+/// deregistered. With a budget of one page the new pin waits for the end of the old one; with more it does not.
+#[test]
+fn an_unpin_overtaken_by_a_new_pin_of_the_same_bucket() {
+    for (peers, pinned_at_once) in [(1, 1), (2, 2)] {
+        for seed in 0..20 {
+            let keep_nothing = Settings { keep: Keep::Nothing, ..settings(peers, 0) };
+            let mut race = Race::new(2, keep_nothing, "register-slow=1", seed);
+            let (remote, local) = (race.pages(0, 1, 0), race.pages(1, 1, 1));
+            let first = race.start(1, 0, Direction::Put, &[(remote, local, 100)]);
+            assert_eq!(race.wait(1, first), Ok(0));
+            race.fill(1, local, 200, 2);
+            let second = race.start(1, 0, Direction::Put, &[(remote, local, 200)]);
+            let mut most = 0;
+            race.until("the second put ends", |race, _| {
+                most = most.max(race.cluster.pinned(0));
+                race.cluster.node(1).is_done(second)
+            });
+            assert_eq!(race.bytes(0, remote, 200), [2; 200]);
+            let counters = race.counters(1);
+            assert_eq!((counters.moves, counters.hits, counters.bounced), (2, 2, 0), "seed {seed}");
+            assert_eq!(most, pinned_at_once * PAGE, "seed {seed}: it was not overtaken");
+            race.rest();
+            let table = race.counters(0).table;
+            assert_eq!((table.registrations, table.evictions, table.pinned), (2, 2, 0));
+        }
+    }
+}
+
+/// Two threads of rank 1 put to the same bucket, which it does not hold, at once.
+#[test]
+fn two_operations_that_move_the_same_firehose_at_once() {
+    for direction in [Direction::Put, Direction::Get] {
+        let mut race = Race::new(2, settings(4, 4), "register-slow=1", 3);
+        let (remote, local) = (race.pages(0, 2, 7), race.pages(1, 2, 7));
+        // The second wants one bucket more.
+        let one = race.start(1, 0, direction, &[(remote, local, 1000)]);
+        let two = race.start(1, 0, direction, &[(remote.plus(1000), local.plus(1000), PAGE)]);
+        assert_eq!((race.wait(1, one), race.wait(1, two)), (Ok(0), Ok(0)));
+        let (initiator, owner) = (race.counters(1), race.counters(0).table);
+        assert_eq!((initiator.moves, initiator.bounced), (2, 0), "{direction:?}: one for each bucket");
+        assert_eq!(
+            (owner.registrations, owner.hits),
+            (2, 0),
+            "{direction:?}: nobody asked for what was asked for"
+        );
+        let again = race.start(1, 0, direction, &[(remote, local, 2 * PAGE)]);
+        assert_eq!(race.wait(1, again), Ok(0));
+        assert_eq!(race.counters(1).moves, 2, "{direction:?}: both buckets are held");
+    }
+}
+
+/// Ranks 1 and 2 want the same four pages of rank 0 from opposite ends, which lets both together have two. Each holds
+/// what the other needs next; at their own ends each has room for half of what it moves, too.
+#[test]
+fn two_initiators_that_each_hold_half_of_what_the_other_needs() {
+    let (mut hits, mut bounced) = (0, 0);
+    for head_start in 0..60 {
+        let mut race = Race::new(3, settings(2, 2), "delay,reorder", head_start);
+        let remote = race.pages(0, 4, 9);
+        let locals = [race.pages(1, 4, 1), race.pages(2, 4, 2)];
+        let direction = if head_start % 2 == 0 { Direction::Put } else { Direction::Get };
+        let mut pieces = [0, 1].map(|who| {
+            [0, 1, 2, 3].map(|page| (remote.plus(page * PAGE), locals[who].plus(page * PAGE), PAGE))
+        });
+        pieces[1].reverse();
+        let one = race.start(1, 0, direction, &pieces[0]);
+        for _ in 0..head_start {
+            race.step();
+        }
+        let two = race.start(2, 0, direction, &pieces[1]);
+        assert_eq!((race.wait(1, one), race.wait(2, two)), (Ok(0), Ok(0)), "head start {head_start}");
+        match direction {
+            Direction::Put => {
+                let all = race.bytes(0, remote, 4 * PAGE);
+                let whole = |page: &[u8]| page.iter().all(|byte| matches!(byte, 1 | 2));
+                assert!(whole(&all), "head start {head_start}");
+            }
+            Direction::Get => {
+                assert!((0..2).all(|who| race.bytes(1 + who, locals[who as usize], 4 * PAGE) == [9; 16384]));
+            }
+        }
+        for rank in [1, 2] {
+            hits += race.counters(rank).hits;
+            bounced += race.counters(rank).bounced;
+        }
+    }
+    assert!(hits > 0 && bounced > 0, "{hits} pieces found room, {bounced} did not");
+}
+
+/// Rank 1 holds a run of eight pages, which is all that there is, and goes on using the first of them; rank 2 wants
+/// eight others. The run stays as long as its one page is hot, and goes whole as soon as it is not.
+#[test]
+fn a_run_held_by_one_hot_bucket() {
+    const RUN: u64 = 8 * PAGE;
+    let mut race = Race::new(3, settings(8, 8), "", 0);
+    let (hot, cold) = (race.pages(0, 8, 5), race.pages(0, 16, 6));
+    let locals = [race.pages(1, 8, 0), race.pages(2, 16, 0)];
+    let whole = race.start(1, 0, Direction::Get, &[(hot, locals[0], RUN)]);
+    assert_eq!(race.wait(1, whole), Ok(0));
+    assert_eq!((race.counters(0).table.registrations, race.cluster.pinned(0)), (1, RUN));
+
+    // One use is always under way: the next begins before the one before ends.
+    let begin = |race: &mut Race| race.start(1, 0, Direction::Get, &[(hot, locals[0], 100)]);
+    let mut uses = [begin(&mut race), begin(&mut race)];
+    let mut wanted = race.start(2, 0, Direction::Get, &[(cold, locals[1], RUN)]);
+    race.until("rank 2 has its bytes", |race, _| {
+        if let Some(outcome) = race.cluster.node(1).outcome(uses[0]) {
+            assert_eq!(outcome, Ok(0));
+            uses = [uses[1], begin(race)];
+        }
+        race.cluster.node(2).is_done(wanted)
+    });
+    assert_eq!(race.bytes(2, locals[1], RUN), [6; RUN as usize]);
+    assert!(race.counters(2).bounced > 0, "there was no room");
+    assert_eq!(race.counters(1).moves, 1, "the hot page was never given up");
+    assert_eq!((race.counters(0).table.evictions, race.cluster.pinned(0)), (0, RUN));
+    for op in uses {
+        assert_eq!(race.wait(1, op), Ok(0));
+    }
+
+    // Nobody uses it now. The first to ask may still go without; whoever asks after the run is back does not.
+    race.rest();
+    for from in [0, 0, RUN] {
+        wanted = race.start(2, 0, Direction::Get, &[(cold.plus(from), locals[1].plus(from), RUN)]);
+        race.rest();
+        assert_eq!(race.cluster.node(2).outcome(wanted), Some(Ok(0)));
+    }
+    assert_eq!(race.bytes(2, locals[1], 2 * RUN), [6; 2 * RUN as usize]);
+    assert_eq!((race.counters(1).given_back, race.counters(1).moves), (1, 1));
+    let table = race.counters(0).table;
+    // Rank 2 holds eight pages, asked for eight more, and those that it gave up for them are still there.
+    assert_eq!((table.pinned, table.pinned_peak), (2 * RUN, 2 * RUN));
+    let rescues = table.rescues;
+    let back = begin(&mut race);
+    assert_eq!(race.wait(1, back), Ok(0));
+    assert_eq!(race.counters(0).table.rescues, rescues, "the run went first, and whole");
+}
+
+/// Rank 0's memory is replaced while rank 2 holds the right to it and uses it. Rank 0 tells rank 1, which tells rank 2,
+/// which at once puts to the new memory: by a right to the old one it would write where nobody looks.
+#[test]
+fn who_hears_of_new_memory_from_another_has_lost_the_key_to_the_old() {
+    let mut crossed = 0;
+    for seed in 0..200 {
+        let mut race = Race::new(3, settings(8, 8), "delay=0.2,reorder", seed);
+        let (remote, local) = (race.pages(0, 1, 0), race.pages(2, 2, 1));
+        let put = |race: &mut Race, len| race.start(2, 0, Direction::Put, &[(remote, local, len)]);
+        let first = put(&mut race, PAGE);
+        assert_eq!(race.wait(2, first), Ok(0));
+        // In use when the news comes, or not.
+        let under_way = (seed % 2 == 0).then(|| put(&mut race, PAGE));
+        let started = race.cluster.time_of(2);
+        let now = race.cluster.now();
+        race.cluster.compute(1, started - now + 1 + seed * 10);
+        race.until("time goes on", |race, _| race.cluster.now() > started);
+        race.cluster.map_at(0, remote.offset, PAGE, Access::Full);
+        race.cluster.node(0).invalidate(remote.offset, PAGE);
+        race.say(0, 1);
+        race.fill(2, local.plus(PAGE), PAGE, 2);
+        let misses = race.counters(2).misses;
+        let mut second = None;
+        race.until("rank 2 hears, and has put", |race, step| {
+            match step {
+                Some(Step::Deliver(1, _)) => race.say(1, 2),
+                Some(Step::Deliver(2, _)) => {
+                    let pieces = [(remote, local.plus(PAGE), PAGE)];
+                    second = Some(race.start(2, 0, Direction::Put, &pieces));
+                    assert_eq!(race.counters(2).misses, misses + 1, "seed {seed}: a key is left");
+                }
+                _ => {}
+            }
+            second.is_some_and(|op| race.cluster.node(2).is_done(op))
+        });
+        assert_eq!(race.bytes(0, remote, PAGE), [2; PAGE as usize], "seed {seed}");
+        crossed += race.counters(0).table.invalidations;
+        if let Some(op) = under_way {
+            assert_eq!(race.wait(2, op), Ok(0));
+        }
+    }
+    assert_eq!(crossed, 200, "there was a right to revoke each time");
+}
+
+/// Rank 1 holds a right to rank 0's memory, and computes for ever. Rank 0 frees the memory, and wants to tell rank 2:
+/// it waits as long as it said, and not for ever.
+#[test]
+fn a_recall_whose_holder_computes_for_ever() {
+    let within = settings(8, 8).recall_within;
+    let mut race = Race::new(3, settings(8, 8), "", 0);
+    let (remote, local) = (race.pages(0, 8, 3), race.pages(1, 8, 4));
+    let held = race.start(1, 0, Direction::Put, &[(remote, local, 8 * PAGE)]);
+    assert_eq!(race.wait(1, held), Ok(0));
+    race.rest();
+    race.cluster.mute(1);
+
+    // All that may be held is held, by one that gives nothing back. Others do without.
+    let other = race.pages(0, 1, 5);
+    let elsewhere = race.pages(2, 1, 0);
+    let get = race.start(2, 0, Direction::Get, &[(other, elsewhere, PAGE)]);
+    assert_eq!(race.wait(2, get), Ok(0));
+    assert_eq!((race.bytes(2, elsewhere, PAGE), race.counters(2).bounced), (vec![5; PAGE as usize], 1));
+
+    race.cluster.unmap(0, remote.offset, PAGE);
+    race.cluster.node(0).invalidate(remote.offset, PAGE);
+    let freed = race.cluster.time_of(0);
+    race.cluster.alarm(0, freed);
+    race.say(0, 2);
+    race.until("rank 2 hears", |_, step| matches!(step, Some(Step::Deliver(2, _))));
+    let waited = race.cluster.now() - freed;
+    assert!((within..2 * within).contains(&waited), "it waited {waited} ns of {within}");
+    assert!(race.cluster.node(0).is_lost(1));
+    let late = race.start(0, 1, Direction::Put, &[(local, other, 8)]);
+    assert_eq!(race.wait(0, late), Err(OpError::PeerLost { peer: 1 }));
+
+    // What rank 1 had held is free for others.
+    let again = race.start(2, 0, Direction::Get, &[(other, elsewhere, PAGE)]);
+    assert_eq!(race.wait(2, again), Ok(0));
+    race.rest();
+    assert_eq!((race.counters(2).bounced, race.counters(0).table.evictions), (1, 0));
+    assert_eq!(race.cluster.pinned(0), PAGE, "the run that rank 1 held is gone, another is there");
+}
