@@ -210,6 +210,27 @@ fn a_rank_that_stops_is_lost_to_all_others() {
 }
 
 #[test]
+fn the_dead_are_reached_by_nothing() {
+    let mut cluster = cluster(2, "", 6);
+    let [here, there] = [0, 1].map(|rank| cluster.map(rank, PAGE, Access::Full));
+    let pieces = [piece(there, here, 8)];
+    let before = cluster.node(1).transfer(0, Direction::Put, &[piece(here, there, 8)], None);
+    cluster.poke(0, here, b"to rank1").expect("it is mapped");
+    cluster.kill(1);
+    let ids = [Direction::Put, Direction::Get].map(|way| cluster.node(0).transfer(1, way, &pieces, None));
+    for id in ids {
+        assert_eq!(wait(&mut cluster, 0, id), Err(OpError::PeerLost { peer: 1 }));
+    }
+    while cluster.step().is_some() {}
+    assert!(!cluster.node(1).is_done(before), "a dead rank learnt something");
+    for (rank, place, wanted) in [(0, here, b"to rank1"), (1, there, &[0; 8])] {
+        let mut bytes = [1; 8];
+        cluster.peek(rank, place, &mut bytes).expect("it is mapped");
+        assert_eq!(&bytes, wanted);
+    }
+}
+
+#[test]
 fn a_mute_rank_answers_nothing_until_it_speaks_again() {
     let mut cluster = cluster(2, "", 6);
     let [here, there] = [0, 1].map(|rank| cluster.map(rank, PAGE, Access::Full));

@@ -117,6 +117,50 @@ fn a_transfer_by_message_pays_its_copies() {
 }
 
 #[test]
+fn a_payload_is_copied_when_it_is_sent() {
+    let gm = Costs::myrinet_gm_2003();
+    let (mut cluster, ..) = two(&gm, Reach::Heap);
+    let body = AmBody::Medium(&[1; 4000]);
+    let note = AmSend { peer: 1, lane: Lane::Request, handler: 0, args: [0; 4], body };
+    cluster.node(0).send_am(&note).expect("the lane is empty");
+    assert_eq!(cluster.time_of(0), gm.send_overhead_ns + gm.copy_ns(4000));
+    assert_eq!(gm.copy_ns(4000), 20_000);
+}
+
+#[test]
+fn a_program_goes_on_when_all_of_its_work_is_done() {
+    let (mut cluster, ..) = two(&Costs::myrinet_gm_2003(), Reach::Heap);
+    cluster.compute(1, 1_000_000);
+    cluster.compute(1, 500_000);
+    while cluster.step().expect("the work ends") != Step::Polled(1) {}
+    assert_eq!(cluster.now(), 1_500_000);
+}
+
+#[test]
+fn who_found_a_lane_full_is_polled_when_it_has_room() {
+    let gm = Costs::myrinet_gm_2003();
+    let (mut cluster, ..) = two(&gm, Reach::Heap);
+    let note = AmSend { peer: 1, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short };
+    let sent = (0..100).take_while(|_| cluster.node(0).send_am(&note).is_ok()).count();
+    assert_eq!(sent as u32, gm.lane_messages);
+    let mut taken_at = None;
+    loop {
+        match cluster.step().expect("the sender is polled") {
+            Step::Deliver(1, _) => _ = taken_at.get_or_insert(cluster.now()),
+            Step::Polled(0) if taken_at.is_some() => break,
+            _ => {}
+        }
+    }
+    let busy = u64::from(gm.lane_messages) * gm.send_overhead_ns;
+    assert_eq!(
+        Some(cluster.now()),
+        taken_at.map(|at| busy.max(at + gm.latency_ns)),
+        "the news takes its time"
+    );
+    assert!(cluster.node(0).send_am(&note).is_ok());
+}
+
+#[test]
 fn an_atomic_is_a_round_trip_of_the_card() {
     let gm = Costs::myrinet_gm_2003();
     let (mut cluster, ..) = two(&gm, Reach::Heap);
