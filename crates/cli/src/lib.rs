@@ -6,5 +6,6 @@ pub mod kernels;
 pub mod kv;
 pub mod machine;
 pub mod perf;
+pub mod report;
 pub mod table;
 pub mod units;

@@ -3,19 +3,11 @@
 use super::{
     lines::Tick,
     outcome::{Record, Way, sorted},
+};
+use crate::report::{
+    page::Figure,
     plots::{Chart, Series, short},
 };
-
-/// A chart with the words around it.
-#[derive(Debug, Clone)]
-pub struct Figure {
-    /// The heading.
-    pub title: &'static str,
-    /// One sentence on how to read it.
-    pub note: &'static str,
-    /// The drawing.
-    pub chart: Chart,
-}
 
 /// The report's charts of a record whose pulled bytes came that way.
 #[must_use]
@@ -36,8 +28,8 @@ fn latency_by_state(record: &Record, way: Way) -> Figure {
     let busy =
         distribution("the puller's processor time".to_owned(), record.pulls().map(|pull| pull.processor_ns));
     Figure {
-        title: "Pulls while the owner computes",
-        note: match way {
+        title: "Pulls while the owner computes".into(),
+        note: (match way {
             Way::None => "How long pulls took, and how much processor time of the puller's.",
             Way::Attach => {
                 "A get is one-sided: the owner has no part in it, computing or not. What a pull took beyond its \
@@ -51,7 +43,8 @@ fn latency_by_state(record: &Record, way: Way) -> Figure {
                 "Some bytes were copied by the kernel, and their owner had no part in it; others came by message, for \
                  which the puller waited until the owner had sent them."
             }
-        },
+        })
+        .into(),
         chart: latency_chart(vec![of("owner computing", true), of("owner not computing", false), busy]),
     }
 }
@@ -62,8 +55,8 @@ fn latency_by_owner(record: &Record) -> Figure {
         distribution(format!("from worker {owner}"), pulls.map(|pull| pull.took_ns))
     };
     Figure {
-        title: "Pull latency by source",
-        note: "Share of the pulls from each worker that took at most so long.",
+        title: "Pull latency by source".into(),
+        note: "Share of the pulls from each worker that took at most so long.".into(),
         chart: latency_chart((0..record.ticks.len()).map(of).collect()),
     }
 }
@@ -74,8 +67,10 @@ fn latency_chart(mut series: Vec<Series>) -> Chart {
         x_label: "time of one pull (µs, logarithmic)",
         y_label: "share of pulls",
         x_log: true,
+        y_log: false,
         y_text: percent,
         y_max: Some(1.0),
+        marks: Vec::new(),
         series,
     }
 }
@@ -100,17 +95,19 @@ fn latency_by_pieces(record: &Record) -> Figure {
         points: record.sweep.iter().map(|sweep| (sweep.pieces as f64, sweep.percentile_us(share))).collect(),
     };
     Figure {
-        title: "Pull latency by number of pieces",
+        title: "Pull latency by number of pieces".into(),
         note: "The same bytes in one scatter get of ever more pieces, each an allocation of its own; measured before \
                the replay, the owner computing. Mostly faster than in the replay: here the same few blocks are pulled \
                again and again into the same buffers, and only two workers run. The replay pulls memory that was \
-               written a while ago into newly allocated memory, while all workers run.",
+               written a while ago into newly allocated memory, while all workers run.".into(),
         chart: Chart {
             x_label: "pieces of the block (logarithmic)",
             y_label: "time of one pull (µs)",
             x_log: true,
+            y_log: false,
             y_text: short,
             y_max: None,
+            marks: Vec::new(),
             series: vec![of("median", 0.5), of("fastest tenth", 0.1)],
         },
     }
@@ -123,14 +120,16 @@ fn throughput(record: &Record) -> Figure {
     let requests =
         |ticks: &[&Tick], bin_s: f64| ticks.iter().map(|tick| tick.requests).sum::<u64>() as f64 / bin_s;
     Figure {
-        title: "Throughput over time",
-        note: "All workers together, and requests served in the same second.",
+        title: "Throughput over time".into(),
+        note: "All workers together, and requests served in the same second.".into(),
         chart: Chart {
             x_label: "time (s)",
             y_label: "per second",
             x_log: false,
+            y_log: false,
             y_text: short,
             y_max: None,
+            marks: Vec::new(),
             series: vec![
                 over_time(record, "MiB pulled", pulled),
                 over_time(record, "requests served", requests),
@@ -156,14 +155,16 @@ fn hit_rate(record: &Record) -> Figure {
         over_time(record, "found in own store", share(|tick| tick.local_hits)),
     ];
     Figure {
-        title: "Hit rate over time",
-        note: "Share of the blocks used that some worker held already.",
+        title: "Hit rate over time".into(),
+        note: "Share of the blocks used that some worker held already.".into(),
         chart: Chart {
             x_label: "time (s)",
             y_label: "share of blocks",
             x_log: false,
+            y_log: false,
             y_text: percent,
             y_max: Some(1.0),
+            marks: Vec::new(),
             series,
         },
     }

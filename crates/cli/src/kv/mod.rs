@@ -12,7 +12,6 @@ pub mod lines;
 pub mod outcome;
 pub mod pattern;
 pub mod plan;
-pub mod plots;
 pub mod processor;
 pub mod progress;
 pub mod report;

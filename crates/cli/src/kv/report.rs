@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
-    charts::{self, Figure},
+    charts,
     lines::Tick,
     outcome::{Outcome, Record, Way, bytes, counted, grouped, micros},
-    plots,
     statistics::Statistics,
+};
+use crate::report::{
+    page::{document, escape, table},
+    plots,
 };
 
 /// All that the report tells of.
@@ -33,21 +36,19 @@ impl Report<'_> {
     /// The whole page.
     #[must_use]
     pub fn html(&self) -> String {
-        let figures: String = charts::figures(self.record, self.outcome.way()).iter().map(figure).collect();
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>Standpipe: KV-cache study</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n\
-             <h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
+        let figures: String = charts::figures(self.record, self.outcome.way())
+            .iter()
+            .map(|figure| figure.html("no pulls"))
+            .collect();
+        let main = format!(
+            "<h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
              <div class=\"tiles\">\n{tiles}</div>\n\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
              <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
-             a pull is timed from before its scatter get to after it, without the look-up and the check.</footer>\n\
-             </main>\n</body>\n</html>\n",
-            css = include_str!("report.css"),
+             a pull is timed from before its scatter get to after it, without the look-up and the check.</footer>\n",
             lead = self.lead(),
             tiles = self.tiles(),
             mechanisms =
@@ -65,7 +66,8 @@ impl Report<'_> {
             machine = table("Machine", &self.machine),
             command = escape(&self.command),
             version = env!("CARGO_PKG_VERSION"),
-        )
+        );
+        document("KV-cache study", &main)
     }
 
     fn lead(&self) -> String {
@@ -188,31 +190,6 @@ fn shares(shares: &[f64]) -> String {
     text.join(", ")
 }
 
-fn figure(figure: &Figure) -> String {
-    let legend: String = figure
-        .chart
-        .series
-        .iter()
-        .enumerate()
-        .map(|(index, series)| {
-            format!(
-                "<span><i style=\"background:{}\"></i>{}</span>",
-                plots::colour(index),
-                escape(&series.name)
-            )
-        })
-        .collect();
-    let drawing = if figure.chart.series.iter().all(|series| series.points.is_empty()) {
-        "<p>no pulls</p>".to_owned()
-    } else {
-        figure.chart.svg().unwrap_or_else(|error| format!("<p>not drawn: {}</p>", escape(&error)))
-    };
-    format!(
-        "<div class=\"card\"><h3>{}</h3><p class=\"note\">{}</p><div class=\"legend\">{legend}</div>\n{drawing}</div>\n",
-        figure.title, figure.note
-    )
-}
-
 fn bars(title: &str, note: &str, values: &BTreeMap<String, u64>, text: fn(u64) -> String) -> String {
     let largest = values.values().copied().max().unwrap_or(0).max(1);
     let rows: String = values
@@ -247,21 +224,6 @@ fn in_words(name: &str) -> &str {
         "configured" => "private, and messages are configured",
         other => other,
     }
-}
-
-fn table(title: &str, rows: &[(String, String)]) -> String {
-    let mut text = format!("<div class=\"card\"><h3>{title}</h3><table>\n");
-    for (what, value) in rows {
-        let class = if what.starts_with(' ') { " class=\"indent\"" } else { "" };
-        writeln!(text, "<tr><td{class}>{}</td><td>{}</td></tr>", escape(what.trim()), escape(value))
-            .expect("a string grows");
-    }
-    text + "</table></div>\n"
-}
-
-/// Text as HTML: file names and command lines come from the user.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,12 +1,6 @@
 //! `standpipe study kv`: starts the workers, listens to them, and tells what came of it.
 
-use std::{
-    env, fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{env, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -21,19 +15,18 @@ use super::{
     statistics::Statistics,
     worker_process::SUBCOMMAND,
 };
-use crate::machine;
+use crate::{
+    machine,
+    report::output::{Output, OutputArgs},
+};
 
 /// Arguments of `standpipe study kv`.
 #[derive(Debug, Args)]
 pub struct StudyArgs {
     #[command(flatten)]
     kv: KvArgs,
-    /// Directory for report.html and result.json
-    #[arg(long, default_value = "out", value_name = "DIR")]
-    out: PathBuf,
-    /// Print the result as one JSON object and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Runs the study. The command fails if a byte was wrong, or a worker was lost.
@@ -46,21 +39,14 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let trace = Statistics::of(&args.kv.requests()?);
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
-    let _out = OutDirectory::make(&args.out)?;
+    let output = Output::make(&args.output)?;
     let Some(record) = replay(&args.kv, trace.requests as u64)? else {
         eprintln!("standpipe: interrupted");
         return Ok(ExitCode::from(End::Killed(SIGINT).status()));
     };
     let outcome = Outcome::of(&record);
     let report = report(args, plan, &trace, &record, &outcome);
-    let page = write(&args.out, "report.html", &report.html())?;
-    write(&args.out, "result.json", &serde_json::to_string_pretty(&outcome)?)?;
-    let mut out = io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&outcome)?)?;
-    } else {
-        writeln!(out, "{}\n\nreport: {}", outcome.table(), page.display())?;
-    }
+    output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
     verdict(&outcome, &record)
 }
 
@@ -70,29 +56,6 @@ fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
     {
         let there = counted(there, "request");
         eprintln!("standpipe: {} has {there}, fewer than the {wanted} asked for", file.display());
-    }
-}
-
-/// The directory for the results. One that was made for them goes again if nothing came to be in it.
-struct OutDirectory<'a> {
-    path: &'a Path,
-    made: bool,
-}
-
-impl<'a> OutDirectory<'a> {
-    fn make(path: &'a Path) -> Result<Self> {
-        let made = !path.exists();
-        fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
-        Ok(Self { path, made })
-    }
-}
-
-impl Drop for OutDirectory<'_> {
-    fn drop(&mut self) {
-        if self.made {
-            // Refused where there is a file in it, which is as it should be.
-            let _ = fs::remove_dir(self.path);
-        }
     }
 }
 
@@ -175,10 +138,4 @@ fn report<'a>(
         machine: machine::facts(),
         command: format!("standpipe study kv {}", args.kv.to_words().join(" ")),
     }
-}
-
-fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
-    let path = directory.join(name);
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    Ok(path)
 }

@@ -1,4 +1,4 @@
-//! The report's line charts, as SVG text. Axes and letters are drawn in `currentColor`, so that the page decides
+//! Reports' line charts, as SVG text. Axes and letters are drawn in `currentColor`, so that the page decides
 //! between dark on light and light on dark.
 
 use std::ops::Range;
@@ -20,10 +20,14 @@ pub struct Chart {
     pub y_label: &'static str,
     /// Whether the bottom is logarithmic; its values must then be above zero.
     pub x_log: bool,
+    /// Whether the side is logarithmic, with its values above zero.
+    pub y_log: bool,
     /// Writes the numbers at the side.
     pub y_text: fn(f64) -> String,
     /// The top of the side when it is known beforehand, as for a share; else the highest value decides.
     pub y_max: Option<f64>,
+    /// Places along the bottom where something changes, each a broken line from top to bottom.
+    pub marks: Vec<f64>,
     /// The lines.
     pub series: Vec<Series>,
 }
@@ -53,22 +57,24 @@ impl Chart {
         let mut text = String::new();
         {
             let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-            let y = 0.0..self.y_max.unwrap_or_else(|| 1.08 * self.highest());
-            let x = self.x_range();
-            if self.x_log {
-                self.draw(&root, Decades(x), y)?
-            } else {
-                self.draw(&root, x, y)?
+            let (x, y) = (self.x_range(), self.y_range());
+            match (self.x_log, self.y_log) {
+                (true, true) => self.draw(&root, Decades(x), Decades(y))?,
+                (true, false) => self.draw(&root, Decades(x), y)?,
+                (false, true) => self.draw(&root, x, Decades(y))?,
+                (false, false) => self.draw(&root, x, y)?,
             }
             root.present().map_err(|error| error.to_string())?;
         }
         Ok(text.replace("#000000", "currentColor"))
     }
 
-    fn draw<X>(&self, root: &DrawingArea<SVGBackend, Shift>, x: X, y: Range<f64>) -> Result<(), String>
+    fn draw<X, Y>(&self, root: &DrawingArea<SVGBackend, Shift>, x: X, y: Y) -> Result<(), String>
     where
         X: AsRangedCoord<Value = f64>,
         X::CoordDescType: ValueFormatter<f64>,
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
     {
         let mut chart = ChartBuilder::on(root)
             .margin(8)
@@ -93,6 +99,12 @@ impl Chart {
             .y_label_formatter(&|value| (self.y_text)(*value))
             .draw()
             .map_err(|error| error.to_string())?;
+        let (low, high) = (self.y_range().start, self.y_range().end);
+        for mark in &self.marks {
+            let ends = [(*mark, low), (*mark, high)];
+            let line = DashedLineSeries::new(ends, 5, 4, BLACK.mix(0.5).stroke_width(1));
+            chart.draw_series(line).map_err(|error| error.to_string())?;
+        }
         for (index, series) in self.series.iter().enumerate() {
             let style = rgb(index).stroke_width(2);
             chart
@@ -108,6 +120,13 @@ impl Chart {
 
     fn highest(&self) -> f64 {
         self.points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    /// From zero, or a little below the lowest point, to a little above the highest.
+    fn y_range(&self) -> Range<f64> {
+        let top = self.y_max.unwrap_or_else(|| 1.08 * self.highest());
+        let lowest = self.points().map(|point| point.1).fold(top, f64::min).max(f64::MIN_POSITIVE);
+        if self.y_log { lowest * 0.8..top * 1.2 } else { 0.0..top }
     }
 
     /// From the leftmost point to the rightmost, never empty.
@@ -202,6 +221,8 @@ mod tests {
             x_log: true,
             y_text: short,
             y_max: Some(1.0),
+            y_log: false,
+            marks: Vec::new(),
             series: vec![Series { name: "a".to_owned(), points }],
         }
     }
@@ -220,6 +241,14 @@ mod tests {
         assert!(chart(Vec::new()).svg().expect("nothing to draw").contains("</svg>"));
         let one = Chart { x_log: false, ..chart(vec![(3.0, 0.0)]) };
         assert!(one.svg().expect("one point").contains("</svg>"));
+    }
+
+    #[test]
+    fn a_marked_place_is_a_broken_line() {
+        let plain = chart(vec![(40.0, 0.1), (4000.0, 1.0)]);
+        let marked = Chart { marks: vec![400.0], y_log: true, ..plain.clone() };
+        let lines = |chart: &Chart| chart.svg().expect("finite points").matches("<polyline").count();
+        assert!(lines(&marked) > lines(&Chart { y_log: true, ..plain }) + 5, "one line a dash");
     }
 
     #[test]

@@ -1,0 +1,5 @@
+//! What studies' reports are made of: one HTML file each that needs nothing else, with drawings and tables in it.
+
+pub mod output;
+pub mod page;
+pub mod plots;

@@ -1,0 +1,73 @@
+//! Where a study's results go: a directory with `report.html` and `result.json`, and standard output.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+/// What every study can be told about its results.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Directory for report.html and result.json
+    #[arg(long, default_value = "out", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Print the result as one JSON object and nothing else
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The directory for the results. One that was made for them goes again if nothing came to be in it.
+#[derive(Debug)]
+pub struct Output<'a> {
+    args: &'a OutputArgs,
+    made: bool,
+}
+
+impl<'a> Output<'a> {
+    /// Makes the directory, rather before a study than after it.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(args: &'a OutputArgs) -> Result<Self> {
+        let made = !args.out.exists();
+        fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+        Ok(Self { args, made })
+    }
+
+    /// Writes both files, and the result to standard output: as JSON, or as `text`.
+    ///
+    /// # Errors
+    /// If something cannot be written.
+    pub fn deliver(&self, html: &str, text: &str, result: &impl Serialize) -> Result<()> {
+        let json = serde_json::to_string_pretty(result)?;
+        let page = write(&self.args.out, "report.html", html)?;
+        write(&self.args.out, "result.json", &json)?;
+        let mut out = io::stdout().lock();
+        if self.args.json {
+            writeln!(out, "{json}")?;
+        } else {
+            writeln!(out, "{text}\n\nreport: {}", page.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            // Refused where there is a file in it, which is as it should be.
+            let _ = fs::remove_dir(&self.args.out);
+        }
+    }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
