@@ -7,5 +7,6 @@ pub mod kv;
 pub mod machine;
 pub mod perf;
 pub mod report;
+pub mod study;
 pub mod table;
 pub mod units;

@@ -13,6 +13,10 @@ use standpipe_cli::{
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
     perf,
+    study::{
+        firehose::{self, FirehoseArgs},
+        pindown::{self, PinDownArgs},
+    },
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -59,6 +63,11 @@ enum Command {
 enum Study {
     /// Workers pull each other's key-value-cache blocks out of ordinary memory
     Kv(study::StudyArgs),
+    /// The Firehose paper's figures and its table, in virtual time
+    Firehose(FirehoseArgs),
+    /// The bandwidth of PM's pin-down cache by its hit ratio, in virtual time
+    #[command(name = "pindown")]
+    PinDown(PinDownArgs),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +77,8 @@ fn main() -> ExitCode {
         Command::Run(args) => Ok(run::run(args)),
         Command::Doctor(args) => doctor::run(&args),
         Command::Study(Study::Kv(args)) => study::run(&args),
+        Command::Study(Study::Firehose(args)) => firehose::run(&args),
+        Command::Study(Study::PinDown(args)) => pindown::run(&args),
         Command::KvWorker(args) => worker_process::run(&args),
         Command::Kernel(args) => kernel::run(&args),
         Command::KernelWorker(args) => kernel_worker::run(&args),

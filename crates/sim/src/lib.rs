@@ -12,6 +12,7 @@
 mod access;
 mod cluster;
 mod costs;
+pub mod experiments;
 mod faults;
 mod flight;
 mod hearsay;

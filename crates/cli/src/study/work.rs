@@ -1,0 +1,72 @@
+//! Simulating on all cores, with a bar that shows how far it has come.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How far a study has come. The bar is on standard error, and only where that is a terminal.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar of so many steps.
+    pub(super) fn new(steps: usize, what: &str) -> Bar {
+        let bar = ProgressBar::new(steps as u64);
+        let style = ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {pos}/{len} {msg}");
+        bar.set_style(style.expect("the template is fixed and tried by every study"));
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Bar(bar)
+    }
+
+    /// One step is done.
+    pub(super) fn step(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// What `work` makes of each job, in the jobs' order, on as many threads as there are cores.
+pub(super) fn on_all_cores<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    thread::scope(|scope| {
+        for _ in 0..cores.min(jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(index) else { return };
+                    let result = work(job);
+                    done.lock().expect("no thread panics while it holds it").push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("a panic has ended the scope already");
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_jobs() {
+        let jobs: Vec<u64> = (0..50).collect();
+        assert_eq!(on_all_cores(&jobs, |job| job * job), (0..50).map(|job| job * job).collect::<Vec<_>>());
+        assert!(on_all_cores(&[] as &[u64], |job| *job).is_empty());
+    }
+}

@@ -1,0 +1,34 @@
+//! The papers' experiments in virtual time, and ours on the same ground: what the studies' tables and figures show.
+//!
+//! Each is a function of its sizes alone: the same numbers come out on every machine.
+
+mod figures;
+mod pair;
+mod pindown;
+
+pub use figures::{Curve, Figures, Shape, ahead};
+pub use pindown::{PinDown, PinDownPoint};
+
+pub use engine::registration::Strategy;
+
+use engine::registration::{Keep, Order, Quota, Settings};
+use engine::span::BucketSize;
+
+/// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, and
+/// the memory that may be pinned is split 75 to 25 between peers and victims.
+///
+/// M is the working set at which the paper's curves bend.
+pub fn paper_settings() -> Settings {
+    Settings {
+        bucket: BucketSize::new(12).expect("a page is a size that buckets can have"),
+        run_max: 16,
+        peers_bytes: 450 << 20,
+        victims_bytes: 150 << 20,
+        victims_borrow: false,
+        quota: Quota::Even,
+        order: Order::Fifo,
+        keep: Keep::Firehoses,
+        put_in_move_max: 0,
+        recall_within: u64::MAX,
+    }
+}
