@@ -8,7 +8,7 @@ use super::registrar::Waiter;
 use super::table::{Keyed, Node, OpKind, Part, Transfer, WINDOW};
 use crate::op_id::{OpId, OpKey};
 use crate::registration::firehose::{Found, HoseId};
-use crate::registration::{RegId, end_of};
+use crate::registration::{RegId, Run, end_of};
 use crate::wire;
 use crate::{
     Direction, Header, KeyedPiece, Lane, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank,
@@ -119,7 +119,8 @@ impl<T: Transport> Node<T> {
             _ => return Next::Submit,
         };
         let (run, remote_key) = registrar.hoses.reach(hose);
-        let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()) - piece.remote.offset;
+        // The end of the last bucket of all is 2^64: the differences wrap to what they should be.
+        let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
         let len = piece.len.min(to_edge);
         // What fits is copied whole, and never the beginning of what does not.
         let (len, local) = if part.bytes + piece.len <= self.transport.unregistered_max(direction) {
@@ -127,7 +128,8 @@ impl<T: Transport> Node<T> {
         } else {
             match registrar.table.acquire(bucket.index(piece.local.offset)) {
                 Some((reg, run)) => {
-                    let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()) - piece.local.offset;
+                    let to_edge =
+                        (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.local.offset);
                     (len.min(to_edge), Some(reg))
                 }
                 None if part.pieces.is_empty() => return self.on_unpinned(key, Piece { len, ..piece }),
@@ -149,7 +151,7 @@ impl<T: Transport> Node<T> {
         let registrar = self.registrar.as_mut().expect("keyed transfers need one");
         let wanted = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
         let put_in_move =
-            u64::from(registrar.settings.put_in_move_max).min(self.transport.payload_max() as u64 / 2);
+            u64::from(registrar.settings.put_in_move_max).min(self.transport.payload_max() as u64 / 4);
         let budget = registrar.settings.peers_bytes;
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         let (peer, direction) = (keyed.peer, keyed.direction);
@@ -161,9 +163,7 @@ impl<T: Transport> Node<T> {
             // It was asked for, and not given.
             _ if keyed.asked || budget == 0 => {
                 keyed.asked = false;
-                let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-                let bucket_end = registrar.settings.bucket.end(piece.remote.offset);
-                return Next::Bounce(Piece { len: piece.len.min(bucket_end - piece.remote.offset), ..piece });
+                return Next::Bounce(self.refused(peer, piece, wanted));
             }
             _ => {}
         }
@@ -180,6 +180,17 @@ impl<T: Transport> Node<T> {
         }
         self.ask(peer, wanted, key, rides.then_some(piece));
         Next::Wait
+    }
+
+    /// The part of a piece that was asked for, in `wanted`, and not given: it ends where something is held or asked for
+    /// again.
+    fn refused(&self, peer: Rank, piece: Piece, wanted: Run) -> Piece {
+        let registrar = self.registrar.as_ref().expect("keyed transfers need one");
+        let other = |bucket: &u64| registrar.hoses.find(peer, *bucket) != Found::Miss;
+        let end = (wanted.first + 1..end_of(wanted)).find(other).unwrap_or(end_of(wanted));
+        let bytes =
+            (end << registrar.settings.bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
+        Piece { len: piece.len.min(bytes), ..piece }
     }
 
     /// The next piece's local end is not registered.
@@ -203,10 +214,8 @@ impl<T: Transport> Node<T> {
             if let Some(keyed) = self.keyed(key) {
                 keyed.pinned = false;
             }
-            let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-            let bucket_end = registrar.settings.bucket.end(piece.local.offset);
             self.actions_due = true;
-            return Next::Bounce(Piece { len: piece.len.min(bucket_end - piece.local.offset), ..piece });
+            return Next::Bounce(Piece { len: piece.len.min(CHUNK_BYTES.min(most)), ..piece });
         }
         let mut waits = false;
         for reg in &pins {

@@ -31,33 +31,35 @@ impl<T: Transport> Node<T> {
     /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
     /// whose data goes with it.
     pub(super) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
-        let Some(registrar) = &mut self.registrar else { return };
-        registrar.serial = registrar.serial.wrapping_add(1);
-        let serial = registrar.serial;
-        let key = registrar.moves.insert(Asked {
-            serial,
-            peer,
-            runs: Vec::new(),
-            waiters: Vec::new(),
-            rider: None,
-        });
-        let mut runs = Vec::new();
-        registrar.hoses.ask(peer, wanted, key as u32, &mut runs);
-        let mut detach = registrar.owed.remove(&peer).unwrap_or_default();
-        let bytes =
-            runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
-        registrar.hoses.make_room(peer, bytes, DETACH_MAX, &mut detach);
-        registrar.counters.moves += 1;
         let mut data = Vec::new();
         if let Some(piece) = rider {
             data.resize(piece.len as usize, 0);
             if let Err(error) = self.transport.read(piece.local, &mut data) {
-                registrar.moves.remove(key);
-                registrar.hoses.answered(peer, &runs, key as u32);
                 self.on_child(op, Err(error));
                 return;
             }
         }
+        // A quarter of a message for what is given up; half for what is asked for, and no more than its answer can name.
+        let room = self.transport.payload_max();
+        let runs_max = (room / 2 / message::ATTACH_BYTES).min(room / message::GIVEN_BYTES).max(1);
+        let detach_max = DETACH_MAX.min(room / 4 / message::DETACH_BYTES);
+        let Some(registrar) = &mut self.registrar else { return };
+        registrar.serial = registrar.serial.wrapping_add(1);
+        let serial = registrar.serial;
+        let asked = Asked { serial, peer, runs: Vec::new(), waiters: Vec::new(), rider: None };
+        let key = registrar.moves.insert(asked);
+        let mut runs = Vec::new();
+        registrar.hoses.ask(peer, wanted, key as u32, &mut runs);
+        let more = runs.split_off(runs.len().min(runs_max));
+        registrar.hoses.answered(peer, &more, key as u32);
+        let mut detach = registrar.owed.remove(&peer).unwrap_or_default();
+        if detach.len() > detach_max {
+            registrar.owed.insert(peer, detach.split_off(detach_max));
+        }
+        let bytes =
+            runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
+        registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);
+        registrar.counters.moves += 1;
         let mut payload = std::mem::take(&mut registrar.payload);
         message::put_move(&runs, &detach, &data, &mut payload);
         let header = Header {
@@ -148,7 +150,8 @@ impl<T: Transport> Node<T> {
         payload.clear();
         for holder in holders {
             let (reg, run) = registrar.table.held(holder);
-            match registrar.table.key(reg) {
+            let fits = payload.len() + message::GIVEN_BYTES <= self.transport.payload_max();
+            match registrar.table.key(reg).filter(|_| fits) {
                 Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
                 None => _ = registrar.give_up(peer, holder),
             }

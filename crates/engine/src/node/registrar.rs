@@ -160,8 +160,10 @@ impl Registrar {
 
     /// The buckets that hold `len` bytes from `offset` on.
     pub(super) fn buckets(&self, offset: u64, len: u64) -> Run {
-        let (first, last) =
-            (self.settings.bucket.index(offset), self.settings.bucket.index(offset + len.max(1) - 1));
+        let (first, last) = (
+            self.settings.bucket.index(offset),
+            self.settings.bucket.index(offset.saturating_add(len.max(1) - 1)),
+        );
         Run { first, count: u32::try_from(last - first + 1).unwrap_or(u32::MAX) }
     }
 }
