@@ -52,8 +52,12 @@ impl<T: Transport> Node<T> {
         OpId::of(key)
     }
 
-    /// Adds this rank to the counter.
-    fn arrive(&mut self) {
+    /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did before.
+    pub(super) fn arrive(&mut self) {
+        self.held_arrival = self.holds_back();
+        if self.held_arrival {
+            return;
+        }
         let epoch = self.barrier.arrived;
         let key = self.insert(OpKind::BarrierArrival { epoch }, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(1)) {

@@ -92,8 +92,14 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn tend(&mut self) -> bool {
         let mut moved = self.send_later();
-        if !self.held.is_empty() && !self.holds_back() {
+        let held = self.held_arrival || !(self.held.is_empty() && self.held_atomics.is_empty());
+        if held && !self.holds_back() {
+            moved = true;
             self.ready.extend(std::mem::take(&mut self.held));
+            self.submit_held_atomics();
+            if self.held_arrival {
+                self.arrive();
+            }
         }
         if self.actions_due || !self.ready.is_empty() {
             moved = true;

@@ -39,6 +39,15 @@ impl<T: Transport> Node<T> {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
+        if self.holds_back() {
+            self.held_atomics.push((key, word, atomic));
+        } else {
+            self.submit_atomic(key, peer, word, atomic);
+        }
+        OpId::of(key)
+    }
+
+    fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
         match self.transport.atomic(OpId::of(key), peer, word, atomic) {
             Submit::Done(old) => {
                 self.counters.add(Operation::Atomic, Mechanism::Mapped, 8);
@@ -48,7 +57,16 @@ impl<T: Transport> Node<T> {
             Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
             Submit::Failed(error) => self.finish(key, Err(error)),
         }
-        OpId::of(key)
+    }
+
+    /// Starts the atomics that were held back, and have not ended since.
+    pub(super) fn submit_held_atomics(&mut self) {
+        for (key, word, atomic) in std::mem::take(&mut self.held_atomics) {
+            let waiting = self.ops.get(key).filter(|op| op.outcome.is_none());
+            if let Some(peer) = waiting.map(|op| op.kind.peer()) {
+                self.submit_atomic(key, peer, word, atomic);
+            }
+        }
     }
 
     pub(super) fn start_transfer(

@@ -11,7 +11,8 @@ use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
 use crate::wire::Kind;
 use crate::{
-    Counters, Direction, Header, KeyedPiece, Lane, Nanos, OpError, Piece, Rank, SendError, Transport,
+    Atomic, Counters, Direction, Header, KeyedPiece, Lane, Nanos, OpError, Piece, Place, Rank, SendError,
+    Transport,
 };
 
 /// The rank that keeps the barrier's counter.
@@ -43,6 +44,9 @@ pub struct Node<T> {
     pub(super) ready: VecDeque<OpKey>,
     /// Puts that wait until nothing is held back any more.
     pub(super) held: Vec<OpKey>,
+    /// Atomics likewise, and this rank's arrival at the barrier.
+    pub(super) held_atomics: Vec<(OpKey, Place, Atomic)>,
+    pub(super) held_arrival: bool,
     /// The registration table may want something done.
     pub(super) actions_due: bool,
     /// Somebody is at it.
@@ -220,6 +224,8 @@ impl<T: Transport> Node<T> {
             registrar: None,
             ready: VecDeque::new(),
             held: Vec::new(),
+            held_atomics: Vec::new(),
+            held_arrival: false,
             actions_due: false,
             acting: false,
             scratch,

@@ -252,3 +252,13 @@ fn registrations_survive_bad_weather() {
 fn registrations_may_fail_and_be_slow() {
     registering("reorder,register-fail,register-slow,shrink");
 }
+
+#[test]
+fn registered_memory_may_be_unmapped() {
+    registering("reorder,unmap");
+}
+
+#[test]
+fn registration_goes_on_when_ranks_do_not() {
+    registering("reorder,stop=0.2,mute=0.2,unmap");
+}
