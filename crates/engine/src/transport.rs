@@ -194,6 +194,9 @@ pub trait Transport {
     /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once this
     /// returns the operation's local memory is touched no more; whether it took effect at the peer is unspecified,
     /// and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is ever returned.
+    ///
+    /// A copy by key is reported nonetheless, as soon as the peer's memory is touched no more either, or the peer is
+    /// gone: until then its registrations stay in use.
     fn abandon(&mut self, op: OpId) {
         let _ = op;
     }

@@ -52,6 +52,9 @@ impl World {
             };
             self.check(origin, source, len).map_err(|addr| fault(source, addr))?;
             self.check(origin, target, len).map_err(|addr| fault(target, addr))?;
+            if origin.abandoned {
+                continue;
+            }
             self.copy_piece(source, target, len).map_err(|(end, addr)| fault(end, addr))?;
         }
         Ok(())
@@ -93,8 +96,9 @@ impl World {
     }
 
     fn note(&mut self, origin: &Origin, owner: Rank, offset: u64, len: u64, breach: Breach) {
-        let (at, started, initiator) = (self.now, origin.started, origin.rank);
-        self.violations.push(Violation { at, started, initiator, owner, offset, len, breach });
+        let (at, initiator) = (self.now, origin.rank);
+        let Origin { started, serial, .. } = *origin;
+        self.violations.push(Violation { at, started, serial, initiator, owner, offset, len, breach });
     }
 
     /// Copies between ends that were checked. `Err` with the end, and the first byte there, that cannot be accessed.

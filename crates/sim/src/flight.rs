@@ -11,16 +11,20 @@ pub(crate) struct Origin {
     pub(crate) rank: Rank,
     /// When it was started, in the order of events; its initiator's own clock may have been ahead.
     pub(crate) started: Nanos,
+    /// Its number among all one-sided operations.
+    pub(crate) serial: u64,
     /// The last change of its own memory that its initiator knew of then.
     pub(crate) heard_own: Change,
     /// The last change of the peer's memory that its initiator could know of then.
     pub(crate) heard: Change,
+    /// The initiator has given the operation up, and waits only for it to be over: its memory is touched no more.
+    pub(crate) abandoned: bool,
 }
 
 /// A one-sided operation that its initiator was not told the end of yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// The initiator's name for it; `None` once the initiator has given it up.
+    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end.
     pub(crate) op: Option<OpId>,
     pub(crate) origin: Origin,
     pub(crate) peer: Rank,

@@ -60,6 +60,12 @@ impl Cluster {
         std::mem::take(&mut self.world.borrow_mut().violations)
     }
 
+    /// One-sided operations that were started so far, in the whole cluster: tells what came before which
+    /// [`Violation`]'s operation.
+    pub fn started(&self) -> u64 {
+        self.world.borrow().started
+    }
+
     /// What everything costs.
     pub fn costs(&self) -> Costs {
         self.world.borrow().costs.clone()

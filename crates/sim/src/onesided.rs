@@ -76,7 +76,12 @@ impl World {
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
         for (_, flight) in &mut self.flights {
             if (flight.op, flight.origin.rank) == (Some(op), from) {
-                flight.op = None;
+                match flight.work {
+                    Work::Copy { keyed: true, .. } => flight.origin.abandoned = true,
+                    Work::Copy { .. } | Work::Atomic(..) => flight.op = None,
+                    // It is over, and touches nothing any more.
+                    Work::Report(..) => {}
+                }
             }
         }
     }
@@ -107,7 +112,7 @@ impl World {
         let flight = &self.flights[index as usize];
         let (from, peer) = (flight.origin.rank, flight.peer);
         let (Work::Copy { pieces, .. }, true) = (&flight.work, self.is_on(flight)) else {
-            self.flights.remove(index as usize);
+            self.break_off(index);
             return;
         };
         let left = self.leave(peer, self.now, self.card_ns(pieces));
@@ -118,7 +123,7 @@ impl World {
     /// A put's bytes or an atomic reach the target, or a get's bytes the initiator.
     pub(crate) fn land(&mut self, index: u32) {
         if !self.is_on(&self.flights[index as usize]) {
-            self.flights.remove(index as usize);
+            self.break_off(index);
             return;
         }
         let flight = &mut self.flights[index as usize];
@@ -157,7 +162,19 @@ impl World {
         }
     }
 
-    /// Whether anything still comes of it: it was not given up, and both ends were there when they were needed.
+    /// An end is gone. Who waits for a copy by key is told so, for its registrations are still in use.
+    fn break_off(&mut self, index: u32) {
+        let flight = &mut self.flights[index as usize];
+        let peer = flight.peer;
+        if matches!(flight.work, Work::Copy { keyed: true, .. }) {
+            flight.work = Work::Report(Err(OpError::PeerLost { peer }), Heard::default());
+            self.queue.push(self.now + self.costs.latency_ns, Event::Report(index));
+        } else {
+            self.flights.remove(index as usize);
+        }
+    }
+
+    /// Whether anything still comes of it: somebody waits for its end, and both ends were there when they were needed.
     fn is_on(&self, flight: &Flight) -> bool {
         let sent = self.process(flight.origin.rank).lived_at(flight.left)
             && self.process(flight.origin.rank).lived_at(self.now);

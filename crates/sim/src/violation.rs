@@ -11,6 +11,8 @@ pub struct Violation {
     pub at: Nanos,
     /// When the operation was started, in the order of events: its initiator's own clock may have been ahead.
     pub started: Nanos,
+    /// How many one-sided operations had been started in the whole cluster when it was, itself included.
+    pub serial: u64,
     /// Who started it.
     pub initiator: Rank,
     /// Whose memory was to be accessed: the initiator's own, at the local end.

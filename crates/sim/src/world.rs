@@ -52,6 +52,8 @@ pub(crate) struct World {
     /// Processes that have the processor and something to look at now, in turn.
     pub(crate) due: VecDeque<Rank>,
     pub(crate) flights: Slab<Flight>,
+    /// One-sided operations that were ever started.
+    pub(crate) started: u64,
     pub(crate) weather: Weather,
     pub(crate) violations: Vec<Violation>,
     /// Bytes between their source and their target.
@@ -76,6 +78,7 @@ impl World {
             processes: (0..size).map(|rank| Process::new(rank, &costs)).collect(),
             due: VecDeque::new(),
             flights: Slab::new(),
+            started: 0,
             weather: Weather::new(faults, seed),
             violations: Vec::new(),
             scratch: Vec::new(),
@@ -122,9 +125,17 @@ impl World {
     }
 
     /// An operation of `rank` with `peer` that starts now.
-    pub(crate) fn origin(&self, rank: Rank, peer: Rank) -> Origin {
+    pub(crate) fn origin(&mut self, rank: Rank, peer: Rank) -> Origin {
+        self.started += 1;
         let heard = &self.process(rank).heard;
-        Origin { rank, started: self.now, heard_own: heard.of(rank), heard: heard.of(peer) }
+        Origin {
+            rank,
+            started: self.now,
+            serial: self.started,
+            heard_own: heard.of(rank),
+            heard: heard.of(peer),
+            abandoned: false,
+        }
     }
 
     /// What `rank` tells by an atomic on a word, and hears there.

@@ -1,0 +1,85 @@
+//! What the seed picks: settings, machines, and everything that ranks do.
+
+use engine::registration::{Keep, Order, Quota, Settings};
+use engine::span::BucketSize;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::costs::Costs;
+use crate::faults::Faults;
+
+/// The program's dice, apart from the weather's.
+#[derive(Debug)]
+pub(super) struct Dice(ChaCha8Rng);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        dice.set_stream(1);
+        Dice(dice)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0.random_range(0..bound)
+    }
+
+    /// Whether something happens that does once in so many times.
+    pub(super) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these.
+    pub(super) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    /// A number from 1 to `most`, small ones more often.
+    pub(super) fn small(&mut self, most: u64) -> u64 {
+        let bits = u64::from(most.ilog2()) + 1;
+        let bound = 1 << self.below(bits + 1);
+        1 + self.below(most.min(bound))
+    }
+}
+
+/// How nodes register, from hardly any memory to plenty.
+pub(super) fn settings(dice: &mut Dice, costs: &Costs, faults: &Faults) -> Settings {
+    let page_bits = costs.page_bytes.ilog2().max(12);
+    let bits = page_bits + dice.pick(&[0, 0, 1, 3]);
+    let bucket = BucketSize::new(bits).expect("a page, or a few of them");
+    let buckets = |dice: &mut Dice| dice.pick(&[0, 1, 2, 3, 5, 8, 16, 40, 200]) << bits;
+    let (peers_bytes, victims_bytes) = (buckets(dice), buckets(dice));
+    let guaranteed = dice.pick(&[0, 1, 2, 4]) << bits;
+    Settings {
+        bucket,
+        run_max: dice.pick(&[1, 2, 3, 8, 64]),
+        peers_bytes,
+        victims_bytes,
+        victims_borrow: dice.once_in(2),
+        quota: if dice.once_in(4) { Quota::Even } else { Quota::Leases { guaranteed } },
+        order: dice.pick(&[Order::Fifo, Order::Lru, Order::Sieve]),
+        keep: dice.pick(&[Keep::Firehoses, Keep::Firehoses, Keep::Registrations, Keep::Nothing]),
+        put_in_move_max: dice.pick(&[0, 64, 512, 1 << 16]),
+        recall_within: match faults.mute {
+            // Nobody is so late by itself.
+            0.0 => 10_000_000_000,
+            _ => costs.latency_ns * dice.pick(&[500, 3_000, 100_000]),
+        },
+    }
+}
+
+/// A machine: one of those built in, sometimes with narrow lanes or without transfers of unregistered memory.
+pub(super) fn costs(dice: &mut Dice) -> Costs {
+    let name = dice.pick(&["infiniband-modern", "infiniband-modern", "myrinet-gm-2003", "myrinet-pm-1998"]);
+    let mut costs = Costs::named(name).expect("these are built in");
+    if dice.once_in(2) {
+        costs.lane_messages = dice.pick(&[1, 2, 5]);
+    }
+    if dice.once_in(3) {
+        costs.payload_max_bytes = dice.pick(&[300, 1000]);
+    }
+    if dice.once_in(3) {
+        costs.unregistered_max_bytes = dice.pick(&[0, 8, 4096]);
+    }
+    costs
+}

@@ -1,0 +1,145 @@
+//! Active Messages: each is handled once, with its payload, in the order of its lane.
+
+use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
+use rustc_hash::FxHashMap;
+
+use super::knowledge::Known;
+use super::run::Run;
+use super::shadow::{WORD, Words};
+
+/// A message that has been sent, or will be when its put is over.
+#[derive(Debug)]
+struct Letter {
+    from: Rank,
+    to: Rank,
+    lane: Lane,
+    known: Known,
+    /// Bytes of a medium payload.
+    len: usize,
+    /// The words that a long message announces, and the puts that must have been before.
+    landed: Option<(Vec<Words>, u32)>,
+}
+
+/// Messages that were not handled yet.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    letters: FxHashMap<u64, Letter>,
+    written: u64,
+    /// The last letter that was handled on each lane.
+    last: FxHashMap<(Rank, Rank, Lane), u64>,
+}
+
+impl Mail {
+    fn write(&mut self, letter: Letter) -> u64 {
+        self.written += 1;
+        self.letters.insert(self.written, letter);
+        self.written
+    }
+
+    /// A message that will announce a put.
+    pub(super) fn write_long(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        words: &[Words],
+        below: u32,
+        known: Known,
+    ) -> u64 {
+        let landed = Some((words.to_vec(), below));
+        self.write(Letter { from, to, lane: Lane::Request, known, len: 0, landed })
+    }
+
+    /// A message was not sent after all.
+    pub(super) fn tear_up(&mut self, letter: u64) {
+        self.letters.remove(&letter);
+    }
+}
+
+/// The payload of a letter.
+fn payload(letter: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|index| (letter.wrapping_mul(31) + index) as u8).collect()
+}
+
+impl Run {
+    /// Sends a request.
+    pub(super) fn send(&mut self, rank: Rank, peer: Rank) {
+        // One that is refused may be tried again by and by.
+        let _ = self.post(rank, peer, Lane::Request);
+    }
+
+    fn post(&mut self, from: Rank, to: Rank, lane: Lane) -> Result<(), SendError> {
+        use engine::Transport;
+        let most = self.cluster.node(from).transport().payload_max() as u64;
+        let len = if self.dice.once_in(2) { 0 } else { self.dice.small(most) as usize };
+        let known = self.knowledge.of(from);
+        let letter = self.mail.write(Letter { from, to, lane, known, len, landed: None });
+        let bytes = payload(letter, len);
+        let body = if len == 0 { AmBody::Short } else { AmBody::Medium(&bytes) };
+        let message = AmSend { peer: to, lane, handler: 0, args: [letter, 0, 0, 0], body };
+        let sent = self.cluster.node(from).send_am(&message);
+        if sent.is_err() {
+            self.mail.tear_up(letter);
+        }
+        sent
+    }
+
+    /// The handler.
+    pub(super) fn deliver(&mut self, rank: Rank, delivery: Delivery) -> Result<(), String> {
+        let number = self.cluster.inbox().args()[0];
+        let Some(letter) = self.mail.letters.remove(&number) else {
+            return Err(format!(
+                "rank {rank} handles message {number} twice, or nobody sent it: {delivery:?}"
+            ));
+        };
+        if (letter.from, letter.to, letter.lane) != (delivery.peer, rank, delivery.lane) {
+            return Err(format!("rank {rank} is handed {letter:?} by {delivery:?}"));
+        }
+        self.operations += 1;
+        self.knowledge.learn(rank, &letter.known, self.cluster.started());
+        match &letter.landed {
+            Some((words, below)) => self.judge_landed(rank, &letter, words, *below)?,
+            None => {
+                if self.cluster.inbox().payload != payload(number, letter.len) {
+                    return Err(format!("the payload of message {number} is another: {letter:?}"));
+                }
+                let last = self.mail.last.entry((letter.from, rank, letter.lane)).or_default();
+                if std::mem::replace(last, number) > number {
+                    return Err(format!("message {number} was overtaken: {letter:?}"));
+                }
+            }
+        }
+        if letter.lane == Lane::Request && !self.dice.once_in(3) {
+            let replied = self.post(rank, letter.from, Lane::Reply);
+            let lost = matches!(replied, Err(SendError::Failed(_))) && self.is_cut(rank, letter.from);
+            if replied.is_err() && !lost {
+                return Err(format!("rank {rank} cannot reply to rank {}: {replied:?}", letter.from));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a long message announces lies in place.
+    fn judge_landed(&self, rank: Rank, letter: &Letter, words: &[Words], below: u32) -> Result<(), String> {
+        let known = letter.known.as_ref().map_or(0, |known| known[rank as usize]);
+        for words in words {
+            for word in words.first..words.first + words.count {
+                let place = self.shadow.place(word);
+                let lax = !self.shadow.is_clean(rank, place, WORD, known, u64::MAX);
+                let mut bytes = [0; 8];
+                if self.cluster.peek(rank, place, &mut bytes).is_ok() {
+                    self.shadow.judge(rank, word, u64::from_ne_bytes(bytes), below, lax)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// At the end, what was sent has been handled.
+    pub(super) fn end_mail(&self) -> Result<(), String> {
+        let open = |letter: &&Letter| !self.is_cut(letter.from, letter.to);
+        match self.mail.letters.values().find(open) {
+            Some(letter) => Err(format!("nobody ever handled {letter:?}")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Storms: a cluster driven by one seed with operations of every kind, in the weather asked for, and watched.
+//!
+//! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and settings
+//! that it picks, while the faults of the plan happen. Checked is, after every step: no card was asked for what was not
+//! registered as it should be, and none ever pinned more than M + MAXVICTIM; whenever an operation ends: it ends once,
+//! with the bytes that were put there or an error that a fault explains; every 1,000 steps and at the end: each node's
+//! books add up, and those of the two ends of every right agree; and once the faults are over, everything ends.
+//!
+//! Read in this order: `run` (what happens), `program` (what ranks do), `verdict` (how it must end), `shadow` (what must
+//! lie in memory), `mail` (Active Messages), `knowledge` (who has heard of which new memory), `draw` (the dice).
+
+mod draw;
+mod knowledge;
+mod mail;
+mod program;
+mod run;
+mod shadow;
+mod verdict;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use engine::registration::Settings;
+
+use crate::costs::Costs;
+use crate::faults::Faults;
+use run::Run;
+
+/// Ranks, at most, of a storm.
+pub const NODES_MAX: u32 = 1 << 16;
+
+/// What decides a storm, to the last bit.
+#[derive(Clone, Debug)]
+pub struct Storm {
+    /// Ranks: 2 to [`NODES_MAX`].
+    pub nodes: u32,
+    /// Decides everything else.
+    pub seed: u64,
+    /// Events for which ranks start operations and faults happen; the storm then goes on until all has ended.
+    pub steps: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What everything costs; `None`: a machine that the seed picks.
+    pub costs: Option<Costs>,
+}
+
+/// How a storm went that nothing was wrong with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Operations that ended, and Active Messages that were handled.
+    pub operations: u64,
+    /// Of these, operations that failed as the faults explain.
+    pub failed: u64,
+    /// Events, those after the storm included.
+    pub steps: u64,
+    /// The most bytes that any rank had pinned.
+    pub pinned_peak_bytes: u64,
+    /// M + MAXVICTIM of each rank.
+    pub pinned_budget_bytes: u64,
+    /// The same for the same storm.
+    pub fingerprint: u64,
+}
+
+/// What went wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The step after which it was noticed.
+    pub step: u64,
+    /// What it was.
+    pub what: String,
+    /// The settings that the seed had picked.
+    pub settings: String,
+    /// The command that does it again.
+    pub replay: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "after step {}: {}", self.step, self.what)?;
+        writeln!(f, "under {}", self.settings)?;
+        write!(f, "{}", self.replay)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Storm {
+    /// Lets the storm pass. Takes the thread until it is over.
+    ///
+    /// # Errors
+    /// The first thing that was wrong; a panic of the engine's is one.
+    ///
+    /// # Panics
+    /// When there are fewer than 2 ranks, or more than [`NODES_MAX`].
+    pub fn run(&self) -> Result<Outcome, Failure> {
+        assert!((2..=NODES_MAX).contains(&self.nodes), "a storm of {} ranks", self.nodes);
+        let mut run = Run::new(self);
+        let result = catch_unwind(AssertUnwindSafe(|| run.run()));
+        let what = match result {
+            Ok(Ok(())) => return Ok(run.outcome()),
+            Ok(Err(what)) => what,
+            Err(panic) => format!("a panic: {}", panic_text(&*panic)),
+        };
+        let settings = run.settings;
+        Err(Failure { step: run.step, what, settings: describe(&settings), replay: self.replay() })
+    }
+
+    /// The command that does it again; where costs were given, it lacks the option that names them.
+    pub fn replay(&self) -> String {
+        let Storm { nodes, seed, steps, faults, .. } = self;
+        let mut line = format!("standpipe sim --nodes {nodes} --seed {seed} --steps {steps}");
+        if *faults != Faults::default() {
+            line += &format!(" --faults {faults}");
+        }
+        line
+    }
+}
+
+fn describe(settings: &Settings) -> String {
+    format!("{settings:?}")
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of no words")
+}

@@ -1,0 +1,188 @@
+//! What ranks do.
+
+use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place, Rank};
+
+use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
+use super::shadow::{Shadow, WORD, Words};
+
+/// Pieces of an operation, at most.
+const PIECES_MAX: u64 = 6;
+
+impl Run {
+    /// `rank` does one thing, if it can.
+    pub(super) fn act(&mut self, rank: Rank) {
+        let peer = self.peer(rank);
+        match self.dice.below(12) {
+            0..5 => self.put(rank),
+            5..9 => self.get(rank, peer),
+            9 => self.count(rank, peer),
+            10 => self.send(rank, peer),
+            _ => self.cancel_one(rank),
+        }
+    }
+
+    /// Somebody, mostly one of two.
+    fn peer(&mut self, rank: Rank) -> Rank {
+        let ranks = u64::from(self.cluster.size());
+        match self.dice.below(8) {
+            0 => rank,
+            1..5 => (rank + 1 + self.dice.below(2) as Rank) % ranks as Rank,
+            _ => self.dice.below(ranks) as Rank,
+        }
+    }
+
+    fn put(&mut self, rank: Rank) {
+        let Some(slot) = self.free_slot(rank) else { return };
+        // It writes to those ranks before it that have words for it.
+        let distance = self.dice.below(u64::from(self.shadow.writers)) as Rank;
+        let ranks = self.cluster.size();
+        let peer = (rank + ranks - distance) % ranks;
+        let words = self.words(rank, slot, Some(distance));
+        let put = self.shadow.next_put();
+        for Words { first, count, local } in &words {
+            let bytes: Vec<u8> =
+                (*first..first + count).flat_map(|word| Shadow::value(put, word).to_ne_bytes()).collect();
+            if self.cluster.poke(rank, Place::new(MemId::Space, *local), &bytes).is_err() {
+                // What is unmapped is put nonetheless where nothing but zeros can come of it.
+                if words.len() > 1 || !self.shadow.is_one_page(*local, bytes.len() as u64) {
+                    return;
+                }
+                self.shadow.loosen(peer, &words[0]);
+            }
+        }
+        let known = self.knowledge.of(rank);
+        assert_eq!(self.shadow.begin_put(rank, peer, known.clone()), put, "numbers are given in turn");
+        let under_way = self.crews[rank as usize].flying.iter();
+        let puts = under_way.filter_map(|flying| match flying.work {
+            Work::Put { put, .. } => Some(put),
+            _ => None,
+        });
+        let below = puts.min().unwrap_or(put);
+        let pieces = self.pieces(&words);
+        let deadline = self.deadline(rank);
+        let letter = if self.dice.once_in(6) {
+            let letter = self.mail.write_long(rank, peer, &words, below, known);
+            Some(letter)
+        } else {
+            None
+        };
+        let id = match letter {
+            Some(letter) => {
+                let landed = self.shadow.place(words[0].first);
+                let args = [letter, 0, 0, 0];
+                let body = AmBody::Long(landed, words[0].count * WORD as u32);
+                let message = AmSend { peer, lane: Lane::Request, handler: 0, args, body };
+                self.cluster.node(rank).transfer_then_am(&pieces, &message, deadline)
+            }
+            None => self.cluster.node(rank).transfer(peer, Direction::Put, &pieces, deadline),
+        };
+        let work = Work::Put { put, below, words, letter };
+        self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
+    }
+
+    fn get(&mut self, rank: Rank, peer: Rank) {
+        let Some(slot) = self.free_slot(rank) else { return };
+        let words = self.words(rank, slot, None);
+        let pieces = self.pieces(&words);
+        let floors = words.iter().flat_map(|words| self.shadow.floors(peer, words)).copied().collect();
+        let deadline = self.deadline(rank);
+        let id = self.cluster.node(rank).transfer(peer, Direction::Get, &pieces, deadline);
+        let work = Work::Get { words, floors };
+        self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
+    }
+
+    fn count(&mut self, rank: Rank, peer: Rank) {
+        let deadline = self.deadline(rank);
+        let word = self.counter;
+        let id = self.cluster.node(rank).atomic(peer, word, Atomic::FetchAdd(1), deadline);
+        self.counts_begun[peer as usize] += 1;
+        let flying = self.flying(rank, peer, id, deadline, Work::Count);
+        self.launch(rank, flying);
+    }
+
+    fn cancel_one(&mut self, rank: Rank) {
+        let flying = &mut self.crews[rank as usize].flying;
+        if flying.is_empty() || !self.dice.once_in(4) {
+            return;
+        }
+        let index = self.dice.below(flying.len() as u64) as usize;
+        flying[index].timed = true;
+        self.cluster.node(rank).cancel(flying[index].id);
+        self.cluster.compute(rank, 0);
+    }
+
+    fn flying(
+        &self,
+        rank: Rank,
+        peer: Rank,
+        id: engine::OpId,
+        deadline: Option<Nanos>,
+        work: Work,
+    ) -> Flying {
+        let known = self.knowledge.about(rank, peer);
+        Flying { id, peer, started: self.step, known, timed: deadline.is_some(), slot: None, work }
+    }
+
+    fn launch(&mut self, rank: Rank, flying: Flying) {
+        let crew = &mut self.crews[rank as usize];
+        if let Some(slot) = flying.slot {
+            crew.slots_used |= 1 << slot;
+        }
+        crew.flying.push(flying);
+        // It may be over already, and nothing else may come.
+        self.cluster.compute(rank, 0);
+    }
+
+    fn deadline(&mut self, rank: Rank) -> Option<Nanos> {
+        if !self.dice.once_in(10) || !self.is(rank, Health::Alive) {
+            return None;
+        }
+        let deadline = self.cluster.time_of(rank) + self.dice.small(400) * self.latency;
+        self.cluster.alarm(rank, deadline);
+        Some(deadline)
+    }
+
+    /// A local buffer that nobody uses.
+    fn free_slot(&mut self, rank: Rank) -> Option<u32> {
+        let from = self.dice.below(u64::from(SLOTS)) as u32;
+        let used = self.crews[rank as usize].slots_used;
+        (0..SLOTS).map(|step| (from + step) % SLOTS).find(|slot| used & 1 << slot == 0)
+    }
+
+    /// Words of a peer's: those of the writer so many ranks behind it, or anyone's.
+    fn words(&mut self, rank: Rank, slot: u32, writer: Option<Rank>) -> Vec<Words> {
+        let count = if self.dice.once_in(3) { 1 + self.dice.below(PIECES_MAX) } else { 1 };
+        let slots = self.crews[rank as usize].slots.offset;
+        let start = slots + u64::from(slot) * SLOT_BYTES;
+        let mut local = start + self.dice.below(64) * WORD;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let region = self.shadow.regions[self.dice.pick(&[0, 0, 0, 1, 1, 2])];
+            let (from, room) = match writer {
+                Some(writer) => {
+                    let each = u64::from(region.units / self.shadow.writers);
+                    let unit = self.dice.below(each) as u32 * self.shadow.writers + writer;
+                    (unit * region.grain, region.grain)
+                }
+                None => (0, region.grain * region.units),
+            };
+            let first = self.dice.below(u64::from(room)) as u32;
+            let most = u64::from(room - first).min((start + SLOT_BYTES - local) / WORD);
+            if most == 0 {
+                break;
+            }
+            let count = self.dice.small(most) as u32;
+            all.push(Words { first: region.first + from + first, count, local });
+            local += u64::from(count) * WORD;
+        }
+        all
+    }
+
+    fn pieces(&self, words: &[Words]) -> Vec<Piece> {
+        let piece = |words: &Words| {
+            let (remote, local) = (self.shadow.place(words.first), Place::new(MemId::Space, words.local));
+            Piece::new(remote, local, u64::from(words.count) * WORD)
+        };
+        words.iter().map(|words| piece(words).expect("simulated memory does not reach 2^64")).collect()
+    }
+}

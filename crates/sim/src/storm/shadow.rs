@@ -1,0 +1,255 @@
+//! What must lie in memory.
+//!
+//! Peers write whole words, each of which says which put it came with and where it belongs. Only one rank writes any one
+//! word, so that its puts decide what a reader may find: nothing older than what was there for sure when it began.
+
+use engine::{MemId, Place, Rank};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::knowledge::Known;
+use crate::cluster::Cluster;
+use crate::space::Access;
+
+/// Bytes of a word.
+pub(super) const WORD: u64 = 8;
+
+/// Bits of a word's value that say where it belongs; the others name the put.
+const PLACE_BITS: u32 = 24;
+
+/// Ranks, at most, that write to any one.
+pub(super) const WRITERS_MAX: u32 = 8;
+
+/// Words of memory that ranks write to each other's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) place: Place,
+    /// The number of its first word.
+    pub(super) first: u32,
+    /// Words that belong to one writer, one after the other; and how many such stretches there are.
+    pub(super) grain: u32,
+    pub(super) units: u32,
+}
+
+/// Consecutive words of one region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    pub(super) first: u32,
+    pub(super) count: u32,
+    /// Where the words are, or go, at the initiator: bytes of its private memory.
+    pub(super) local: u64,
+}
+
+/// A page that was unmapped.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    /// Whether it still is.
+    hole: bool,
+    /// The last change's number among its owner's, and the step.
+    change: u32,
+    step: u64,
+    /// The step until which it was unmapped, if it is not.
+    until: u64,
+}
+
+/// Who put, to whom, and knowing what.
+#[derive(Clone, Debug)]
+struct Put {
+    writer: Rank,
+    target: Rank,
+    known: Known,
+}
+
+/// What must lie in every rank's memory.
+#[derive(Debug)]
+pub(super) struct Shadow {
+    pub(super) regions: [Region; 3],
+    /// Ranks that write to any one.
+    pub(super) writers: u32,
+    ranks: u32,
+    page_bytes: u64,
+    /// By rank and word: puts before this one are no longer there.
+    floors: Vec<Vec<u32>>,
+    puts: Vec<Put>,
+    /// Puts that failed: they may be there, or come yet.
+    undead: FxHashSet<u32>,
+    /// Words that may have been put as zero, because their source was unmapped.
+    loose: FxHashSet<(Rank, u32)>,
+    pages: FxHashMap<(Rank, u64), Page>,
+}
+
+impl Shadow {
+    /// Makes the memory at every rank: large stretches of private memory, small ones, and some of the heap.
+    pub(super) fn new(cluster: &mut Cluster) -> Shadow {
+        let ranks = cluster.size();
+        let writers = ranks.min(WRITERS_MAX);
+        let mut first = 0;
+        let regions = [(MemId::Space, 2048, 2), (MemId::Space, 32, 16), (MemId::Heap, 64, 4)];
+        let regions = regions.map(|(mem, grain, each)| {
+            let units = each * writers;
+            let bytes = u64::from(grain * units) * WORD;
+            let places = (0..ranks).map(|rank| match mem {
+                MemId::Space => cluster.map(rank, bytes, Access::Full),
+                _ => cluster.heap(rank, bytes),
+            });
+            let place = places.last().expect("there are ranks");
+            let region = Region { place, first, grain, units };
+            first += grain * units;
+            region
+        });
+        Shadow {
+            regions,
+            writers,
+            ranks,
+            page_bytes: cluster.costs().page_bytes,
+            floors: vec![vec![0; first as usize]; ranks as usize],
+            puts: vec![Put { writer: ranks, target: ranks, known: None }],
+            undead: FxHashSet::default(),
+            loose: FxHashSet::default(),
+            pages: FxHashMap::default(),
+        }
+    }
+
+    /// Where a word lies.
+    pub(super) fn place(&self, word: u32) -> Place {
+        let region = self.regions.iter().rev().find(|region| region.first <= word);
+        let region = region.expect("the first region begins with word 0");
+        region.place.plus(u64::from(word - region.first) * WORD)
+    }
+
+    /// Who writes a word of `rank`'s, of `region`.
+    fn writer(&self, rank: Rank, word: u32) -> Rank {
+        let region = self.regions.iter().rev().find(|region| region.first <= word);
+        let region = region.expect("the first region begins with word 0");
+        (rank + (word - region.first) / region.grain % self.writers) % self.ranks
+    }
+
+    /// The number of the next put.
+    pub(super) fn next_put(&self) -> u32 {
+        self.puts.len() as u32
+    }
+
+    /// A put begins. Returns its number.
+    pub(super) fn begin_put(&mut self, writer: Rank, target: Rank, known: Known) -> u32 {
+        self.puts.push(Put { writer, target, known });
+        self.puts.len() as u32 - 1
+    }
+
+    /// What put `put` brings to a word.
+    pub(super) fn value(put: u32, word: u32) -> u64 {
+        u64::from(put) << PLACE_BITS | u64::from(word)
+    }
+
+    /// What is there for sure now.
+    pub(super) fn floors<'a>(&'a self, rank: Rank, words: &Words) -> &'a [u32] {
+        &self.floors[rank as usize][words.first as usize..][..words.count as usize]
+    }
+
+    /// Likewise, for one word.
+    pub(super) fn floor(&self, rank: Rank, word: u32) -> u32 {
+        self.floors[rank as usize][word as usize]
+    }
+
+    /// A put has succeeded that began when all before `below` had ended: these are no longer there. `known`: the changes
+    /// of the target's memory that its writer knew of.
+    pub(super) fn end_put(&mut self, rank: Rank, words: &Words, below: u32, known: u32) {
+        for word in words.first..words.first + words.count {
+            if self.pages.is_empty() || self.is_clean(rank, self.place(word), WORD, known, u64::MAX) {
+                let floor = &mut self.floors[rank as usize][word as usize];
+                *floor = below.max(*floor);
+            }
+        }
+    }
+
+    /// A put has failed.
+    pub(super) fn fail_put(&mut self, put: u32) {
+        self.undead.insert(put);
+    }
+
+    /// The source of a put was unmapped.
+    pub(super) fn loosen(&mut self, rank: Rank, words: &Words) {
+        self.loose.extend((words.first..words.first + words.count).map(|word| (rank, word)));
+    }
+
+    /// Judges what was found in a word of `rank`'s where `floor` was there for sure; not at all, if `lax`. Returns what
+    /// the writer knew.
+    pub(super) fn judge(
+        &self,
+        rank: Rank,
+        word: u32,
+        value: u64,
+        floor: u32,
+        lax: bool,
+    ) -> Result<&Known, String> {
+        let put = (value >> PLACE_BITS) as u32;
+        let wrong = |what: &str| {
+            let must = self.writer(rank, word);
+            Err(format!(
+                "word {word} of rank {rank} is {value:#x}: {what} (put {put}; floor {floor}, writer {must})"
+            ))
+        };
+        if value == 0 {
+            let may = floor == 0 || lax || self.loose.contains(&(rank, word));
+            return if may { Ok(&None) } else { wrong("what was put is not there") };
+        }
+        let Some(known) = self.puts.get(put as usize) else { return wrong("nobody has put that") };
+        if value & ((1 << PLACE_BITS) - 1) != u64::from(word) {
+            return wrong("it belongs elsewhere");
+        }
+        if (known.writer, known.target) != (self.writer(rank, word), rank) {
+            return wrong("it belongs to another rank");
+        }
+        if put < floor && !lax && !self.undead.contains(&put) {
+            return wrong("it is older than what was there");
+        }
+        Ok(&known.known)
+    }
+
+    /// Some of `rank`'s private memory was unmapped.
+    pub(super) fn unmap(&mut self, rank: Rank, offset: u64, len: u64, change: u32, step: u64) {
+        for page in offset / self.page_bytes..(offset + len).div_ceil(self.page_bytes) {
+            self.pages.insert((rank, page), Page { hole: true, change, step, until: 0 });
+            let bytes = page * self.page_bytes..(page + 1) * self.page_bytes;
+            for region in self.regions.iter().filter(|region| region.place.mem == MemId::Space) {
+                let start = region.place.offset;
+                let end = start + u64::from(region.grain * region.units) * WORD;
+                let (from, to) = (bytes.start.max(start), bytes.end.min(end));
+                for at in (from..to).step_by(WORD as usize) {
+                    let word = region.first + ((at - start) / WORD) as u32;
+                    self.floors[rank as usize][word as usize] = 0;
+                }
+            }
+        }
+    }
+
+    /// Whether all of the bytes lie in one page.
+    pub(super) fn is_one_page(&self, offset: u64, len: u64) -> bool {
+        offset / self.page_bytes == (offset + len - 1) / self.page_bytes
+    }
+
+    /// It is there again.
+    pub(super) fn remap(&mut self, rank: Rank, offset: u64, len: u64, step: u64) {
+        for page in offset / self.page_bytes..(offset + len).div_ceil(self.page_bytes) {
+            if let Some(page) = self.pages.get_mut(&(rank, page)).filter(|page| page.hole) {
+                (page.hole, page.until) = (false, step);
+            }
+        }
+    }
+
+    /// Whether the memory has not changed but by changes that are `known`, nor since step `since`.
+    pub(super) fn is_clean(&self, rank: Rank, place: Place, len: u64, known: u32, since: u64) -> bool {
+        self.all_pages(rank, place, len, |page| page.change <= known && page.step < since)
+    }
+
+    /// Whether some of the memory was unmapped at some time from step `since` on.
+    pub(super) fn had_hole(&self, rank: Rank, place: Place, len: u64, since: u64) -> bool {
+        !self.all_pages(rank, place, len, |page| !page.hole && page.until < since)
+    }
+
+    fn all_pages(&self, rank: Rank, place: Place, len: u64, holds: impl Fn(&Page) -> bool) -> bool {
+        if self.pages.is_empty() || place.mem != MemId::Space {
+            return true;
+        }
+        let mut pages = place.offset / self.page_bytes..(place.offset + len).div_ceil(self.page_bytes);
+        pages.all(|page| self.pages.get(&(rank, page)).is_none_or(&holds))
+    }
+}
