@@ -247,15 +247,19 @@ impl Cluster {
             if world.process(rank).health != Health::Alive {
                 return None;
             }
-            if world.has_news(rank) {
+            if world.has_news(rank) && world.time_of(rank) > world.now {
                 world.wake(rank);
                 return None;
             }
         }
         match self.nodes[rank as usize].poll(&mut self.inbox) {
+            // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
             Polled::Progressed => Some(self.poll(rank)),
-            Polled::Deliver(_) => unreachable!("its card had nothing for it"),
+            Polled::Deliver(delivery) => {
+                self.touch(rank);
+                Some(Step::Deliver(rank, delivery))
+            }
         }
     }
 
@@ -308,6 +312,12 @@ impl Cluster {
     /// once.
     pub fn kill(&mut self, rank: Rank) {
         self.world.borrow_mut().kill(rank);
+    }
+
+    /// From now on nothing goes wrong any more. What has, stays so: mute ranks are mute, limits are what they are, and
+    /// what was unmapped comes back when it was to.
+    pub fn calm(&mut self) {
+        self.world.borrow_mut().weather.calm();
     }
 
     /// `rank` polls no more until [`Cluster::unmute`]; its memory and its card are still there.

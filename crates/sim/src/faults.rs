@@ -145,6 +145,11 @@ impl Weather {
         weather
     }
 
+    /// Nothing goes wrong any more.
+    pub(crate) fn calm(&mut self) {
+        (self.faults, self.next) = (Faults::default(), Nanos::MAX);
+    }
+
     /// A number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.dice.random_range(0..bound)

@@ -25,6 +25,7 @@ mod process;
 mod queue;
 mod replay;
 mod space;
+pub mod storm;
 mod trace;
 mod transport;
 mod violation;

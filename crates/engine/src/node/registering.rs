@@ -49,6 +49,29 @@ impl<T: Transport> Node<T> {
         registrar.hoses.audit()
     }
 
+    /// The rights to this process's memory that `peer` has been given and has not given back, by their numbers, in
+    /// order. At any time they are at least what the peer's [`Node::rights_held`] says; when nothing is under way, the
+    /// same.
+    pub fn rights_given(&self, peer: Rank) -> Vec<u32> {
+        self.registrar.as_ref().map_or_else(Vec::new, |registrar| registrar.table.holders_of(peer))
+    }
+
+    /// The rights to `peer`'s memory that this process has and has not told it that it gives up.
+    pub fn rights_held(&self, peer: Rank) -> Vec<u32> {
+        let Some(registrar) = &self.registrar else { return Vec::new() };
+        let mut held = registrar.hoses.holders_of(peer);
+        held.extend(registrar.owed.get(&peer).into_iter().flatten().map(|holder| holder.0));
+        held.sort_unstable();
+        held
+    }
+
+    /// References that operations under way have: to registrations of this process's memory, and to rights to its
+    /// peers'. None when nothing is under way.
+    pub fn references(&self) -> (u64, u64) {
+        let Some(registrar) = &self.registrar else { return (0, 0) };
+        (registrar.table.references(), registrar.hoses.references())
+    }
+
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
     pub(super) fn holds_back(&self) -> bool {
         self.registrar

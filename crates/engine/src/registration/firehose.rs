@@ -322,6 +322,18 @@ impl Firehoses {
         self.index.retain(|theirs, _| theirs.peer != peer);
     }
 
+    /// What `peer` calls those of its firehoses that are here.
+    pub(crate) fn holders_of(&self, peer: Rank) -> Vec<u32> {
+        let known = self.by_rank.get(&peer).copied();
+        let here = self.hoses.0.iter().filter(|hose| !hose.free && Some(hose.known) == known);
+        here.map(|hose| hose.holder.0).collect()
+    }
+
+    /// Uses, in all.
+    pub(crate) fn references(&self) -> u64 {
+        self.hoses.0.iter().filter(|hose| !hose.free).map(|hose| u64::from(hose.refs)).sum()
+    }
+
     /// Bytes held of `peer`.
     #[cfg(test)]
     pub(crate) fn held(&self, peer: Rank) -> u64 {

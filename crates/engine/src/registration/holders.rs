@@ -79,6 +79,14 @@ impl Table {
         self.make_room();
     }
 
+    /// The firehoses of `peer`, in order.
+    pub(crate) fn holders_of(&self, peer: Rank) -> Vec<u32> {
+        let theirs = |(at, holder): (usize, &Holder)| {
+            (holder.peer == peer && holder.entry != NONE).then_some(at as u32)
+        };
+        self.holders.iter().enumerate().filter_map(theirs).collect()
+    }
+
     /// The run that a firehose is for.
     pub(crate) fn held(&self, holder: HolderId) -> (RegId, Run) {
         let entry = self.holders[holder.0 as usize].entry;

@@ -113,6 +113,11 @@ impl Table {
         self.actions.pop_front()
     }
 
+    /// Local references, in all.
+    pub(crate) fn references(&self) -> u64 {
+        self.entries.0.iter().map(|entry| u64::from(entry.local)).sum()
+    }
+
     /// Refers to the registration that covers `bucket`, if there is one that is ready.
     #[inline]
     pub fn acquire(&mut self, bucket: u64) -> Option<(RegId, Run)> {

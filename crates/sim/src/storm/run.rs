@@ -306,11 +306,14 @@ impl Run {
 
     fn judge_violation(&self, violation: &Violation) -> Result<(), String> {
         let Violation { initiator, owner, serial, breach, .. } = *violation;
+        // Who was given up by the owner may not have noticed: the connection is cut, and with it go all promises.
+        let cut = initiator != owner && self.is_cut(initiator, owner);
         let excused = match breach {
             // It could not know yet.
-            Breach::Stale { since } => !self.knowledge.knew(initiator, owner, since, serial),
-            // It was given up by the owner, and has not noticed.
-            Breach::Revoked => initiator != owner && self.is_cut(initiator, owner),
+            Breach::Stale { since, knew } => {
+                cut || !(knew || self.knowledge.knew(initiator, owner, since, serial))
+            }
+            Breach::Revoked => cut,
             Breach::Unknown | Breach::Early | Breach::Beyond | Breach::Unregistered => false,
         };
         if excused { Ok(()) } else { Err(format!("a wrong access: {violation:?}")) }
