@@ -182,9 +182,18 @@ impl<T: Transport> Node<T> {
         let asked = registrar.moves.remove(key);
         registrar.hoses.answered(peer, &asked.runs, key as u32);
         registrar.hoses.set_limit(peer, header.args[0]);
+        let mut refused = Vec::new();
         for Given { run, key, holder } in given {
-            registrar.hoses.add(peer, run, key, holder);
+            match registrar.early.iter().position(|early| *early == (peer, holder)) {
+                Some(at) => refused.push(registrar.early.swap_remove(at).1),
+                None => registrar.hoses.add(peer, run, key, holder),
+            }
         }
+        if !registrar.asks(peer) {
+            let over = registrar.early.extract_if(.., |(rank, _)| *rank == peer);
+            refused.extend(over.map(|(_, holder)| holder));
+        }
+        refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         self.ready.extend(asked.waiters);
         if let Some(op) = asked.rider {
             self.on_ridden(op, peer, header.args[1]);
@@ -198,12 +207,16 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         };
+        let holder = HolderId(holder);
         // Told now, it is not to be told once more.
         if let Some(owed) = registrar.owed.get_mut(&peer) {
-            owed.retain(|owed| *owed != HolderId(holder));
+            owed.retain(|owed| *owed != holder);
         }
-        if registrar.hoses.revoke(peer, HolderId(holder)) {
-            self.give_back(peer, &[HolderId(holder)], Because::Revoked);
+        if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {
+            // The news may have overtaken the right itself, which must not be used when it comes.
+            registrar.early.push((peer, holder));
+        } else if registrar.hoses.revoke(peer, holder) {
+            self.give_back(peer, &[holder], Because::Revoked);
         }
     }
 
@@ -300,6 +313,7 @@ impl<T: Transport> Node<T> {
         registrar.serves.retain(|_, serve| serve.peer != peer);
         registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
+        registrar.early.retain(|(rank, _)| *rank != peer);
         registrar.later.retain(|later| later.peer != peer);
         let gone: Vec<usize> =
             registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();

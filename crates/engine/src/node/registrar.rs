@@ -47,6 +47,9 @@ pub(super) struct Registrar {
     pub(super) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
     pub(super) owed: BTreeMap<Rank, Vec<HolderId>>,
+    /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
+    /// way.
+    pub(super) early: Vec<(Rank, HolderId)>,
     /// Rights that were revoked, and whose holders have not answered.
     pub(super) revoked: Vec<Revoked>,
     pub(super) counters: RegistrationCounters,
@@ -120,10 +123,16 @@ impl Registrar {
             waiting: HashMap::new(),
             later: VecDeque::new(),
             owed: BTreeMap::new(),
+            early: Vec::new(),
             revoked: Vec::new(),
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
         }
+    }
+
+    /// Whether a move to `peer` has not been answered.
+    pub(super) fn asks(&self, peer: Rank) -> bool {
+        self.moves.iter().any(|(_, asked)| asked.peer == peer)
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.

@@ -295,6 +295,11 @@ impl Firehoses {
         }
     }
 
+    /// Whether the firehose that `peer` calls `holder` is here.
+    pub(crate) fn has(&self, peer: Rank, holder: HolderId) -> bool {
+        self.named(peer, holder).is_some()
+    }
+
     /// The owner wants a firehose back. `true`: nobody uses it, and it is gone; otherwise the last
     /// [`Firehoses::release`] says so. It may have been given up already: then `true`, too.
     pub(crate) fn revoke(&mut self, peer: Rank, holder: HolderId) -> bool {
