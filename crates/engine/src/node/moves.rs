@@ -310,7 +310,12 @@ impl<T: Transport> Node<T> {
     pub(super) fn drop_registrations(&mut self, peer: Rank) {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.hoses.drop_peer(peer);
-        registrar.serves.retain(|_, serve| serve.peer != peer);
+        let serves = &mut registrar.serves;
+        serves.retain(|_, serve| serve.peer != peer);
+        for waiters in registrar.waiting.values_mut() {
+            // The next move takes a free place, and must not be answered for registrations that it does not wait for.
+            waiters.retain(|waiter| !matches!(waiter, Waiter::Serve(key) if !serves.contains(*key)));
+        }
         registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
         registrar.early.retain(|(rank, _)| *rank != peer);
