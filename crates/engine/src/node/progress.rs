@@ -128,6 +128,8 @@ impl<T: Transport> Node<T> {
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
             _ if self.registrar.is_none() => self.counters.malformed += 1,
+            // What it sent before it was lost must not be given anything any more: it would never come back.
+            _ if self.lost.contains(&peer) => {}
             (Kind::Move, Lane::Request) => self.serve_move(peer, &header, &inbox.payload),
             (Kind::Moved, Lane::Reply) => self.on_moved(peer, &header, &inbox.payload),
             (Kind::Revoke, Lane::Request) => self.on_revoke(peer, &header),
