@@ -61,7 +61,7 @@ fn put_around_a_change(by: By, seed: u64) {
             let first = cluster.node(1).barrier(None);
             let second = cluster.node(0).barrier(None);
             assert_eq!(wait(&mut cluster, 0, second), Ok(0));
-            drop(first);
+            let _ = first;
         }
         By::Word => {
             let word = cluster.heap(0, 8);
@@ -71,7 +71,7 @@ fn put_around_a_change(by: By, seed: u64) {
                 let id = cluster.node(0).atomic(0, word, Atomic::FetchAdd(0), None);
                 seen = wait(&mut cluster, 0, id).expect("the word is there");
             }
-            drop(set);
+            let _ = set;
         }
     }
     put(&mut cluster, here, there, b"new");
