@@ -7,6 +7,7 @@ pub mod kv;
 pub mod machine;
 pub mod perf;
 pub mod report;
+pub mod sim;
 pub mod study;
 pub mod table;
 pub mod units;

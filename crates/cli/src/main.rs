@@ -12,7 +12,7 @@ use standpipe_cli::{
     doctor,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
-    perf,
+    perf, sim,
     study::{
         firehose::{self, FirehoseArgs},
         pindown::{self, PinDownArgs},
@@ -45,6 +45,8 @@ enum Command {
     Kernel(KernelArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
+    /// Let random operations and failures loose on a simulated cluster, and check everything
+    Sim(sim::SimArgs),
     /// A process that `doctor` starts, to have its memory read
     #[command(hide = true, name = doctor::peer::SUBCOMMAND)]
     DoctorPeer,
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::KvWorker(args) => worker_process::run(&args),
         Command::Kernel(args) => kernel::run(&args),
         Command::KernelWorker(args) => kernel_worker::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::PerfWorker(args) => perf::run_worker(&args),
         Command::DoctorPeer => doctor::peer::run(),

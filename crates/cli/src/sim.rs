@@ -1,0 +1,202 @@
+//! `standpipe sim`: storms over simulated clusters, one after the other, until one finds something.
+
+use std::num::ParseIntError;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
+use ::sim::{Costs, Faults};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::table;
+
+/// Storms over a simulated cluster: a seed decides every operation, delay and failure.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Ranks, 2 or more
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=i64::from(NODES_MAX)))]
+    nodes: u32,
+    /// The first seed; 0x… is hexadecimal
+    #[arg(long, value_name = "S", default_value = "0", value_parser = parse_seed)]
+    seed: u64,
+    /// How many seeds, one after the other
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    seeds: u64,
+    /// Events of each storm; it then goes on until all has ended
+    #[arg(long, value_name = "K", default_value_t = 100_000)]
+    steps: u64,
+    /// What goes wrong, with a frequency or the usual one: delay, reorder, register-fail, register-slow, shrink, unmap,
+    /// stop, mute; `unmap=0.5,delay`
+    #[arg(long, value_name = "LIST", default_value = "")]
+    faults: Faults,
+    /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each seed picks
+    #[arg(long, value_name = "NAME|FILE")]
+    costs: Option<String>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_seed(text: &str) -> Result<u64, ParseIntError> {
+    text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
+}
+
+/// What came of all storms together.
+#[derive(Debug, Default)]
+struct Sum {
+    seeds: u64,
+    steps: u64,
+    operations: u64,
+    failed: u64,
+    /// Of the storm that came closest to its budget.
+    pinned_peak_bytes: u64,
+    pinned_budget_bytes: u64,
+    took: Duration,
+    failure: Option<(u64, Failure)>,
+}
+
+impl Sum {
+    fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.steps += outcome.steps;
+        self.operations += outcome.operations;
+        self.failed += outcome.failed;
+        let (peak, budget) = (outcome.pinned_peak_bytes, outcome.pinned_budget_bytes);
+        let closer = u128::from(peak) * u128::from(self.pinned_budget_bytes)
+            >= u128::from(self.pinned_peak_bytes) * u128::from(budget);
+        if closer && budget > 0 {
+            (self.pinned_peak_bytes, self.pinned_budget_bytes) = (peak, budget);
+        }
+    }
+
+    fn operations_per_second(&self) -> f64 {
+        self.operations as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Runs the storms, and prints what came of them. The exit status is 1 if one found something.
+///
+/// # Errors
+/// When the costs cannot be had.
+pub fn run(args: &SimArgs) -> Result<ExitCode> {
+    let costs = args.costs.as_deref().map(costs_of).transpose()?;
+    let storm = Storm { nodes: args.nodes, seed: args.seed, steps: args.steps, faults: args.faults, costs };
+    if args.seed.checked_add(args.seeds).is_none() {
+        bail!("there are no {} seeds from {} on", args.seeds, args.seed);
+    }
+    let sum = run_all(storm, args.seeds);
+    if args.json {
+        println!("{}", json_of(args, &sum));
+    } else {
+        print_table(args, &sum);
+    }
+    if let Some((_, failure)) = &sum.failure {
+        let costs = args.costs.as_ref().map_or_else(String::new, |costs| format!(" --costs {costs}"));
+        eprintln!("{failure}{costs}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn costs_of(name: &str) -> Result<Costs> {
+    match Costs::named(name) {
+        Some(costs) => Ok(costs),
+        None => Costs::load(Path::new(name))
+            .with_context(|| format!("{name} is none of {}, and no file of costs", Costs::NAMES.join(", "))),
+    }
+}
+
+fn run_all(storm: Storm, seeds: u64) -> Sum {
+    let bar = ProgressBar::new(seeds);
+    let style = ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {pos}/{len} seeds · {per_sec}");
+    bar.set_style(style.expect("the template is fixed and tried by a test"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let (mut sum, began) = (Sum::default(), Instant::now());
+    for seed in storm.seed..storm.seed + seeds {
+        match (Storm { seed, ..storm.clone() }).run() {
+            Ok(outcome) => sum.add(&outcome),
+            Err(failure) => {
+                sum.seeds += 1;
+                sum.steps += failure.step;
+                sum.failure = Some((seed, failure));
+                break;
+            }
+        }
+        bar.inc(1);
+    }
+    sum.took = began.elapsed();
+    bar.finish_and_clear();
+    sum
+}
+
+fn json_of(args: &SimArgs, sum: &Sum) -> serde_json::Value {
+    json!({
+        "nodes": args.nodes,
+        "seed": args.seed,
+        "seeds": sum.seeds,
+        "steps": sum.steps,
+        "faults": args.faults.to_string(),
+        "operations": sum.operations,
+        "operations_failed": sum.failed,
+        "operations_per_second": sum.operations_per_second(),
+        "seconds": sum.took.as_secs_f64(),
+        "violations": u64::from(sum.failure.is_some()),
+        "failing_seed": sum.failure.as_ref().map(|(seed, _)| seed),
+        "failure": sum.failure.as_ref().map(|(_, failure)| &failure.what),
+        "pinned_peak_bytes": sum.pinned_peak_bytes,
+        "pinned_budget_bytes": sum.pinned_budget_bytes,
+    })
+}
+
+fn print_table(args: &SimArgs, sum: &Sum) {
+    let faults = args.faults.to_string();
+    let mut table = table::plain(&["what", "value"]);
+    let rows = [
+        ("ranks", args.nodes.to_string()),
+        ("seeds", format!("{} from {}", sum.seeds, args.seed)),
+        ("faults", if faults.is_empty() { "none".into() } else { faults }),
+        ("events", sum.steps.to_string()),
+        ("operations", format!("{}, of which {} failed as they should", sum.operations, sum.failed)),
+        ("operations a second", format!("{:.0}", sum.operations_per_second())),
+        ("pinned at most", format!("{} bytes of {}", sum.pinned_peak_bytes, sum.pinned_budget_bytes)),
+        ("violations", u64::from(sum.failure.is_some()).to_string()),
+    ];
+    for (what, value) in rows {
+        table.add_row([what.to_owned(), value]);
+    }
+    println!("{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_decimal_or_hexadecimal() {
+        assert_eq!((parse_seed("17"), parse_seed("0x5eed")), (Ok(17), Ok(0x5eed)));
+        assert!(parse_seed("5eed").is_err());
+    }
+
+    #[test]
+    fn what_came_closest_to_its_budget_is_told() {
+        let mut sum = Sum::default();
+        for (pinned_peak_bytes, pinned_budget_bytes) in [(0, 0), (10, 100), (50, 60), (500, 1000)] {
+            sum.add(&Outcome { pinned_peak_bytes, pinned_budget_bytes, operations: 1, ..Outcome::default() });
+        }
+        assert_eq!((sum.pinned_peak_bytes, sum.pinned_budget_bytes, sum.operations), (50, 60, 4));
+    }
+
+    #[test]
+    fn storms_pass_and_are_summed_up() {
+        let storm = Storm { nodes: 3, seed: 5, steps: 300, faults: Faults::default(), costs: None };
+        let sum = run_all(storm, 4);
+        assert!(
+            sum.failure.is_none() && sum.seeds == 4 && sum.steps >= 1200 && sum.operations > 0,
+            "{sum:?}"
+        );
+    }
+}
