@@ -6,7 +6,9 @@
 //! control and heap segments, and from then on asks for a peer's segments when it first talks to that peer. A peer
 //! that is never talked to costs nothing.
 //!
-//! The broker watches every member's process and connection and tells all others at once when one is gone.
+//! The broker watches every member's process and connection and tells all others at once when one is gone. Whoever
+//! shows the secret may also just look at the job: a watcher is told who is in it, and reads what the members show of
+//! their counters in their control segments.
 //!
 //! This module is not part of the stable interface. It is public for the library's own tests and for tests that
 //! run a whole job inside one process:
@@ -33,9 +35,11 @@ pub(crate) mod poll;
 mod roster;
 mod secret;
 mod socket;
+mod watcher;
 mod wire;
 
 pub use broker::{Broker, BrokerError};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+pub(crate) use watcher::{Watcher, find_launcher};
 pub use wire::{How, Refusal};

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -44,7 +44,13 @@ const LOOKS: u32 = 8;
 /// something better to do.
 const MOVES: u64 = 64;
 
-/// Messages that are heard before a loss is told to the engine, at most.
+/// A bit of [`Inner::news`]: peers are newly lost.
+const LOSSES: u8 = 1;
+
+/// A bit of [`Inner::news`]: somebody looks from outside, and the engine's counters are to be shown.
+const LOOK: u8 = 2;
+
+/// Messages that are heard before news are, at most.
 const HEARD_MAX: u32 = 1000;
 
 /// Runs the handler that a delivery names; the inbox holds its message.
@@ -77,9 +83,13 @@ pub(crate) struct Inner {
     epoch: Instant,
     /// Peers that are newly lost, for whoever polls next to tell the engine.
     losses: Mutex<Vec<Rank>>,
-    any_losses: AtomicBool,
-    /// Messages heard since a loss that the engine has not been told.
+    /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of it, so that
+    /// the polls on which all depends look at one only.
+    news: AtomicU8,
+    /// Messages heard since there are news.
     heard: AtomicU32,
+    /// Whether anybody has ever looked at this node from outside.
+    pub(crate) watched: AtomicBool,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
     any_wakers: AtomicBool,
@@ -134,8 +144,9 @@ impl Inner {
             spin: parts.spin,
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
-            any_losses: AtomicBool::new(false),
+            news: AtomicU8::new(0),
             heard: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
             wakers: Mutex::new(Vec::new()),
             any_wakers: AtomicBool::new(false),
             orphans: Mutex::new(Vec::new()),
@@ -187,18 +198,19 @@ impl Inner {
         for left in (0..polls).rev() {
             match engine.poll(inbox) {
                 // What a peer sent before it was lost is heard before the loss is told.
-                Polled::Idle if self.any_losses.load(Ordering::Acquire) => {
-                    self.tell_losses(&mut engine);
-                    return Polled::Progressed;
+                Polled::Idle if self.news.load(Ordering::Acquire) != 0 => {
+                    if self.hear_news(&mut engine) {
+                        return Polled::Progressed;
+                    }
                 }
                 Polled::Idle if left == 0 => break,
                 Polled::Idle => engine.transport().linger(LOOKS),
                 moved => {
                     // Others may have so much to say that it never gets quiet.
-                    if self.any_losses.load(Ordering::Relaxed)
+                    if self.news.load(Ordering::Relaxed) != 0
                         && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX
                     {
-                        self.tell_losses(&mut engine);
+                        self.hear_news(&mut engine);
                     }
                     return moved;
                 }
@@ -207,13 +219,20 @@ impl Inner {
         Polled::Idle
     }
 
+    /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
     #[cold]
-    fn tell_losses(&self, engine: &mut Engine) {
-        self.any_losses.store(false, Ordering::Release);
+    fn hear_news(&self, engine: &mut Engine) -> bool {
+        let news = self.news.swap(0, Ordering::AcqRel);
         self.heard.store(0, Ordering::Relaxed);
-        for rank in lock(&self.losses).drain(..) {
-            engine.lose(rank);
+        if news & LOOK != 0 {
+            self.show_engine(engine);
         }
+        if news & LOSSES != 0 {
+            for rank in lock(&self.losses).drain(..) {
+                engine.lose(rank);
+            }
+        }
+        news & LOSSES != 0
     }
 
     /// Lets go on whoever waited for what has just moved.
@@ -291,12 +310,18 @@ impl Inner {
                 }
                 return;
             }
+            Notice::Look => {
+                self.watched.store(true, Ordering::Relaxed);
+                self.show_direct();
+                self.news.fetch_or(LOOK, Ordering::AcqRel);
+                return self.wake();
+            }
             Notice::BrokerGone => (0..own.size).filter(|rank| *rank != own.rank).collect(),
         };
         let news: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
         if !news.is_empty() {
             lock(&self.losses).extend(news);
-            self.any_losses.store(true, Ordering::Release);
+            self.news.fetch_or(LOSSES, Ordering::AcqRel);
             self.wake();
         }
     }
@@ -399,7 +424,7 @@ impl Inner {
         let ticket = self.bell.announce();
         let next_deadline = self.expire(now);
         let cold = self.engine().transport().turn_cold();
-        let work = cold == Cold::Work || self.any_losses.load(Ordering::Acquire);
+        let work = cold == Cold::Work || self.news.load(Ordering::Acquire) != 0;
         // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
         let at_most = match cold {
             _ if work && !taken => return None,

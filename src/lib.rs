@@ -25,7 +25,8 @@
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
 //! - [`Node::fetch_add`], [`Node::barrier`] and [`Node::directory`] coordinate.
-//! - [`Node::stats`] tells what happened, and why it took the path that it took.
+//! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a running job,
+//!   from outside.
 
 mod am;
 mod atomics;
@@ -50,11 +51,13 @@ mod open;
 mod progress;
 mod readable;
 mod rma;
+mod show;
 mod stats;
 mod strided;
 mod sync;
 mod tally;
 mod transport;
+pub mod watch;
 
 pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use config::{Config, ConfigError, ProgressThread};

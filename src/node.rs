@@ -215,5 +215,6 @@ impl Drop for Life {
         lock(&self.inner.published).clear();
         self.inner.peers.leave();
         self.inner.attendant.end();
+        self.inner.show_last();
     }
 }

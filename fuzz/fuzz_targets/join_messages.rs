@@ -22,7 +22,7 @@ const SIZE: u32 = 3;
 const LINES: usize = 4;
 const HANDLES_MAX: usize = 4;
 /// Magic bytes and version of the joining protocol.
-const HEADER: &[u8] = b"SPJ\n\x01\x00";
+const HEADER: &[u8] = b"SPJ\n\x02\x00";
 
 #[derive(Arbitrary, Debug)]
 enum Says {

@@ -4,6 +4,7 @@
 mod guests;
 mod line;
 mod service;
+mod watchers;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -112,6 +112,11 @@ impl JobEnv {
         ]
     }
 
+    /// Whether both are invitations to the same job.
+    pub(crate) fn is_same_job(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+
     /// The rank that the invited process has in the job.
     pub fn rank(&self) -> u32 {
         self.rank

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 pub use self::desk::{ConnectError, PeerHandles};
 pub use self::join::JoinError;
+pub(super) use self::join::greet;
 pub use self::notice::{Notice, OnNotice};
 use self::watch::Shared;
 use super::env::JobEnv;

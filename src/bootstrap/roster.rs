@@ -48,6 +48,14 @@ enum Place<H> {
     Over(How),
 }
 
+/// What is known of a rank.
+#[derive(Debug)]
+pub(super) enum Standing<'a, H> {
+    Open,
+    Joined { pid: u32, handles: &'a H },
+    Over(How),
+}
+
 impl<H: Clone> Roster<H> {
     pub(super) fn new(size: u32) -> Self {
         Self { places: (0..size).map(|_| Place::Open { wanted_by: BTreeSet::new() }).collect() }
@@ -67,6 +75,15 @@ impl<H: Clone> Roster<H> {
         match self.place(rank) {
             Some(Place::Joined { pid, .. }) => Some(*pid),
             _ => None,
+        }
+    }
+
+    /// How `rank`, which is below the size, stands.
+    pub(super) fn standing(&self, rank: u32) -> Standing<'_, H> {
+        match &self.places[rank as usize] {
+            Place::Open { .. } => Standing::Open,
+            Place::Joined { pid, handles, .. } => Standing::Joined { pid: *pid, handles },
+            Place::Over(how) => Standing::Over(*how),
         }
     }
 
@@ -290,7 +307,9 @@ mod tests {
                             prop_assert!(told.lost.insert(rank));
                         }
                         Reply::Welcome { .. } | Reply::Serve => {}
-                        Reply::Refused(_) => prop_assert!(false, "refusals are not mailed"),
+                        Reply::Refused(_) | Reply::Watching { .. } | Reply::Look => {
+                            prop_assert!(false, "the roster mails none of these");
+                        }
                     }
                 }
                 for told in members.values() {

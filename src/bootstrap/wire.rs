@@ -1,4 +1,4 @@
-//! What members and broker say to each other: one datagram a message, each with a small header.
+//! What members, watchers and broker say to each other: one datagram a message, each with a small header.
 //!
 //! The header carries the version of this format, so that two builds that do not understand each other say so
 //! instead of guessing. The body is the message in postcard's encoding. Every datagram is hostile input until it
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
 
-pub(crate) const WIRE_VERSION: u16 = 1;
+pub(crate) const WIRE_VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
@@ -31,21 +31,31 @@ pub(crate) enum Request {
     Leave,
     /// The sender, which has had `peer`'s segments, cannot attach to its private memory: `peer` must copy for it.
     Serve { peer: u32 },
+    /// From a process that only wants to look at the job.
+    Watch { secret: Secret },
+    /// From a watcher: the members are to show their counters as they are now.
+    Look,
 }
 
-/// From the broker to a joining process or a member.
+/// From the broker to a joining process, a member or a watcher.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// The sender of `Join` is a member now.
     Welcome { launcher_pid: u32 },
     /// It is not; the connection ends with this.
     Refused(Refusal),
-    /// Comes with two file descriptors, as `Join` did: those of `rank`.
+    /// Comes with two file descriptors, as `Join` did: those of `rank`. To a watcher it comes with the control segment
+    /// alone, for reading only.
     Peer { rank: u32, pid: u32 },
     /// `rank` is gone and does not come back.
     Lost { rank: u32, how: How },
     /// Some member cannot attach to the receiver's private memory. Told once, whoever else finds so too.
     Serve,
+    /// The sender of `Watch` may look at a job of this size.
+    Watching { size: u32 },
+    /// To a member: it is to show its counters, for somebody looks. To a watcher: it has been told of all members, and
+    /// they have been told that it looks.
+    Look,
 }
 
 /// How a rank came to be gone.
@@ -137,6 +147,12 @@ pub enum Refusal {
         /// The joiner as the broker sees it; zero when it has no number there.
         pid: u32,
     },
+    /// As many watch the job already as may.
+    #[error("{watchers} watch the job already")]
+    Watched {
+        /// How many.
+        watchers: u32,
+    },
 }
 
 /// Why a datagram is no message.
@@ -202,6 +218,8 @@ mod tests {
             any::<u32>().prop_map(|launcher_pid| Reply::Welcome { launcher_pid }),
             any::<(u32, u32)>().prop_map(|(rank, pid)| Reply::Peer { rank, pid }),
             Just(()).prop_map(|()| Reply::Serve),
+            Just(()).prop_map(|()| Reply::Look),
+            any::<u32>().prop_map(|size| Reply::Watching { size }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Lost { rank, how }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Refused(Refusal::RankOver { rank, how })),
             (any::<u32>(), any::<u32>(), any::<String>()).prop_map(|(rank, pid, program)| {

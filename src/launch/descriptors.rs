@@ -4,7 +4,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
 const PER_RANK: u64 = 7;
-/// Guests, listener and the launcher's own.
+/// Guests, watchers, listener and the launcher's own.
 const FIXED: u64 = 128;
 
 /// The limit on file descriptors as it was, where it had to be raised.

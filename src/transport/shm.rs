@@ -4,13 +4,15 @@
 //! users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who the process
 //! is, its doorbell, the barrier's counter and two message rings for every possible sender, whose pages exist only
 //! once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or through messages where
-//! that is forbidden. [`peers`] says who is reachable how; [`rings`] is the engine's transport.
+//! that is forbidden. [`peers`] says who is reachable how; [`rings`] is the engine's transport;
+//! [`shown`] is what a process lets watchers read.
 
 pub(crate) mod control;
 pub(crate) mod copy;
 mod pair;
 pub(crate) mod peers;
 pub(crate) mod rings;
+pub(crate) mod shown;
 #[cfg(test)]
 mod tests;
 

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::socket::{HANDLES, Sent, send};
+use crate::bootstrap::socket::{Sent, send};
 use crate::bootstrap::wire::{Reply, encode};
 
-/// A member's control segment and heap.
-pub(super) type Handles = Arc<[OwnedFd; HANDLES]>;
+/// File descriptors for one message: a member's control segment and heap, at most.
+pub(super) type Handles = Arc<[OwnedFd]>;
 
 /// How long to leave a connection alone when the kernel has no memory for what we want to send.
 pub(super) const STARVED_PAUSE: Duration = Duration::from_millis(10);
@@ -44,6 +44,19 @@ impl Line {
         }
         self.queue.push_back(Letter { bytes: encode(reply), handles });
         self.flush(Instant::now())
+    }
+
+    /// As [`post`](Self::post), for what may be forgotten: nothing happens where anything waits, or would have to.
+    pub(super) fn offer(&mut self, reply: &Reply) {
+        if self.queue.is_empty() {
+            // Where the other end is gone, its socket tells.
+            let _ = send(&self.socket, &encode(reply), &[]);
+        }
+    }
+
+    /// Whether all that was posted has been sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// Sends what the socket takes now.
@@ -97,6 +110,15 @@ mod tests {
         let posted = (0..1_000_000).take_while(|_| line.post(&NOTICE, None).is_ok()).count();
         assert!(posted < 1_000_000);
         assert_eq!(line.queue.len(), 10);
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_does_not_gather_offers() {
+        let (mut line, _theirs) = line(10);
+        (0..10_000).for_each(|_| line.offer(&Reply::Look));
+        assert!(line.is_empty());
+        line.post(&NOTICE, None).expect("queued");
+        assert!(!line.is_empty(), "the socket is full");
     }
 
     #[test]

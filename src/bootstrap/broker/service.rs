@@ -12,11 +12,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::guests::{Applicant, Guests};
 use super::line::{Handles, Line, STARVED_PAUSE};
+use super::watchers::Watchers;
 use crate::bootstrap::poll::{Waker, poll_until};
 use crate::bootstrap::roster::{Candidate, Mail, Roster};
 use crate::bootstrap::secret::Secret;
-use crate::bootstrap::socket::{Received, receive};
-use crate::bootstrap::wire::{How, Refusal, Request, decode};
+use crate::bootstrap::socket::{HANDLES, Received, receive};
+use crate::bootstrap::wire::{How, Refusal, Reply, Request, decode};
 
 /// Connections that have not joined: one for each rank, and some for strangers.
 const STRANGERS_MAX: usize = 64;
@@ -34,6 +35,7 @@ pub(super) struct Service {
     secret: Secret,
     guests: Guests,
     members: BTreeMap<u32, Member>,
+    watchers: Watchers,
     inbox: Receiver<Command>,
     waker: Arc<Waker>,
     supervised: bool,
@@ -55,6 +57,7 @@ enum Source {
     Guest(u64),
     Line(u32),
     Process(u32),
+    Watcher(u64),
 }
 
 type Mails = Vec<Mail<Handles>>;
@@ -69,8 +72,8 @@ impl Service {
         supervised: bool,
     ) -> Self {
         let guests = Guests::new(listener, size as usize + STRANGERS_MAX);
-        let members = BTreeMap::new();
-        Self { roster: Roster::new(size), secret, guests, members, inbox, waker, supervised }
+        let (members, watchers) = (BTreeMap::new(), Watchers::default());
+        Self { roster: Roster::new(size), secret, guests, members, watchers, inbox, waker, supervised }
     }
 
     /// Serves until told to stop.
@@ -80,7 +83,8 @@ impl Service {
                 match source {
                     Source::Waker => {
                         if self.obey().is_break() {
-                            return;
+                            // How the last ranks ended.
+                            return self.watchers.tell(&self.roster, Instant::now());
                         }
                     }
                     Source::Listener => self.guests.accept(Instant::now()),
@@ -95,6 +99,7 @@ impl Service {
                         self.serve(rank);
                         self.miss(rank);
                     }
+                    Source::Watcher(id) => self.watchers.hear(id, Instant::now()),
                 }
             }
             self.expire(Instant::now());
@@ -124,6 +129,10 @@ impl Service {
                 add(Source::Process(*rank), member.process.as_fd(), PollFlags::IN);
             }
         }
+        for (id, socket, flags) in self.watchers.sockets() {
+            add(Source::Watcher(id), socket.as_fd(), flags);
+        }
+        until = until.into_iter().chain(self.watchers.due_at()).min();
         if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
             tracing::warn!(%error, "the broker cannot poll");
@@ -155,6 +164,12 @@ impl Service {
     }
 
     fn consider(&mut self, mut applicant: Applicant) {
+        if let Ok(Request::Watch { secret }) = &applicant.request {
+            return match secret.matches(&self.secret) {
+                true => self.watchers.admit(applicant, &self.roster),
+                false => applicant.refuse(Refusal::Secret),
+            };
+        }
         match self.examine(&mut applicant) {
             Err(refusal) => applicant.refuse(refusal),
             Ok((candidate, process)) => {
@@ -162,6 +177,7 @@ impl Service {
                 let line = Line::new(applicant.socket, self.roster.mail_max());
                 let mails = self.roster.join(candidate, std::process::id()).expect("examined above");
                 self.members.insert(rank, Member { line, process, verdict_by: None });
+                self.watchers.note(rank);
                 self.deliver(mails);
             }
         }
@@ -174,14 +190,17 @@ impl Service {
             return Err(Refusal::Secret);
         }
         self.roster.judge(rank, size)?;
-        let handles = std::mem::take(&mut applicant.fds).try_into().map_err(|_| Refusal::Malformed)?;
+        let handles = std::mem::take(&mut applicant.fds);
+        if handles.len() != HANDLES {
+            return Err(Refusal::Malformed);
+        }
         let pid = applicant.pid;
         let process = i32::try_from(pid)
             .ok()
             .and_then(Pid::from_raw)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
             .ok_or(Refusal::Unseen { pid })?;
-        Ok((Candidate { rank, size, pid, program, handles: Arc::new(handles) }, process))
+        Ok((Candidate { rank, size, pid, program, handles: handles.into() }, process))
     }
 
     /// Reads what `rank` says and sends what waits for it.
@@ -205,7 +224,9 @@ impl Service {
                     Ok(mail) => self.deliver(mail.into_iter().collect()),
                     Err(_) => return self.expel(rank),
                 },
-                Ok(Request::Join { .. }) | Err(_) => return self.expel(rank),
+                Ok(Request::Join { .. } | Request::Watch { .. } | Request::Look) | Err(_) => {
+                    return self.expel(rank);
+                }
             }
         }
         if let Some(member) = self.members.get_mut(&rank)
@@ -243,6 +264,7 @@ impl Service {
 
     fn remove(&mut self, rank: u32, how: How) -> Mails {
         self.members.remove(&rank);
+        self.watchers.note(rank);
         tracing::debug!(rank, %how, "a rank is over");
         self.roster.over(rank, how)
     }
@@ -270,5 +292,10 @@ impl Service {
                 self.serve(rank);
             }
         }
+        if self.watchers.is_look_due(now) {
+            // Who stands still needs no reminder for each time that somebody looked meanwhile.
+            self.members.values_mut().for_each(|member| member.line.offer(&Reply::Look));
+        }
+        self.watchers.tell(&self.roster, now);
     }
 }

@@ -20,7 +20,7 @@ const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
 debug_is_display!(JoinError);
 
-/// Why a process did not become a member of its job.
+/// Why a process did not become a member of its job, or may not watch it.
 #[derive(thiserror::Error)]
 pub enum JoinError {
     /// Nobody listens for the job: its launcher has ended, or this process is in another network namespace.
@@ -35,7 +35,7 @@ pub enum JoinError {
         theirs: u32,
     },
     /// The broker refused, and said why.
-    #[error("the launcher refused to let this process join: {0}")]
+    #[error("the launcher refused: {0}")]
     Refused(#[from] Refusal),
     /// The broker hung up without an answer.
     #[error("the launcher hung up without an answer")]
@@ -60,16 +60,29 @@ pub(super) fn shake_hands(
     handles: &[BorrowedFd<'_>],
     deadline: Instant,
 ) -> Result<(OwnedFd, u32), JoinError> {
-    let attempt = Attempt { begun: Instant::now(), deadline };
-    let socket = attempt.knock(env)?;
-    check_broker(&socket)?;
     let program = std::env::args_os().next().unwrap_or_default();
     let program = program.to_string_lossy();
     let program = short_program(program.rsplit('/').next().unwrap_or_default());
     let join = Request::Join { secret: env.secret.clone(), rank: env.rank, size: env.size, program };
-    attempt.say(&socket, &encode(&join), handles)?;
-    let launcher_pid = attempt.hear(&socket)?;
-    Ok((socket, launcher_pid))
+    match greet(env, &join, handles, deadline)? {
+        (socket, Reply::Welcome { launcher_pid }) => Ok((socket, launcher_pid)),
+        _ => Err(JoinError::Malformed),
+    }
+}
+
+/// Connects to the broker of `env`'s job, says `request` and hears the answer, which is no refusal.
+pub(in crate::bootstrap) fn greet(
+    env: &JobEnv,
+    request: &Request,
+    handles: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<(OwnedFd, Reply), JoinError> {
+    let attempt = Attempt { begun: Instant::now(), deadline };
+    let socket = attempt.knock(env)?;
+    check_broker(&socket)?;
+    attempt.say(&socket, &encode(request), handles)?;
+    let reply = attempt.hear(&socket)?;
+    Ok((socket, reply))
 }
 
 /// The name is free again once the launcher is gone, and anybody could take it.
@@ -113,7 +126,7 @@ impl Attempt {
         }
     }
 
-    fn hear(&self, socket: &OwnedFd) -> Result<u32, JoinError> {
+    fn hear(&self, socket: &OwnedFd) -> Result<Reply, JoinError> {
         loop {
             let bytes = match receive(socket) {
                 Received::Datagram { bytes, .. } => bytes,
@@ -127,11 +140,9 @@ impl Attempt {
                 }
             };
             return match decode(&bytes) {
-                Ok(Reply::Welcome { launcher_pid }) => Ok(launcher_pid),
                 Ok(Reply::Refused(refusal)) => Err(refusal.into()),
-                Ok(Reply::Peer { .. } | Reply::Lost { .. } | Reply::Serve) | Err(DecodeError::Malformed) => {
-                    Err(JoinError::Malformed)
-                }
+                Ok(reply) => Ok(reply),
+                Err(DecodeError::Malformed) => Err(JoinError::Malformed),
                 Err(DecodeError::Version { theirs }) => {
                     Err(Refusal::Version { ours: theirs, theirs: WIRE_VERSION }.into())
                 }

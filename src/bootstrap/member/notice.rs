@@ -16,6 +16,8 @@ pub enum Notice {
     /// Some peer reaches this process's private memory by messages only, so that it depends on this process's progress.
     /// Told at most once.
     Serve,
+    /// Somebody looks at the job from outside: this process's counters are to be shown as they are now.
+    Look,
     /// The launcher or the broker is gone: no peer can be connected to and no further loss will be told.
     BrokerGone,
 }

@@ -156,7 +156,8 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
                 on_notice(notice);
             }
             Ok(Reply::Serve) => on_notice(Notice::Serve),
-            Ok(Reply::Welcome { .. } | Reply::Refused(_)) | Err(_) => {
+            Ok(Reply::Look) => on_notice(Notice::Look),
+            Ok(Reply::Welcome { .. } | Reply::Watching { .. } | Reply::Refused(_)) | Err(_) => {
                 tracing::warn!("the job's broker broke the joining protocol");
                 return Err(BrokerGone);
             }

@@ -4,6 +4,7 @@
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
+//! 256      what the process shows of its counters: two parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
@@ -26,7 +27,8 @@ const DIRECTORY_AT: u64 = 40;
 pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
-const NAMES_AT: u64 = 4096;
+pub(super) const SHOWN_AT: u64 = 256;
+pub(super) const NAMES_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 65536;
 const PAGE: u64 = 4096;
 
@@ -167,7 +169,7 @@ impl Control {
     }
 
     #[inline]
-    fn word(&self, at: u64) -> &AtomicU64 {
+    pub(super) fn word(&self, at: u64) -> &AtomicU64 {
         self.memory.atomic_u64(at).expect("a control segment is larger than its first page")
     }
 

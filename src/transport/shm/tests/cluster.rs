@@ -190,7 +190,7 @@ impl Member {
         let rank = match notice {
             Notice::Lost { rank, .. } => *rank,
             // All nodes make progress when the suite says so.
-            Notice::Serve => return None,
+            Notice::Serve | Notice::Look => return None,
             Notice::BrokerGone => panic!("the broker is here"),
         };
         if self.seat.peers.lose(rank) {

@@ -1,0 +1,217 @@
+//! Looking at a job from outside: who is in it, and what its members show.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+use vm::spawn::peer_credentials;
+
+use super::env::{JobEnv, RANKS_MAX};
+use super::member::{JoinError, greet};
+use super::poll::poll_until;
+use super::socket::{Received, Sent, connect_to, receive, send};
+use super::wire::{How, Reply, Request, decode, encode};
+
+/// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of sight.
+pub(crate) fn find_launcher(env: &JobEnv) -> Option<u32> {
+    let socket = connect_to(&env.name).ok()?;
+    let listener = peer_credentials(socket.as_fd()).ok()?;
+    (listener.uid == rustix::process::geteuid().as_raw()).then_some(listener.pid)
+}
+
+/// A connection to a job's broker that can look and nothing else.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    socket: OwnedFd,
+    launcher_pid: u32,
+    places: Vec<Place>,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// Its process, once it has joined.
+    pub(crate) pid: Option<u32>,
+    /// Its control segment, for reading only; what is behind the descriptor is whatever the rank handed over.
+    pub(crate) page: Option<OwnedFd>,
+    /// How it went, once it has gone.
+    pub(crate) over: Option<How>,
+}
+
+/// The broker is gone, or says what no broker says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct JobOver;
+
+impl Watcher {
+    /// Shows the secret of `env`'s job to its broker.
+    pub(crate) fn attach(env: &JobEnv, deadline: Instant) -> Result<Watcher, JoinError> {
+        let watch = Request::Watch { secret: env.secret.clone() };
+        let (socket, reply) = greet(env, &watch, &[], deadline)?;
+        let launcher_pid = peer_credentials(socket.as_fd()).map_err(JoinError::Io)?.pid;
+        match reply {
+            Reply::Watching { size } if (1..=RANKS_MAX).contains(&size) => {
+                let places = (0..size).map(|_| Place::default()).collect();
+                Ok(Watcher { socket, launcher_pid, places })
+            }
+            _ => Err(JoinError::Malformed),
+        }
+    }
+
+    pub(crate) fn launcher_pid(&self) -> u32 {
+        self.launcher_pid
+    }
+
+    /// What is known of each rank.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Has the members show their counters, and learns what has become of them. Returns once they have been told, or at
+    /// the deadline.
+    pub(crate) fn look(&mut self, deadline: Instant) -> Result<(), JobOver> {
+        match send(&self.socket, &encode(&Request::Look), &[]) {
+            // What does not get through now has company enough.
+            Ok(Sent::Done | Sent::Full | Sent::Starved) => {}
+            // There may be last words.
+            Err(_) => return self.hear().and(Err(JobOver)),
+        }
+        while !self.hear()? && Instant::now() < deadline {
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            poll_until(&mut fds, Some(deadline)).map_err(|_| JobOver)?;
+        }
+        Ok(())
+    }
+
+    /// Reads all there is now. Whether the answer to a look was among it.
+    fn hear(&mut self) -> Result<bool, JobOver> {
+        let mut looked = false;
+        loop {
+            let (bytes, fds) = match receive(&self.socket) {
+                Received::Datagram { bytes, fds } => (bytes, fds),
+                Received::Nothing => return Ok(looked),
+                Received::Closed | Received::TooLong => return Err(JobOver),
+            };
+            match decode(&bytes) {
+                Ok(Reply::Look) => looked = true,
+                Ok(Reply::Peer { rank, pid }) => {
+                    let place = self.place(rank)?;
+                    place.pid = Some(pid);
+                    place.page = fds.into_iter().next();
+                }
+                Ok(Reply::Lost { rank, how }) => self.place(rank)?.over = Some(how),
+                _ => return Err(JobOver),
+            }
+        }
+    }
+
+    fn place(&mut self, rank: u32) -> Result<&mut Place, JobOver> {
+        self.places.get_mut(rank as usize).ok_or(JobOver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use vm::Segment;
+
+    use super::*;
+    use crate::bootstrap::{Broker, Membership, Notice, Refusal};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn soon() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    /// A member with this control segment, and what it is told.
+    fn join(env: &JobEnv, control: impl AsFd) -> (Membership, Receiver<Notice>) {
+        let (tell, told) = channel();
+        let on_notice = Box::new(move |notice| {
+            let _ = tell.send(notice);
+        });
+        let heap = std::fs::File::open("/dev/null").expect("every system has it");
+        let member = Membership::join(env, control.as_fd(), heap.as_fd(), soon(), on_notice);
+        (member.expect("let in"), told)
+    }
+
+    fn refusal(watcher: Result<Watcher, JoinError>) -> Refusal {
+        match watcher.expect_err("not to be let in") {
+            JoinError::Refused(refusal) => refusal,
+            other => panic!("refused for another reason: {other}"),
+        }
+    }
+
+    #[test]
+    fn a_watcher_learns_who_is_there_and_cannot_write() {
+        let broker = Broker::start(3).expect("a broker");
+        let control = Segment::create("control", 4096).expect("a page");
+        let (zero, told) = join(&broker.env(0), control.fd());
+        let null = std::fs::File::open("/dev/null").expect("every system has it");
+        let (_one, _) = join(&broker.env(1), &null);
+        let mut watcher = Watcher::attach(&broker.env(2), soon()).expect("let in");
+        watcher.look(soon()).expect("the broker is there");
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Look));
+        let [zeros, ones, twos] = watcher.places() else { panic!("three ranks") };
+        let page = zeros.page.as_ref().expect("a segment to read");
+        assert_eq!(rustix::io::pread(page, &mut [1; 8], 0), Ok(8));
+        assert_eq!(rustix::io::pwrite(page, &[1; 8], 0), Err(rustix::io::Errno::BADF));
+        assert!(zeros.pid == Some(std::process::id()) && zeros.over.is_none());
+        assert!(ones.pid.is_some() && ones.page.is_none(), "no segment is opened that is none");
+        assert!(twos.pid.is_none() && twos.page.is_none());
+        drop(zero);
+        watcher.look(soon()).expect("the broker is there");
+        assert_eq!(watcher.places()[0].over, Some(How::Left));
+        drop(broker);
+        assert_eq!(watcher.look(soon()), Err(JobOver));
+    }
+
+    #[test]
+    fn members_are_not_told_of_every_look() {
+        let broker = Broker::start(1).expect("a broker");
+        let control = Segment::create("control", 4096).expect("a page");
+        let (_zero, told) = join(&broker.env(0), control.fd());
+        let watcher = Watcher::attach(&broker.env(0), soon()).expect("let in");
+        for _ in 0..200 {
+            let look = encode(&Request::Look);
+            while send(&watcher.socket, &look, &[]).expect("the broker is there") != Sent::Done {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let times = told.try_iter().count();
+        assert!((1..100).contains(&times), "told {times} times");
+    }
+
+    #[test]
+    fn without_the_secret_nobody_watches_and_only_a_few_do_with_it() {
+        let (broker, other) = (Broker::start(1).expect("a broker"), Broker::start(1).expect("a broker"));
+        let stranger = JobEnv { secret: other.env(0).secret, ..broker.env(0) };
+        assert_eq!(refusal(Watcher::attach(&stranger, soon())), Refusal::Secret);
+        let mut watching: Vec<Watcher> =
+            (0..8).map(|_| Watcher::attach(&broker.env(0), soon()).expect("let in")).collect();
+        assert_eq!(refusal(Watcher::attach(&broker.env(0), soon())), Refusal::Watched { watchers: 8 });
+        watching.pop();
+        let one_more = || Watcher::attach(&broker.env(0), soon()).is_ok();
+        assert!((0..100).any(|_| one_more() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }));
+    }
+
+    #[test]
+    fn a_watcher_that_wants_anything_else_is_shown_out() {
+        let broker = Broker::start(1).expect("a broker");
+        let control = Segment::create("control", 4096).expect("a page");
+        let (_zero, told) = join(&broker.env(0), control.fd());
+        for request in [Request::Serve { peer: 0 }, Request::Leave, Request::Connect { peer: 0 }] {
+            let mut watcher = Watcher::attach(&broker.env(0), soon()).expect("let in");
+            send(&watcher.socket, &encode(&request), &[]).expect("sent");
+            let ended = (0..100).any(|_| watcher.look(soon()).is_err());
+            assert!(ended, "{request:?}");
+        }
+        assert!(told.try_iter().all(|notice| notice == Notice::Look));
+        Watcher::attach(&broker.env(0), soon()).expect("the job goes on");
+    }
+}

@@ -1,0 +1,39 @@
+//! Showing the counters to whoever looks at the job from outside, when told that somebody does.
+//!
+//! Two writers that never wait for each other: the watching thread shows what is counted directly, whoever polls next
+//! shows the engine's.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use engine::Counters;
+use engine::node::RegistrationCounters;
+
+use crate::inner::{Engine, Inner};
+use crate::transport::shm::shown::{Figures, Part};
+
+impl Inner {
+    /// Shows what never enters the engine. Only for the watching thread, and once that has ended.
+    pub(crate) fn show_direct(&self) {
+        let mut counters = Counters::default();
+        self.tallies.add_to(&mut counters);
+        self.show(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));
+    }
+
+    /// Shows the engine's counters. Only for whoever holds its lock.
+    pub(crate) fn show_engine(&self, engine: &Engine) {
+        self.show(Part::Engine, &Figures::new(engine.counters(), engine.registration_counters()));
+    }
+
+    /// Shows all counters once more, where somebody has been looking. For when all other threads have ended.
+    pub(crate) fn show_last(&self) {
+        if self.watched.load(Ordering::Relaxed) {
+            self.show_direct();
+            self.show_engine(&self.engine());
+        }
+    }
+
+    fn show(&self, part: Part, figures: &Figures) {
+        self.peers.own().control.show(part, self.nanos(Instant::now()), figures);
+    }
+}

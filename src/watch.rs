@@ -1,0 +1,198 @@
+//! Looking at a running job of this user from outside: how much each rank does, and by which mechanism.
+//!
+//! ```no_run
+//! for job in standpipe::watch::jobs()? {
+//!     let mut watch = job.watch()?;
+//!     for rank in watch.look().ranks {
+//!         println!("{}: {} puts", rank.rank, rank.stats().total(standpipe::Operation::Put).count);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A rank copies its counters into memory that the watcher reads when it is told that somebody looks, and not
+//! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It needs the
+//! job's secret, which [`jobs`] finds where the processes of the same user have it: in their environment.
+
+mod jobs;
+mod rates;
+
+use std::time::{Duration, Instant};
+
+pub use self::jobs::{Job, jobs};
+pub use self::rates::{Rate, Rates};
+pub use crate::bootstrap::{How, JoinError};
+pub use engine::node::RegistrationCounters;
+pub use engine::registration::TableCounters;
+
+use crate::bootstrap::{JobEnv, Watcher};
+use crate::stats::Stats;
+use crate::transport::shm::shown::{self, Part, Shown};
+use engine::{Counters, Rank};
+
+/// How long being let in may take.
+const ATTACH_MAX: Duration = Duration::from_secs(5);
+/// How long a look waits for ranks that compute, or do not run.
+const ANSWER_MAX: Duration = Duration::from_millis(200);
+/// The first and longest pause between two looks whether they have answered.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
+
+/// A job being watched. It may be watched by one thread at a time; dropping it ends that, and the job does not notice.
+#[derive(Debug)]
+pub struct Watch {
+    watcher: Watcher,
+    /// What each rank has shown so far, in the order of [`PARTS`].
+    shown: Vec<[Option<Shown>; 2]>,
+    ended: bool,
+}
+
+const PARTS: [Part; 2] = [Part::Direct, Part::Engine];
+
+/// What a job was like at one time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The process that started the job; zero where it is out of sight.
+    pub launcher_pid: u32,
+    /// Whether the job is over: no later look gives anything else.
+    pub ended: bool,
+    /// Every rank, in order.
+    pub ranks: Vec<RankView>,
+}
+
+/// What one rank was like at one time.
+#[derive(Clone, Debug)]
+pub struct RankView {
+    /// Its number.
+    pub rank: Rank,
+    /// Its process, once it has joined.
+    pub pid: Option<u32>,
+    /// What has become of it.
+    pub state: State,
+    shown: [Option<Shown>; 2],
+}
+
+/// What has become of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not joined yet.
+    Awaited,
+    /// It is a member of the job.
+    Running,
+    /// It is a member, but did not answer this look: it is stopped, or has no core to run on, or shows nothing.
+    Silent,
+    /// It is gone. Its figures are those of its end, unless it did not come to show them.
+    Over(How),
+}
+
+impl Watch {
+    /// Watches the job that `env` invites to, whatever rank that is for.
+    ///
+    /// # Errors
+    /// When there is no such job any more, or its launcher refuses.
+    pub fn attach(env: &JobEnv) -> Result<Watch, JoinError> {
+        let watcher = Watcher::attach(env, Instant::now() + ATTACH_MAX)?;
+        let shown = watcher.places().iter().map(|_| [None, None]).collect();
+        Ok(Watch { watcher, shown, ended: false })
+    }
+
+    /// The process that started the job; zero where it is out of sight.
+    pub fn launcher_pid(&self) -> u32 {
+        self.watcher.launcher_pid()
+    }
+
+    /// How many ranks the job has.
+    pub fn size(&self) -> u32 {
+        self.watcher.places().len() as u32
+    }
+
+    /// Looks at all ranks. Takes a few hundred microseconds where all make progress, wait or move data, and up to
+    /// 200 ms where one computes or does not run. Between two looks the job does nothing for the watcher.
+    pub fn look(&mut self) -> Snapshot {
+        let deadline = Instant::now() + ANSWER_MAX;
+        self.ended = self.ended || self.watcher.look(deadline).is_err();
+        let answered = self.gather(deadline);
+        let places = self.watcher.places().iter().zip(&self.shown).zip(answered);
+        let ranks = (0..).zip(places).map(|(rank, ((place, shown), answered))| {
+            let state = match (place.over, place.pid) {
+                (Some(how), _) => State::Over(how),
+                (None, None) => State::Awaited,
+                (None, Some(_)) if answered => State::Running,
+                (None, Some(_)) => State::Silent,
+            };
+            RankView { rank, pid: place.pid, state, shown: shown.clone() }
+        });
+        Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() }
+    }
+
+    /// Reads what the ranks show, again and again until all that still run have shown something new or the time is
+    /// over. Returns which ranks' watching threads have.
+    fn gather(&mut self, deadline: Instant) -> Vec<bool> {
+        let mut answered = vec![[false; PARTS.len()]; self.shown.len()];
+        let mut pause = PAUSES.0;
+        loop {
+            let mut missing = false;
+            for ((place, shown), answered) in
+                self.watcher.places().iter().zip(&mut self.shown).zip(&mut answered)
+            {
+                let Some(page) = &place.page else { continue };
+                for ((part, shown), answered) in PARTS.iter().zip(shown).zip(answered) {
+                    if !*answered {
+                        *answered = update(shown, shown::read(page, *part));
+                        missing |= !*answered && place.over.is_none();
+                    }
+                }
+            }
+            if !missing || self.ended || Instant::now() >= deadline {
+                return answered.iter().map(|[direct, _]| *direct).collect();
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+}
+
+/// Whether there is something new.
+fn update(known: &mut Option<Shown>, read: Option<Shown>) -> bool {
+    let news = read.is_some() && read.as_ref().map(|new| new.at) != known.as_ref().map(|old| old.at);
+    if news {
+        *known = read;
+    }
+    news
+}
+
+impl RankView {
+    /// What the rank had done by then, as its own [`Node::stats`](crate::Node::stats) has it. What enters the engine
+    /// (messages, and what goes by them) is as of the rank's last call that waited or made progress: see
+    /// [`away`](Self::away).
+    pub fn stats(&self) -> Stats {
+        let mut sum = Counters::default();
+        for shown in self.shown.iter().flatten() {
+            sum.merge(&shown.figures.counters());
+        }
+        Stats::new(sum)
+    }
+
+    /// What it had counted about registration; all zero where its transport needs none, as shared memory.
+    pub fn registration(&self) -> RegistrationCounters {
+        self.shown[1].as_ref().map(|shown| shown.figures.registration()).unwrap_or_default()
+    }
+
+    /// How old its counts of messages are. More than a moment means that it has not waited or made progress since.
+    /// `None` where it has shown none.
+    pub fn away(&self) -> Option<Duration> {
+        let [direct, engine] = &self.shown;
+        let nanos = direct.as_ref()?.at.saturating_sub(engine.as_ref()?.at);
+        Some(Duration::from_nanos(nanos))
+    }
+
+    /// How much it did a second since `earlier`, another look at the same rank.
+    pub fn rates_since(&self, earlier: &RankView) -> Rates {
+        let mut rates = Rates::default();
+        for (then, now) in earlier.shown.iter().zip(&self.shown) {
+            if let (Some(then), Some(now)) = (then, now) {
+                rates.add(then, now);
+            }
+        }
+        rates
+    }
+}
