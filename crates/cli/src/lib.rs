@@ -10,4 +10,5 @@ pub mod report;
 pub mod sim;
 pub mod study;
 pub mod table;
+pub mod top;
 pub mod units;

@@ -17,6 +17,7 @@ use standpipe_cli::{
         firehose::{self, FirehoseArgs},
         pindown::{self, PinDownArgs},
     },
+    top,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -43,6 +44,8 @@ enum Command {
     /// Run one of the Firehose paper's two programs, verify its result, and record what it does if told to
     #[command(subcommand)]
     Kernel(KernelArgs),
+    /// Look at a running job: what each rank does, by which mechanism
+    Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
     /// Let random operations and failures loose on a simulated cluster, and check everything
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Kernel(args) => kernel::run(&args),
         Command::KernelWorker(args) => kernel_worker::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::PerfWorker(args) => perf::run_worker(&args),
         Command::DoctorPeer => doctor::peer::run(),

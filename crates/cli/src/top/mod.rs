@@ -1,0 +1,194 @@
+//! `standpipe top`: a running job, as it is now and again a second later.
+
+mod report;
+mod screen;
+mod text;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, value_parser};
+use standpipe::watch::{Job, Snapshot, jobs};
+
+use self::report::Report;
+use self::screen::{Screen, Wish};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The job does a little for each look; more often than this nobody reads.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Arguments of `standpipe top`.
+///
+/// It looks at a job of the same user on this host. A rank does something for that only when it is looked at: it copies
+/// its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The launcher or any process of the job; needed where several jobs run
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+    /// Time between two looks: 1 unless given, 0.1 at least
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    interval: Option<Duration>,
+    /// Show this many looks, each an interval after the one before, and leave
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Show one interval as text and leave
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+    /// Print one JSON object and nothing else; with --interval or --count, one on each line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Watches a job until it ends, the user leaves, or as often as asked.
+///
+/// # Errors
+/// If there is no job to choose, it cannot be watched, or standard output or the terminal fails.
+pub fn run(args: &TopArgs) -> Result<ExitCode> {
+    let job = choose(jobs().context("cannot look for jobs in /proc")?, args.pid)?;
+    let mut watch = job.watch().context("cannot watch the job")?;
+    let interval = args.interval.unwrap_or(INTERVAL);
+    let single = args.once || args.json && args.interval.is_none() && args.count.is_none();
+    let count = if single { Some(1) } else { args.count };
+    let mut view = View::open(args)?;
+    let mut before = watch.look();
+    if let View::Screen(screen) = &mut view {
+        screen.draw(&report(&job, &before, &before))?;
+    }
+    for shown in 1.. {
+        if !before.ended && view.wait(Instant::now() + interval)? == Wish::Leave {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let now = watch.look();
+        let report = report(&job, &before, &now);
+        if view.show(&report)? == Wish::Leave || Some(shown) == count {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if now.ended {
+            return view.end(&report).map(|()| ExitCode::SUCCESS);
+        }
+        before = now;
+    }
+    unreachable!("nobody looks so often")
+}
+
+fn report(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
+    Report::of(job.program(), before, now)
+}
+
+/// The job that `pid` is of, or the only one there is.
+fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
+    if let Some(pid) = pid {
+        // A launcher may be a rank of another job.
+        let launched = jobs.iter().position(|job| job.launcher_pid() == pid);
+        return match launched.or_else(|| jobs.iter().position(|job| job.has(pid))) {
+            Some(index) => Ok(jobs.swap_remove(index)),
+            None => bail!("process {pid} is of no job of yours on this host{}", listed(&jobs)),
+        };
+    }
+    match jobs.len() {
+        0 => bail!(
+            "no job of yours runs on this host; start one with `standpipe run -n 4 -- PROGRAM`, and look again while \
+             it runs"
+        ),
+        1 => Ok(jobs.remove(0)),
+        several => bail!("{several} jobs of yours run on this host; say which, by a PID{}", listed(&jobs)),
+    }
+}
+
+fn listed(jobs: &[Job]) -> String {
+    let line = |job: &Job| {
+        format!("\n  standpipe top {:<8} {} ranks of {}", job.launcher_pid(), job.size(), job.program())
+    };
+    jobs.iter().map(line).collect()
+}
+
+/// Where it is shown.
+enum View {
+    Screen(Screen),
+    Text,
+    Json,
+}
+
+impl View {
+    fn open(args: &TopArgs) -> Result<View> {
+        Ok(match args {
+            TopArgs { json: true, .. } => View::Json,
+            TopArgs { once: false, .. } if io::stdout().is_terminal() => {
+                View::Screen(Screen::open().context("cannot take over the terminal")?)
+            }
+            _ => View::Text,
+        })
+    }
+
+    /// Lets time pass until then.
+    fn wait(&mut self, until: Instant) -> Result<Wish> {
+        match self {
+            View::Screen(screen) => Ok(screen.wait(until)?),
+            View::Text | View::Json => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                Ok(Wish::Stay)
+            }
+        }
+    }
+
+    fn show(&mut self, report: &Report) -> Result<Wish> {
+        match self {
+            View::Screen(screen) => screen.draw(report).map(|()| Wish::Stay).map_err(Into::into),
+            View::Text => print(&text::lines(report).join("\n")),
+            View::Json => print(&serde_json::to_string(report)?),
+        }
+    }
+
+    /// The job is over: says so, and leaves its last figures where they can be read.
+    fn end(self, report: &Report) -> Result<()> {
+        if let View::Screen(screen) = self {
+            drop(screen);
+            print(&text::lines(report).join("\n"))?;
+        }
+        eprintln!("standpipe: the job has ended");
+        Ok(())
+    }
+}
+
+/// Writes to standard output. Whoever has read enough closes it, and that is no failure.
+fn print(text: &str) -> Result<Wish> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(Wish::Stay),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Wish::Leave),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())? {
+        short if short < INTERVAL_MIN => Err("0.1 at least".to_owned()),
+        long if long > Duration::from_secs(86_400) => Err("a day at most".to_owned()),
+        interval => Ok(interval),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_neither_too_short_nor_without_end() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "0.09", "NaN", "1e9", "often"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn without_jobs_it_says_what_to_do() {
+        let error = choose(Vec::new(), None).expect_err("nothing to choose").to_string();
+        assert!(error.contains("standpipe run"), "{error}");
+        let error = choose(Vec::new(), Some(1)).expect_err("nothing to choose").to_string();
+        assert!(error.contains("process 1"), "{error}");
+    }
+}

@@ -1,0 +1,286 @@
+//! What two looks at a job come to: counts since its start, and rates between the two.
+
+use serde::Serialize;
+use standpipe::watch::{How, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
+use standpipe::{Mechanism, Operation};
+
+/// A job between two looks. This is also what `--json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) program: String,
+    pub(super) launcher_pid: u32,
+    pub(super) size: usize,
+    pub(super) running: usize,
+    /// Ranks that are gone and did not take leave.
+    pub(super) lost: usize,
+    pub(super) ended: bool,
+    pub(super) ranks: Vec<RankReport>,
+    pub(super) totals: Figures,
+}
+
+/// One rank.
+#[derive(Debug, Serialize)]
+pub(super) struct RankReport {
+    pub(super) rank: u32,
+    pub(super) pid: Option<u32>,
+    pub(super) state: String,
+    /// How old its counts of messages are.
+    pub(super) away_seconds: Option<f64>,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+}
+
+/// What one rank does, or all.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Figures {
+    /// Those that there were any of.
+    pub(super) operations: Vec<Line>,
+    pub(super) malformed: u64,
+    /// `None` where no memory was ever registered.
+    pub(super) registration: Option<Registration>,
+}
+
+/// Operations of one kind by one mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Line {
+    #[serde(serialize_with = "operation_name")]
+    pub(super) operation: Operation,
+    #[serde(serialize_with = "mechanism_name")]
+    pub(super) mechanism: Mechanism,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    pub(super) per_second: f64,
+    pub(super) bytes_per_second: f64,
+}
+
+/// What a node that registers memory has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Registration {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) moves: u64,
+    pub(super) recalls: u64,
+    pub(super) evictions: u64,
+    pub(super) bounced: u64,
+    pub(super) refusals: u64,
+    pub(super) failures: u64,
+    pub(super) pinned_bytes: u64,
+    pub(super) pinned_peak_bytes: u64,
+    pub(super) pinned_budget_bytes: u64,
+}
+
+impl Report {
+    pub(super) fn of(program: &str, before: &Snapshot, now: &Snapshot) -> Report {
+        let ranks: Vec<RankReport> =
+            before.ranks.iter().zip(&now.ranks).map(|(before, now)| RankReport::of(before, now)).collect();
+        let count = |is: fn(State) -> bool| now.ranks.iter().filter(|rank| is(rank.state)).count();
+        Report {
+            program: program.to_owned(),
+            launcher_pid: now.launcher_pid,
+            size: now.ranks.len(),
+            running: count(|state| matches!(state, State::Running | State::Silent)),
+            lost: count(|state| matches!(state, State::Over(how) if how != How::Left)),
+            ended: now.ended,
+            totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
+            ranks,
+        }
+    }
+}
+
+impl RankReport {
+    fn of(before: &RankView, now: &RankView) -> RankReport {
+        RankReport {
+            rank: now.rank,
+            pid: now.pid,
+            state: state_name(now.state),
+            away_seconds: now.away().map(|away| away.as_secs_f64()),
+            figures: Figures::of(now, &now.rates_since(before)),
+        }
+    }
+}
+
+fn state_name(state: State) -> String {
+    match state {
+        State::Awaited => "awaited".into(),
+        State::Running => "running".into(),
+        State::Silent => "silent".into(),
+        State::Over(How::Left) => "left".into(),
+        State::Over(How::Exited(code)) => format!("exited {code}"),
+        State::Over(How::Killed(signal)) => format!("killed {signal}"),
+        State::Over(How::Vanished) => "vanished".into(),
+    }
+}
+
+impl Figures {
+    fn of(rank: &RankView, rates: &Rates) -> Figures {
+        let stats = rank.stats();
+        let lines = kinds().map(|(operation, mechanism)| {
+            let tally = stats.get(operation, mechanism);
+            let Rate { operations, bytes } = rates.get(operation, mechanism);
+            Line {
+                operation,
+                mechanism,
+                count: tally.count,
+                bytes: tally.bytes,
+                per_second: operations,
+                bytes_per_second: bytes,
+            }
+        });
+        Figures {
+            operations: lines.filter(|line| line.count > 0).collect(),
+            malformed: stats.malformed(),
+            registration: Registration::of(&rank.registration()),
+        }
+    }
+
+    /// What several ranks do together. What a rank says of itself may be anything, so nothing here overflows.
+    fn total<'a>(ranks: impl Iterator<Item = &'a Figures> + Clone) -> Figures {
+        let lines = kinds().filter_map(|(operation, mechanism)| {
+            let same = ranks.clone().flat_map(|figures| &figures.operations);
+            same.filter(|line| (line.operation, line.mechanism) == (operation, mechanism))
+                .copied()
+                .reduce(Line::plus)
+        });
+        Figures {
+            operations: lines.collect(),
+            malformed: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.malformed)),
+            registration: ranks.filter_map(|figures| figures.registration).reduce(Registration::plus),
+        }
+    }
+
+    /// Of these kinds, by any of these mechanisms: operations and bytes a second.
+    pub(super) fn rate(&self, operations: &[Operation], mechanisms: &[Mechanism]) -> (f64, f64) {
+        let lines = self.operations.iter();
+        lines
+            .filter(|line| operations.contains(&line.operation) && mechanisms.contains(&line.mechanism))
+            .fold((0.0, 0.0), |sum, line| (sum.0 + line.per_second, sum.1 + line.bytes_per_second))
+    }
+}
+
+fn kinds() -> impl Iterator<Item = (Operation, Mechanism)> {
+    Operation::ALL
+        .into_iter()
+        .flat_map(|operation| Mechanism::ALL.into_iter().map(move |mechanism| (operation, mechanism)))
+}
+
+impl Line {
+    fn plus(self, other: Line) -> Line {
+        Line {
+            count: self.count.saturating_add(other.count),
+            bytes: self.bytes.saturating_add(other.bytes),
+            per_second: self.per_second + other.per_second,
+            bytes_per_second: self.bytes_per_second + other.bytes_per_second,
+            ..self
+        }
+    }
+}
+
+impl Registration {
+    /// `None` where nothing was ever counted.
+    fn of(counters: &RegistrationCounters) -> Option<Registration> {
+        let table = &counters.table;
+        (*counters != RegistrationCounters::default()).then_some(Registration {
+            hits: counters.hits,
+            misses: counters.misses,
+            moves: counters.moves,
+            recalls: table.recalls,
+            evictions: table.evictions,
+            bounced: counters.bounced,
+            refusals: table.refusals,
+            failures: table.failures,
+            pinned_bytes: table.pinned,
+            pinned_peak_bytes: table.pinned_peak,
+            pinned_budget_bytes: table.budget,
+        })
+    }
+
+    fn plus(self, other: Registration) -> Registration {
+        Registration {
+            hits: self.hits.saturating_add(other.hits),
+            misses: self.misses.saturating_add(other.misses),
+            moves: self.moves.saturating_add(other.moves),
+            recalls: self.recalls.saturating_add(other.recalls),
+            evictions: self.evictions.saturating_add(other.evictions),
+            bounced: self.bounced.saturating_add(other.bounced),
+            refusals: self.refusals.saturating_add(other.refusals),
+            failures: self.failures.saturating_add(other.failures),
+            pinned_bytes: self.pinned_bytes.saturating_add(other.pinned_bytes),
+            pinned_peak_bytes: self.pinned_peak_bytes.saturating_add(other.pinned_peak_bytes),
+            pinned_budget_bytes: self.pinned_budget_bytes.saturating_add(other.pinned_budget_bytes),
+        }
+    }
+}
+
+fn operation_name<S: serde::Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(operation.name())
+}
+
+fn mechanism_name<S: serde::Serializer>(mechanism: &Mechanism, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(mechanism.name())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A job of two ranks, of which one is gone.
+    pub(crate) fn sample(registration: Option<Registration>) -> Report {
+        let line = |operation, mechanism, count| Line {
+            operation,
+            mechanism,
+            count,
+            bytes: 8 * count,
+            per_second: count as f64 / 2.0,
+            bytes_per_second: 4.0 * count as f64,
+        };
+        let figures = |scale| Figures {
+            operations: vec![
+                line(Operation::Put, Mechanism::Mapped, scale * 3_000_000),
+                line(Operation::Get, Mechanism::Mapped, scale),
+                line(Operation::Atomic, Mechanism::Mapped, scale * 10),
+                line(Operation::Request, Mechanism::Message, scale * 2000),
+            ],
+            malformed: 0,
+            registration,
+        };
+        let rank = |rank, state: &str, scale| RankReport {
+            rank,
+            pid: Some(100 + rank),
+            state: state.into(),
+            away_seconds: Some(0.0),
+            figures: figures(scale),
+        };
+        let ranks = vec![rank(0, "running", 1), rank(1, "killed 9", u64::MAX / 100_000_000)];
+        Report {
+            program: "stencil".into(),
+            launcher_pid: 99,
+            size: 2,
+            running: 1,
+            lost: 1,
+            ended: false,
+            totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
+            ranks,
+        }
+    }
+
+    #[test]
+    fn totals_add_up_and_do_not_overflow() {
+        let registration = Registration { hits: u64::MAX, pinned_bytes: 5, ..Registration::default() };
+        let report = sample(Some(registration));
+        let get = report.totals.operations.iter().find(|line| line.operation == Operation::Get);
+        assert_eq!(get.map(|line| line.count), Some(1 + u64::MAX / 100_000_000));
+        let both = report.totals.registration.expect("two ranks that register");
+        assert_eq!((both.hits, both.pinned_bytes), (u64::MAX, 10));
+        let (operations, bytes) = report.ranks[0].figures.rate(&[Operation::Put], &[Mechanism::Mapped]);
+        assert_eq!((operations, bytes), (1_500_000.0, 12_000_000.0));
+    }
+
+    #[test]
+    fn json_has_names_and_numbers() {
+        let json = serde_json::to_value(sample(None)).expect("numbers, texts and lists");
+        assert_eq!(json["ranks"][0]["operations"][0]["operation"], "put");
+        assert_eq!(json["ranks"][0]["operations"][0]["mechanism"], "mapped");
+        assert_eq!(json["ranks"][1]["state"], "killed 9");
+        assert!(json["totals"]["registration"].is_null());
+    }
+}

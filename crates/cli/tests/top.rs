@@ -1,0 +1,191 @@
+//! `standpipe top` as a user calls it, on jobs that `standpipe run` started.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use serde_json::Value;
+use standpipe::{Config, Node};
+
+const RANKS: usize = 3;
+const END: &str = "STANDPIPE_TEST_END";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A rank of the jobs below: puts into its own heap until told to end.
+#[test]
+fn child() {
+    let Some(end) = std::env::var_os(END).map(PathBuf::from) else { return };
+    let node = Node::open(Config::from_env().expect("good settings").heap_bytes(1 << 20)).expect("a node");
+    let word = node.heap().alloc_zeroed::<u64>(1).expect("room for a word");
+    node.barrier().expect("all ranks are there");
+    println!("@@");
+    let give_up = Instant::now() + 2 * PATIENCE;
+    while !end.exists() && Instant::now() < give_up {
+        for _ in 0..100 {
+            node.put(word.ptr(0), 1).expect("put");
+        }
+        node.progress();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A job of three ranks under a launcher of its own.
+struct Job {
+    launcher: Child,
+    /// What the ranks write; they would not like it closed.
+    _out: BufReader<ChildStdout>,
+    end: PathBuf,
+}
+
+impl Job {
+    fn start(name: &str) -> Job {
+        let end = std::env::temp_dir().join(format!("standpipe-top-{}-{name}", std::process::id()));
+        let itself = std::env::current_exe().expect("a path");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        command.args(["run", "-n", "3", "--"]).arg(itself).args(["--exact", "child", "--nocapture"]);
+        command.env(END, &end).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut launcher = command.spawn().expect("the command runs");
+        let mut out = BufReader::new(launcher.stdout.take().expect("piped above"));
+        let begun = out.by_ref().lines().map_while(Result::ok).filter(|line| line.contains("@@"));
+        assert_eq!(begun.take(RANKS).count(), RANKS);
+        Job { launcher, _out: out, end }
+    }
+
+    fn pid(&self) -> String {
+        self.launcher.id().to_string()
+    }
+
+    fn end(&mut self) {
+        std::fs::write(&self.end, "").expect("a file");
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end();
+        let _ = self.launcher.wait();
+        let _ = std::fs::remove_file(&self.end);
+    }
+}
+
+fn top(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.arg("top").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    top(args).output().expect("the command runs")
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn json_is_one_object_and_nothing_else() {
+    let job = Job::start("json");
+    let output = run(&[&job.pid(), "--json"]);
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && err.is_empty(), "{err}");
+    let report: Value = serde_json::from_str(&out).expect("one object");
+    assert_eq!(report["launcher_pid"].to_string(), job.pid());
+    assert_eq!((&report["size"], &report["running"], &report["lost"]), (&3.into(), &3.into(), &0.into()));
+    let ranks = report["ranks"].as_array().expect("a list");
+    let mut puts = 0;
+    for rank in ranks {
+        let put = &rank["operations"][0];
+        assert_eq!((&put["operation"], &put["mechanism"]), (&"put".into(), &"mapped".into()));
+        assert!(put["per_second"].as_f64().expect("a number") > 100.0, "{put}");
+        assert_eq!(put["bytes"].as_u64(), put["count"].as_u64().map(|count| 8 * count));
+        puts += put["count"].as_u64().expect("a number");
+    }
+    assert_eq!(report["totals"]["operations"][0]["count"], puts);
+    assert!(report["totals"]["registration"].is_null());
+
+    let lines = run(&[&job.pid(), "--json", "--interval", "0.1", "--count", "3"]);
+    let (out, _) = texts(&lines);
+    let reports: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(reports.len(), 3);
+}
+
+#[test]
+fn once_shows_every_rank_as_text() {
+    let job = Job::start("once");
+    let output = run(&[&job.pid(), "--once", "--interval", "0.2"]);
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && err.is_empty(), "{err}");
+    assert!(out.contains("3 ranks") && out.contains("mapped/s"), "{out}");
+    assert_eq!(out.lines().filter(|line| line.contains("running")).count(), 1 + RANKS, "{out}");
+    assert!(!out.contains('\x1b'), "no terminal, no control codes: {out:?}");
+}
+
+#[test]
+fn a_job_that_ends_ends_it() {
+    let mut job = Job::start("ends");
+    let watching = top(&[&job.pid(), "--interval", "0.1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    std::thread::sleep(Duration::from_millis(500));
+    job.end();
+    let output = watching.wait_with_output().expect("it ends");
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(err.contains("the job has ended"), "{err}");
+    assert!(out.contains("left"), "{out}");
+}
+
+#[test]
+fn a_process_of_no_job_is_an_error_and_nothing_is_printed() {
+    for args in [&["--json"][..], &[]] {
+        let pid = std::process::id().to_string();
+        let output = run(&[&[pid.as_str()], args].concat());
+        let (out, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(out.is_empty() && err.contains(&format!("process {pid} is of no job of yours")), "{err}");
+    }
+}
+
+#[test]
+fn keys_leave_and_the_terminal_is_as_before() {
+    let job = Job::start("keys");
+    for key in [b"q", b"\x03"] {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("our own");
+        let path = ptsname(&terminal, Vec::new()).expect("it has a name");
+        let open = || {
+            File::options().read(true).write(true).open(path.to_str().expect("letters")).expect("a terminal")
+        };
+        let (side, mut terminal) = (open(), File::from(terminal));
+        tcsetwinsize(&side, Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+        let before = format!("{:?}", tcgetattr(&side).expect("a terminal"));
+        let mut watching = top(&[&job.pid()]).stdin(open()).stdout(open()).spawn().expect("the command runs");
+        let mut seen = until(&mut terminal, "q leaves");
+        assert!(seen.contains("\x1b[?1049h") && seen.contains("mapped/s"), "{seen:?}");
+        assert_ne!(format!("{:?}", tcgetattr(&side).expect("a terminal")), before);
+        terminal.write_all(key).expect("a key");
+        seen += &until(&mut terminal, "\x1b[?1049l");
+        assert!(watching.wait().expect("it ends").success());
+        assert_eq!(format!("{:?}", tcgetattr(&side).expect("a terminal")), before);
+        assert!(seen.contains("\x1b[?25h"), "the cursor is back");
+    }
+}
+
+/// Reads what appears on a terminal up to some text.
+fn until(terminal: &mut File, text: &str) -> String {
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(text) {
+        let mut some = [0; 4096];
+        let len = terminal.read(&mut some).expect("somebody writes");
+        seen.extend_from_slice(&some[..len]);
+    }
+    String::from_utf8_lossy(&seen).into_owned()
+}
