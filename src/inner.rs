@@ -199,9 +199,7 @@ impl Inner {
             match engine.poll(inbox) {
                 // What a peer sent before it was lost is heard before the loss is told.
                 Polled::Idle if self.news.load(Ordering::Acquire) != 0 => {
-                    if self.hear_news(&mut engine) {
-                        return Polled::Progressed;
-                    }
+                    return if self.hear_news(&mut engine) { Polled::Progressed } else { Polled::Idle };
                 }
                 Polled::Idle if left == 0 => break,
                 Polled::Idle => engine.transport().linger(LOOKS),
