@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::launch::Outcome;
-use standpipe::watch::{How, RankView, Snapshot, State, Watch, jobs};
+use standpipe::watch::{How, RankView, RegistrationCounters, Snapshot, State, Watch, jobs};
 use standpipe::{Mechanism, Node, Operation};
 use support::{Heard, LIMIT, Private, config, eventually, heap_of, job_of, private_of, publish, role, say};
 
@@ -118,8 +118,23 @@ fn attach(pid: u32) -> Watch {
     job.watch().expect("let in")
 }
 
-fn rate(now: &RankView, before: &RankView, operation: Operation, mechanism: Mechanism) -> f64 {
-    now.rates_since(before).get(operation, mechanism).operations
+/// Whether a rank did all that the busy ones do, at more than a crawl.
+fn is_busy(now: &RankView, before: &RankView) -> bool {
+    let rates = now.rates_since(before);
+    let rate = |operation, mechanism| rates.get(operation, mechanism).operations;
+    let mapped = rates.get(Operation::Put, Mechanism::Mapped);
+    // Every such put is of a word; private memory goes by whatever way this host allows.
+    assert!(
+        mapped.operations == 0.0 || (7.9..8.1).contains(&(mapped.bytes / mapped.operations)),
+        "{mapped:?}"
+    );
+    let private = rate(Operation::Put, Mechanism::Cma) + rate(Operation::Put, Mechanism::Message);
+    assert_eq!(now.registration(), RegistrationCounters::default());
+    mapped.operations > 1000.0
+        && private > 10.0
+        && rate(Operation::Atomic, Mechanism::Mapped) > 10.0
+        && rate(Operation::Request, Mechanism::Message) > 10.0
+        && now.away().is_some_and(|away| away < Duration::from_secs(2))
 }
 
 /// Looks until nothing changes any more.
@@ -142,26 +157,13 @@ fn settled(watch: &mut Watch) -> Snapshot {
 fn rates_appear_and_totals_are_the_ranks_own() {
     let mut last = None;
     let (heard, outcome) = watched("busy", |steps, _, mut watch| {
-        let before = watch.look();
-        std::thread::sleep(Duration::from_millis(300));
-        let now = watch.look();
-        for (now, before) in now.ranks.iter().zip(&before.ranks) {
-            let mapped = rate(now, before, Operation::Put, Mechanism::Mapped);
-            assert!(mapped > 1000.0, "{mapped} puts a second");
-            let bytes = now.rates_since(before).get(Operation::Put, Mechanism::Mapped).bytes;
-            assert!((7.9..8.1).contains(&(bytes / mapped)), "{bytes} bytes a second in {mapped} words");
-            let private =
-                Mechanism::ALL.map(|by| rate(now, before, Operation::Put, by)).iter().sum::<f64>() - mapped;
-            assert!(private > 10.0, "{private} puts to private memory a second");
-            for (operation, mechanism) in
-                [(Operation::Atomic, Mechanism::Mapped), (Operation::Request, Mechanism::Message)]
-            {
-                let rate = rate(now, before, operation, mechanism);
-                assert!(rate > 10.0, "{rate} of {operation:?} a second");
-            }
-            assert!(now.away().is_some_and(|away| away < Duration::from_secs(2)), "{:?}", now.away());
-            assert_eq!(now.registration(), Default::default());
-        }
+        // On a machine with much else to do a rank may miss a look.
+        assert!(eventually(|| {
+            let before = watch.look();
+            std::thread::sleep(Duration::from_millis(300));
+            let now = watch.look();
+            now.ranks.iter().zip(&before.ranks).all(|(now, before)| is_busy(now, before))
+        }));
         steps.take("stop");
         last = Some((settled(&mut watch), watch));
     });
@@ -179,12 +181,12 @@ fn rates_appear_and_totals_are_the_ranks_own() {
 #[test]
 fn a_stopped_rank_is_silent_and_the_others_are_not() {
     let (heard, outcome) = watched("idle", |_, heard, mut watch| {
-        assert!(watch.look().ranks.iter().all(|rank| rank.state == State::Running));
+        assert!(eventually(|| watch.look().ranks.iter().all(|rank| rank.state == State::Running)));
         let stopped = Pid::from_raw(pid_of(heard, 2) as i32).expect("a process");
         kill_process(stopped, Signal::STOP).expect("our own process");
-        let states: Vec<State> = watch.look().ranks.iter().map(|rank| rank.state).collect();
+        let expected = [State::Running, State::Running, State::Silent];
+        assert!(eventually(|| watch.look().ranks.iter().map(|rank| rank.state).eq(expected)));
         kill_process(stopped, Signal::CONT).expect("our own process");
-        assert_eq!(states, [State::Running, State::Running, State::Silent]);
         assert!(eventually(|| watch.look().ranks[2].state == State::Running));
         kill_process(stopped, Signal::KILL).expect("our own process");
         assert!(eventually(|| watch.look().ranks[2].state == State::Over(How::Killed(9))));
