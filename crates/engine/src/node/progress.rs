@@ -92,11 +92,11 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn tend(&mut self) -> bool {
         let mut moved = self.send_later();
-        let held = self.held_arrival || !(self.held.is_empty() && self.held_atomics.is_empty());
+        let held = self.held_arrival || !(self.held.is_empty() && self.held_starts.is_empty());
         if held && !self.holds_back() {
             moved = true;
             self.ready.extend(std::mem::take(&mut self.held));
-            self.submit_held_atomics();
+            self.submit_held();
             if self.held_arrival {
                 self.arrive();
             }

@@ -4,7 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::table::{Node, OpKind, Transfer, WINDOW};
+use super::table::{HeldStart, Node, OpKind, Transfer, WINDOW};
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
@@ -40,7 +40,7 @@ impl<T: Transport> Node<T> {
             return OpId::of(key);
         }
         if self.holds_back() {
-            self.held_atomics.push((key, word, atomic));
+            self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
         } else {
             self.submit_atomic(key, peer, word, atomic);
         }
@@ -59,12 +59,16 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Starts the atomics that were held back, and have not ended since.
-    pub(super) fn submit_held_atomics(&mut self) {
-        for (key, word, atomic) in std::mem::take(&mut self.held_atomics) {
+    /// Starts the puts and atomics that were held back, and have not ended since.
+    pub(super) fn submit_held(&mut self) {
+        for (key, start) in std::mem::take(&mut self.held_starts) {
             let waiting = self.ops.get(key).filter(|op| op.outcome.is_none());
-            if let Some(peer) = waiting.map(|op| op.kind.peer()) {
-                self.submit_atomic(key, peer, word, atomic);
+            let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
+            match start {
+                HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
+                HeldStart::Put(pieces, announce) => {
+                    self.submit_copy(key, peer, Direction::Put, &pieces, announce);
+                }
             }
         }
     }
@@ -86,7 +90,24 @@ impl<T: Transport> Node<T> {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return id;
         }
-        match self.transport.copy(id, peer, direction, pieces) {
+        if direction == Direction::Put && self.holds_back() {
+            // Who looks at what is put may know of what this process did before.
+            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), announce)));
+        } else {
+            self.submit_copy(key, peer, direction, pieces, announce);
+        }
+        id
+    }
+
+    fn submit_copy(
+        &mut self,
+        key: OpKey,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        announce: Option<(Lane, Header)>,
+    ) {
+        match self.transport.copy(OpId::of(key), peer, direction, pieces) {
             Submit::Done(_) => {
                 let announced = self.announce(peer, announce);
                 self.finish(key, announced);
@@ -100,7 +121,6 @@ impl<T: Transport> Node<T> {
                 self.by_message(key, peer, direction, pieces, announce);
             }
         }
-        id
     }
 
     fn by_message(

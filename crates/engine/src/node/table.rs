@@ -44,8 +44,8 @@ pub struct Node<T> {
     pub(super) ready: VecDeque<OpKey>,
     /// Puts that wait until nothing is held back any more.
     pub(super) held: Vec<OpKey>,
-    /// Atomics likewise, and this rank's arrival at the barrier.
-    pub(super) held_atomics: Vec<(OpKey, Place, Atomic)>,
+    /// Puts and atomics without a key likewise, and this rank's arrival at the barrier.
+    pub(super) held_starts: Vec<(OpKey, HeldStart)>,
     pub(super) held_arrival: bool,
     /// The registration table may want something done.
     pub(super) actions_due: bool,
@@ -53,6 +53,12 @@ pub struct Node<T> {
     pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
     pub(super) counters: Counters,
+}
+
+/// An operation that is not started before nothing is held back any more.
+pub(super) enum HeldStart {
+    Atomic(Place, Atomic),
+    Put(Vec<Piece>, Option<(Lane, Header)>),
 }
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
@@ -224,7 +230,7 @@ impl<T: Transport> Node<T> {
             registrar: None,
             ready: VecDeque::new(),
             held: Vec::new(),
-            held_atomics: Vec::new(),
+            held_starts: Vec::new(),
             held_arrival: false,
             actions_due: false,
             acting: false,
