@@ -18,6 +18,8 @@ pub(super) struct Knowledge {
     known: Vec<Known>,
     /// By owner: when its memory changed.
     changes: Vec<Vec<Nanos>>,
+    /// By owner: where it changed last.
+    places: Vec<u64>,
     /// By who learnt: whose changes, how many, and the one-sided operations that had been started by then.
     learnt: Vec<Vec<(Rank, u32, u64)>>,
 }
@@ -26,7 +28,7 @@ impl Knowledge {
     pub(super) fn new(ranks: u32) -> Knowledge {
         let all = ranks as usize;
         let (known, changes, learnt) = (vec![None; all], vec![Vec::new(); all], vec![Vec::new(); all]);
-        Knowledge { ranks, known, changes, learnt }
+        Knowledge { ranks, known, changes, places: vec![0; all], learnt }
     }
 
     /// What `rank` knows.
@@ -34,15 +36,21 @@ impl Knowledge {
         self.known[rank as usize].clone()
     }
 
+    /// Where `owner`'s memory changed last.
+    pub(super) fn place(&self, owner: Rank) -> u64 {
+        self.places[owner as usize]
+    }
+
     /// How many changes of `owner`'s memory `rank` knows of.
     pub(super) fn about(&self, rank: Rank, owner: Rank) -> u32 {
         self.known[rank as usize].as_ref().map_or(0, |known| known[owner as usize])
     }
 
-    /// `owner`'s memory has changed at `at`, after so many operations were `started`. Returns the change's number, from
-    /// 1 on.
-    pub(super) fn change(&mut self, owner: Rank, at: Nanos, started: u64) -> u32 {
+    /// `owner`'s memory has changed from `offset` on, at `at`, after so many operations were `started`. Returns the
+    /// change's number, from 1 on.
+    pub(super) fn change(&mut self, owner: Rank, offset: u64, at: Nanos, started: u64) -> u32 {
         self.changes[owner as usize].push(at);
+        self.places[owner as usize] = offset;
         let number = self.changes[owner as usize].len() as u32;
         let mut news = vec![0; self.ranks as usize];
         news[owner as usize] = number;
@@ -50,24 +58,28 @@ impl Knowledge {
         number
     }
 
-    /// `rank` has learnt what somebody knew, after so many operations were `started`.
-    pub(super) fn learn(&mut self, rank: Rank, news: &Known, started: u64) {
-        let Some(news) = news else { return };
+    /// `rank` has learnt what somebody knew, after so many operations were `started`. Returns whose memory it has learnt
+    /// something new about, if it has.
+    pub(super) fn learn(&mut self, rank: Rank, news: &Known, started: u64) -> Option<Rank> {
+        let news = news.as_ref()?;
         let mine = &mut self.known[rank as usize];
         if mine.as_ref().is_some_and(|mine| Rc::ptr_eq(mine, news)) {
-            return;
+            return None;
         }
         let before = mine.get_or_insert_with(|| Rc::new(vec![0; self.ranks as usize]));
         if news.iter().zip(before.iter()).all(|(new, old)| new <= old) {
-            return;
+            return None;
         }
+        let mut about = None;
         let mine = Rc::make_mut(before);
         for (owner, (old, new)) in mine.iter_mut().zip(news.iter()).enumerate() {
             if new > old {
                 *old = *new;
                 self.learnt[rank as usize].push((owner as Rank, *new, started));
+                about = Some(owner as Rank);
             }
         }
+        about
     }
 
     /// Whether `rank`, when it started operation `serial`, knew that `owner`'s memory had changed at `since`.
@@ -87,11 +99,11 @@ mod tests {
     fn news_travels_with_what_carries_it() {
         let mut knowledge = Knowledge::new(3);
         assert!(knowledge.of(0).is_none());
-        knowledge.change(0, 100, 12);
+        knowledge.change(0, 0, 100, 12);
         assert!(knowledge.knew(0, 0, 100, 13) && !knowledge.knew(0, 0, 100, 12));
         let told = knowledge.of(0);
-        knowledge.learn(1, &told, 30);
-        knowledge.change(0, 200, 31);
+        assert_eq!(knowledge.learn(1, &told, 30), Some(0));
+        knowledge.change(0, 4096, 200, 31);
         let passed_on = knowledge.of(1);
         knowledge.learn(2, &passed_on, 40);
         assert_eq!((knowledge.about(2, 0), knowledge.about(0, 0)), (1, 2));

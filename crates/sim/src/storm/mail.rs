@@ -4,7 +4,7 @@ use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
 use rustc_hash::FxHashMap;
 
 use super::knowledge::Known;
-use super::run::Run;
+use super::run::{Health, Run};
 use super::shadow::{WORD, Words};
 
 /// A message that has been sent, or will be when its put is over.
@@ -67,6 +67,14 @@ impl Run {
         let _ = self.post(rank, peer, Lane::Request);
     }
 
+    /// Tells somebody what `rank` has just heard: news should travel by every way that there is.
+    pub(super) fn gossip(&mut self, rank: Rank) {
+        let peer = self.dice.below(u64::from(self.cluster.size())) as Rank;
+        if self.is(rank, Health::Alive) && peer != rank {
+            self.send(rank, peer);
+        }
+    }
+
     fn post(&mut self, from: Rank, to: Rank, lane: Lane) -> Result<(), SendError> {
         use engine::Transport;
         let most = self.cluster.node(from).transport().payload_max() as u64;
@@ -95,7 +103,10 @@ impl Run {
             return Err(format!("rank {rank} is handed {letter:?} by {delivery:?}"));
         }
         self.operations += 1;
-        self.knowledge.learn(rank, &letter.known, self.cluster.started());
+        if let Some(owner) = self.knowledge.learn(rank, &letter.known, self.cluster.started()) {
+            self.crews[rank as usize].curious = Some(owner);
+            self.gossip(rank);
+        }
         match &letter.landed {
             Some((words, below)) => self.judge_landed(rank, &letter, words, *below)?,
             None => {

@@ -11,6 +11,9 @@ const PIECES_MAX: u64 = 6;
 impl Run {
     /// `rank` does one thing, if it can.
     pub(super) fn act(&mut self, rank: Rank) {
+        if let Some(owner) = self.crews[rank as usize].curious.take() {
+            return self.get_news(rank, owner);
+        }
         let peer = self.peer(rank);
         match self.dice.below(12) {
             0..5 => self.put(rank),
@@ -83,6 +86,18 @@ impl Run {
     fn get(&mut self, rank: Rank, peer: Rank) {
         let Some(slot) = self.free_slot(rank) else { return };
         let words = self.words(rank, slot, None);
+        self.get_words(rank, peer, slot, words);
+    }
+
+    /// Gets some of the memory that is said to have changed: whoever has an old right to it must not use it.
+    fn get_news(&mut self, rank: Rank, owner: Rank) {
+        let Some(slot) = self.free_slot(rank) else { return };
+        let Some(first) = self.shadow.word_at(self.knowledge.place(owner)) else { return };
+        let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
+        self.get_words(rank, owner, slot, vec![Words { first, count: 1, local }]);
+    }
+
+    fn get_words(&mut self, rank: Rank, peer: Rank, slot: u32, words: Vec<Words>) {
         let pieces = self.pieces(&words);
         let floors = words.iter().flat_map(|words| self.shadow.floors(peer, words)).copied().collect();
         let deadline = self.deadline(rank);

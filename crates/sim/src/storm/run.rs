@@ -20,8 +20,9 @@ pub(super) const SLOTS: u32 = 24;
 /// Bytes of a local buffer.
 pub(super) const SLOT_BYTES: u64 = 24 << 10;
 
-/// Steps between two looks at everything.
+/// Steps between two looks at everything, at most; shorter storms have more of them.
 const AUDIT_STEPS: u64 = 1000;
+const AUDITS_MIN: u64 = 40;
 
 /// Steps, at most, that it takes until all has ended after the storm, for each rank; and a number for all.
 const CALM_STEPS: u64 = 20_000;
@@ -45,6 +46,8 @@ pub(super) struct Crew {
     /// Its local buffers, and which of them are in use.
     pub(super) slots: Place,
     pub(super) slots_used: u32,
+    /// Whose memory it has heard the news of, and will try next.
+    pub(super) curious: Option<Rank>,
     /// Who has given it up while it was mute.
     given_up_by: Vec<Rank>,
 }
@@ -124,6 +127,7 @@ impl Run {
             flying: Vec::new(),
             slots: cluster.map(rank, u64::from(SLOTS) * SLOT_BYTES, Access::Full),
             slots_used: 0,
+            curious: None,
             given_up_by: Vec::new(),
         });
         Run {
@@ -224,7 +228,7 @@ impl Run {
 
     fn on_unmapped(&mut self, rank: Rank, offset: u64, len: u64) {
         let (at, started) = (self.cluster.now(), self.cluster.started());
-        let change = self.knowledge.change(rank, at, started);
+        let change = self.knowledge.change(rank, offset, at, started);
         self.shadow.unmap(rank, offset, len, change, self.step);
         let crew = &self.crews[rank as usize];
         for flying in &crew.flying {
@@ -237,6 +241,7 @@ impl Run {
         self.cluster.node(rank).invalidate(offset, len);
         // From now on it counts how long its holders take.
         self.cluster.alarm(rank, at + 1);
+        self.gossip(rank);
     }
 
     fn on_unmuted(&mut self, rank: Rank) {
@@ -286,7 +291,7 @@ impl Run {
         for violation in self.cluster.take_violations() {
             self.judge_violation(&violation)?;
         }
-        if self.step.is_multiple_of(AUDIT_STEPS) {
+        if self.step.is_multiple_of((self.steps / AUDITS_MIN).clamp(1, AUDIT_STEPS)) {
             self.audit()?;
         }
         self.look_at_budget((self.step % u64::from(self.cluster.size())) as Rank)

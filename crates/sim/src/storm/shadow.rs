@@ -116,6 +116,15 @@ impl Shadow {
         region.place.plus(u64::from(word - region.first) * WORD)
     }
 
+    /// The word that lies there in private memory, if one does.
+    pub(super) fn word_at(&self, offset: u64) -> Option<u32> {
+        let regions = self.regions.iter().filter(|region| region.place.mem == MemId::Space);
+        regions.into_iter().find_map(|region| {
+            let word = (offset.checked_sub(region.place.offset)? / WORD) as u32;
+            (word < region.grain * region.units).then_some(region.first + word)
+        })
+    }
+
     /// Who writes a word of `rank`'s, of `region`.
     fn writer(&self, rank: Rank, word: u32) -> Rank {
         let region = self.regions.iter().rev().find(|region| region.first <= word);
