@@ -69,9 +69,13 @@ impl Run {
 
     /// Tells somebody what `rank` has just heard: news should travel by every way that there is.
     pub(super) fn gossip(&mut self, rank: Rank) {
+        if !self.is(rank, Health::Alive) {
+            return;
+        }
         let peer = self.dice.below(u64::from(self.cluster.size())) as Rank;
-        if self.is(rank, Health::Alive) && peer != rank {
-            self.send(rank, peer);
+        match self.dice.below(2) {
+            0 if peer != rank => self.send(rank, peer),
+            _ => self.put_news(rank),
         }
     }
 

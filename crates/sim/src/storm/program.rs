@@ -5,6 +5,9 @@ use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
 
+/// The heap among the shadow's regions.
+const HEAP: usize = 2;
+
 /// Pieces of an operation, at most.
 const PIECES_MAX: u64 = 6;
 
@@ -15,11 +18,12 @@ impl Run {
             return self.get_news(rank, owner);
         }
         let peer = self.peer(rank);
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0..5 => self.put(rank),
             5..9 => self.get(rank, peer),
             9 => self.count(rank, peer),
             10 => self.send(rank, peer),
+            11 => self.look_for_news(rank),
             _ => self.cancel_one(rank),
         }
     }
@@ -38,9 +42,31 @@ impl Run {
         let Some(slot) = self.free_slot(rank) else { return };
         // It writes to those ranks before it that have words for it.
         let distance = self.dice.below(u64::from(self.shadow.writers)) as Rank;
+        let words = self.words(rank, slot, Some(distance));
+        self.put_words(rank, distance, slot, words);
+    }
+
+    /// Puts a word into the heap of the rank before, where others look for news.
+    pub(super) fn put_news(&mut self, rank: Rank) {
+        let distance = 1;
+        let (Some(slot), heap) = (self.free_slot(rank), self.shadow.regions[HEAP]) else { return };
+        let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
+        let first = heap.first + distance * heap.grain;
+        self.put_words(rank, distance, slot, vec![Words { first, count: 1, local }]);
+    }
+
+    /// Gets the word that somebody puts its news to.
+    fn look_for_news(&mut self, rank: Rank) {
+        let (Some(slot), heap) = (self.free_slot(rank), self.shadow.regions[HEAP]) else { return };
+        let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
+        let peer = self.dice.below(u64::from(self.cluster.size())) as Rank;
+        let words = Words { first: heap.first + heap.grain, count: 1, local };
+        self.get_words(rank, peer, slot, vec![words]);
+    }
+
+    fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
         let ranks = self.cluster.size();
         let peer = (rank + ranks - distance) % ranks;
-        let words = self.words(rank, slot, Some(distance));
         let put = self.shadow.next_put();
         for Words { first, count, local } in &words {
             let bytes: Vec<u8> =

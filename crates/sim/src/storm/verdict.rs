@@ -62,7 +62,9 @@ impl Run {
                 let lax = !self.shadow.is_clean(peer, place, WORD, flying.known, flying.started);
                 let known = self.shadow.judge(peer, word, u64::from_ne_bytes(*value), floor, lax);
                 let known = known.map_err(|what| format!("rank {rank} got: {what}"))?;
-                self.knowledge.learn(rank, known, started);
+                if let Some(owner) = self.knowledge.learn(rank, known, started) {
+                    self.crews[rank as usize].curious = Some(owner);
+                }
             }
         }
         Ok(())
