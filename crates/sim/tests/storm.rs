@@ -34,6 +34,14 @@ fn thousands_of_seeds_pass() {
     assert!(operations > 100_000, "{operations} operations only");
 }
 
+/// News of changed memory takes its time to get round.
+#[test]
+fn longer_storms_over_changing_memory_pass() {
+    for seed in (0..160).filter(|seed| nth(*seed, 0).faults.unmap > 0.0) {
+        pass(&nth(seed, 1500));
+    }
+}
+
 #[test]
 fn a_storm_is_the_same_again() {
     for seed in [3, 7, 15] {

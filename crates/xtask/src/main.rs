@@ -9,6 +9,7 @@ mod command;
 mod fresh;
 mod fuzz;
 mod hits;
+mod mutate;
 mod nightly;
 mod outcome;
 
@@ -41,6 +42,8 @@ enum Check {
     },
     /// Count what a hit in the registration tables costs, and compare with the last committed figures (valgrind).
     Hits,
+    /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice each.
+    Mutate,
     /// All of the above in short forms, and a table of how they went.
     Ci,
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Check::Miri => ("miri", nightly::miri()),
         Check::Tsan => ("tsan", nightly::tsan()),
         Check::Asan => ("asan", nightly::asan()),
+        Check::Mutate => ("mutate", mutate::mutate()),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Hits => ("hits", hits::hits()),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),

@@ -1,0 +1,220 @@
+//! Rules broken on purpose, one at a time in a copy of the tree: the storm must notice each.
+//!
+//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's text, found
+//! there exactly once, so that a mutation that no longer fits the code fails loudly, too.
+
+use std::fs;
+use std::path::Path;
+
+use crate::command::{Failure, root, run};
+use crate::outcome::Outcome;
+
+/// Seconds that all storms may take; a rule whose breach makes them go on for ever is noticed, too.
+const LIMIT_S: u64 = 400;
+
+/// Letters of what was found that are shown.
+const SHOWN: usize = 100;
+
+/// A rule, where it stands, the text that keeps it, and the text that breaks it.
+struct Mutation {
+    rule: &'static str,
+    file: &'static str,
+    keeps: &'static str,
+    breaks: &'static str,
+}
+
+const MUTATIONS: [Mutation; 17] = [
+    Mutation {
+        rule: "every reference is given back",
+        file: "node/keyed.rs",
+        keeps: "locals.into_iter().for_each(|reg| registrar.table.release(reg));",
+        breaks: "locals.into_iter().skip(1).for_each(|reg| registrar.table.release(reg));",
+    },
+    Mutation {
+        rule: "what is in use is not evicted",
+        file: "registration/entry.rs",
+        keeps: "entry.local + entry.holders > 0 || entry.state != State::Ready",
+        breaks: "entry.local > 0 || entry.state != State::Ready",
+    },
+    Mutation {
+        rule: "a revocation is answered when the last use is over",
+        file: "registration/firehose.rs",
+        keeps: "let idle = hose.refs == 0;",
+        breaks: "let idle = true;",
+    },
+    Mutation {
+        rule: "a revoked right is not used any more",
+        file: "registration/firehose.rs",
+        keeps: "self.forget(at);\n        let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
+        breaks: "let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
+    },
+    Mutation {
+        rule: "messages are held back until revoked rights are given back",
+        file: "node/registering.rs",
+        keeps: "revoked.iter().any(|revoked| !revoked.given_up)",
+        breaks: "revoked.iter().any(|_| false)",
+    },
+    Mutation {
+        rule: "a right is given back once",
+        file: "node/moves.rs",
+        keeps: "registrar.owed.entry(peer).or_default().push(holder);",
+        breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]);",
+    },
+    Mutation {
+        rule: "what peers hold is charged to M",
+        file: "registration/holders.rs",
+        keeps: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };",
+        breaks: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes / 2 };",
+    },
+    Mutation {
+        rule: "bytes are pinned until the deregistration is over",
+        file: "node/registering.rs",
+        keeps: "if self.transport.deregister(reg) == Deregistering::Done {",
+        breaks: "if self.transport.deregister(reg) != Deregistering::Done || true {",
+    },
+    Mutation {
+        rule: "peers are told keys of what is ready, and nothing else",
+        file: "registration/table.rs",
+        keeps: "(entry.state == State::Ready && !entry.revoked).then_some(entry.key)",
+        breaks: "(!entry.revoked).then_some(entry.key)",
+    },
+    Mutation {
+        rule: "a move names what was given up for it",
+        file: "node/moves.rs",
+        keeps: "registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);",
+        breaks: "registrar.hoses.make_room(peer, bytes, detach_max, &mut Vec::new());",
+    },
+    Mutation {
+        rule: "a right that its revocation has overtaken is refused",
+        file: "node/moves.rs",
+        keeps: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {",
+        breaks: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) && holder.0 == u32::MAX {",
+    },
+    Mutation {
+        rule: "a registration begins when it fits",
+        file: "registration/table.rs",
+        keeps: "if self.counters.pinned + bytes <= self.counters.budget {",
+        breaks: "if self.counters.pinned <= self.counters.budget {",
+    },
+    Mutation {
+        rule: "changed memory is registered anew before it is used",
+        file: "registration/table.rs",
+        keeps: "self.counters.invalidations += 1;\n        self.forget(at);",
+        breaks: "self.counters.invalidations += 1;",
+    },
+    Mutation {
+        rule: "a transfer is over when all of its parts are",
+        file: "node/keyed.rs",
+        keeps: "if keyed.children == 0 {\n                    self.end_keyed(key);",
+        breaks: "if keyed.children <= 1 {\n                    self.end_keyed(key);",
+    },
+    Mutation {
+        rule: "who waits for a registration goes on when it is there",
+        file: "node/registering.rs",
+        keeps: "Waiter::Op(key) => self.ready.push_back(key),",
+        breaks: "Waiter::Op(_) => {}",
+    },
+    Mutation {
+        rule: "a lost peer is given nothing",
+        file: "node/progress.rs",
+        keeps: "_ if self.lost.contains(&peer) => {}",
+        breaks: "_ if self.lost.contains(&u32::MAX) => {}",
+    },
+    Mutation {
+        rule: "puts without a key are held back, too",
+        file: "node/rma.rs",
+        keeps: "if direction == Direction::Put && self.holds_back() {",
+        breaks: "if direction == Direction::Put && self.rank == u32::MAX {",
+    },
+];
+
+/// Breaks every rule in turn, and says which the storm did not miss.
+pub(crate) fn mutate() -> Outcome {
+    all().into()
+}
+
+fn all() -> Result<(), Failure> {
+    let copy = tempfile::tempdir().map_err(|error| Failure(format!("no temporary folder: {error}")))?;
+    copy_tree(copy.path())?;
+    storm(copy.path())?.map_or(Ok(()), |found| {
+        Err(Failure(format!("the storm finds something with every rule kept: {found}")))
+    })?;
+    let mut missed = Vec::new();
+    for mutation in &MUTATIONS {
+        let path = copy.path().join("crates/engine/src").join(mutation.file);
+        let kept = read(&path)?;
+        write(&path, &mutation.applied(&kept)?)?;
+        match storm(copy.path())? {
+            Some(found) => println!("caught  {}: {found}", mutation.rule),
+            None => {
+                println!("MISSED  {}", mutation.rule);
+                missed.push(mutation.rule);
+            }
+        }
+        write(&path, &kept)?;
+    }
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure(format!("the storm did not notice that these were broken: {}", missed.join("; "))))
+}
+
+impl Mutation {
+    fn applied(&self, text: &str) -> Result<String, Failure> {
+        match text.matches(self.keeps).count() {
+            1 => Ok(text.replace(self.keeps, self.breaks)),
+            count => Err(Failure(format!("{}: found {count} times: {}", self.file, self.keeps))),
+        }
+    }
+}
+
+/// Runs the storms of the simulator's tests there. `Some`: what they found. A copy that does not compile has not been
+/// tried.
+fn storm(tree: &Path) -> Result<Option<String>, Failure> {
+    let cargo = |line: &str| {
+        let target = root().join("target/mutate");
+        let line = run("sh -c").arg(format!("cargo {line} >found 2>&1")).dir(tree).limit_s(LIMIT_S);
+        line.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+    };
+    cargo("test --package standpipe-sim --test storm --no-run").output()?;
+    let tested = cargo("test --package standpipe-sim --test storm").output();
+    let found = read(&tree.join("found"))?;
+    let what = found
+        .lines()
+        .find_map(|line| line.strip_prefix("after step ").and_then(|rest| rest.split_once(": ")));
+    Ok(tested.err().map(|Failure(how)| what.map_or(how, |(_, what)| what.chars().take(SHOWN).collect())))
+}
+
+/// Copies what Git tracks.
+fn copy_tree(to: &Path) -> Result<(), Failure> {
+    for file in run("git ls-files").dir(root()).output()?.lines() {
+        let target = to.join(file);
+        let parent = target.parent().expect("a file has a folder");
+        let copied = fs::create_dir_all(parent).and_then(|()| fs::copy(root().join(file), &target));
+        copied.map_err(|error| Failure(format!("cannot copy {file}: {error}")))?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| Failure(format!("{}: {error}", path.display())))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutation_fits_the_engine_as_it_is() {
+        for mutation in &MUTATIONS {
+            let text =
+                read(&root().join("crates/engine/src").join(mutation.file)).expect("the file is there");
+            let broken = mutation.applied(&text).unwrap_or_else(|failure| panic!("{}", failure.0));
+            assert_ne!(broken, text, "{}", mutation.rule);
+        }
+    }
+}
