@@ -39,3 +39,35 @@ fn pindown_has_a_row_for_each_hit_ratio_and_the_papers_figures_beside_two() {
     assert_eq!(page.matches("<svg").count(), 1);
     assert!(page.contains("standpipe study pindown --puts 100") && page.contains("108.8"));
 }
+
+#[test]
+fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
+    let out = tempfile::tempdir().expect("a directory");
+    let (json, page) = study(&["firehose", "--small", "--puts", "40"], out.path());
+    let applications = json["applications"].as_array().expect("applications");
+    let find = |name: &str, strategy: &str| {
+        let wanted = |row: &&Value| row["name"] == name && row["strategy"] == strategy;
+        applications.iter().find(wanted).unwrap_or_else(|| panic!("{name}, {strategy} in {json}"))
+    };
+    for (name, hit_percent, runtime_s) in [("cannon", 99.8, 31.24), ("bitonic", 99.98, 12.75)] {
+        let firehose = find(name, "firehose");
+        assert_eq!(number(&firehose["paper"], "hit_percent"), hit_percent);
+        assert!((number(&firehose["paper"], "runtime_s") - runtime_s).abs() < 0.01, "{firehose}");
+        assert!(number(&firehose["deviation_percent"], "hit_us").abs() < 20.0, "{firehose}");
+        assert!(number(firehose, "miss_us") > 2.0 * number(firehose, "hit_us"), "{firehose}");
+        let keep = find(name, "rendezvous-no-unpin");
+        assert!(number(&keep["deviation_percent"], "put_latency_us").abs() < 20.0, "{keep}");
+        assert!(number(keep, "runtime_s") > number(firehose, "runtime_s"));
+        let unpin = find(name, "rendezvous-unpin");
+        assert!(number(unpin, "put_latency_us") > 1000.0 && number(unpin, "puts") >= 60_000.0, "{unpin}");
+        let larger = find(name, "firehose, 4-page buckets");
+        assert!(number(larger, "hit_percent") > number(firehose, "hit_percent"));
+    }
+    let figures = json["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 3);
+    for figure in figures {
+        assert_eq!(figure["series"].as_array().map(Vec::len), Some(7), "{figure}");
+        assert_eq!(figure["firehose_behind_at"].as_array().map(Vec::len), Some(0), "{figure}");
+    }
+    assert_eq!((page.matches("<svg").count(), number(&figures[1], "knee")), (3, 450.0));
+}

@@ -31,6 +31,8 @@ mod transport;
 mod violation;
 mod world;
 
+pub use engine::Direction;
+
 pub use cluster::{Cluster, Plan, Step};
 pub use costs::{Costs, CostsError};
 pub use faults::{Faults, FaultsError};

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use sim::experiments::{Curve, Figures, Shape, Strategy, ahead};
+use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
 
 use super::{
+    applications::{self, Application},
+    recording::Program,
     show::{Show, row},
     work::{Bar, on_all_cores},
 };
@@ -23,6 +25,9 @@ pub struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     puts: u64,
+    /// Fewer puts, twenty times smaller programs, and small working sets: to see that it runs
+    #[arg(long)]
+    small: bool,
     /// Decides to which places puts at random go
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -33,6 +38,7 @@ pub struct FirehoseArgs {
 #[derive(Debug, Serialize)]
 struct Outcome {
     machine: String,
+    applications: Vec<Application>,
     figures: Vec<FigureResult>,
 }
 
@@ -61,11 +67,42 @@ struct SeriesResult {
 /// If a simulated put fails, or the results cannot be written.
 pub fn run(args: &FirehoseArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
-    let experiment = Figures { puts: args.puts, seed: args.seed, ..Figures::paper() };
-    let outcome = Outcome { machine: experiment.costs.name.clone(), figures: figures(&experiment)? };
-    let show = show(args, &experiment, &outcome);
+    let experiment = experiment(args);
+    let recorded = record(args.small)?;
+    let outcome = Outcome {
+        machine: experiment.costs.name.clone(),
+        applications: applications::table(&experiment, &recorded)?,
+        figures: figures(&experiment)?,
+    };
+    let mut show = show(args, &experiment, &outcome);
+    show.setup.extend(applications::setup(&recorded, args.small));
     output.deliver(&show.html(), &show.text(), &outcome)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn experiment(args: &FirehoseArgs) -> Figures {
+    let paper = Figures { puts: args.puts, seed: args.seed, ..Figures::paper() };
+    match args.small {
+        false => paper,
+        true => Figures {
+            sizes: vec![8, 4096, 64 << 10, 1 << 20],
+            working_sets: [4, 16].map(|mib: u64| mib << 20).to_vec(),
+            puts: args.puts.min(100),
+            ..paper
+        },
+    }
+}
+
+/// Runs both programs here, one after the other: they want the cores for themselves.
+fn record(small: bool) -> Result<Vec<(Program, Recorded)>> {
+    let directory = tempfile::tempdir().context("making a directory for the recordings")?;
+    let bar = Bar::new(Program::ALL.len(), "programs recorded");
+    let record = |program: Program| {
+        let recorded = program.record(small, directory.path())?;
+        bar.step();
+        Ok((program, recorded))
+    };
+    Program::ALL.into_iter().map(record).collect()
 }
 
 fn figures(experiment: &Figures) -> Result<Vec<FigureResult>> {
@@ -154,8 +191,13 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
                strategy is a setting of Standpipe’s one engine; each put is complete before the next begins."
             .to_owned(),
         figures: figures().map(|(shape, result)| figure(experiment, shape, result)).collect(),
-        grids: figures().map(|(shape, result)| grid(shape, result)).collect(),
-        findings: figures().map(|(shape, result)| finding(shape, result)).collect(),
+        grids: std::iter::once(applications::grid(&outcome.applications))
+            .chain(figures().map(|(shape, result)| grid(shape, result)))
+            .collect(),
+        findings: figures()
+            .map(|(shape, result)| finding(shape, result))
+            .chain(applications::findings(&outcome.applications))
+            .collect(),
         setup: vec![
             row("machine", &outcome.machine),
             row("a bucket", "one page of 4 KiB; 16 at most in one registration"),
@@ -164,7 +206,12 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             row("victims’ order", "first in, first out"),
             row("puts timed for a point", args.puts),
         ],
-        command: format!("standpipe study firehose --puts {} --seed {}", args.puts, args.seed),
+        command: format!(
+            "standpipe study firehose --puts {} --seed {}{}",
+            args.puts,
+            args.seed,
+            if args.small { " --small" } else { "" }
+        ),
     }
 }
 

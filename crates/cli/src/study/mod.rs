@@ -1,6 +1,8 @@
 //! The studies that run in the simulator: the papers' figures and tables, and what lies beyond them.
 
+mod applications;
 pub mod firehose;
 pub mod pindown;
+mod recording;
 mod show;
 mod work;

@@ -2,10 +2,12 @@
 //!
 //! Each is a function of its sizes alone: the same numbers come out on every machine.
 
+mod applications;
 mod figures;
 mod pair;
 mod pindown;
 
+pub use applications::{Recorded, RecordedRank, Replayed};
 pub use figures::{Curve, Figures, Shape, ahead};
 pub use pindown::{PinDown, PinDownPoint};
 
@@ -31,4 +33,15 @@ pub fn paper_settings() -> Settings {
         put_in_move_max: 0,
         recall_within: u64::MAX,
     }
+}
+
+/// The same settings with buckets of so many pages, a power of two, in registrations as large as before.
+///
+/// # Panics
+/// If that is not a power of two, or more than a registration has.
+pub fn with_buckets(settings: Settings, pages: u32) -> Settings {
+    assert!(pages.is_power_of_two() && pages <= settings.run_max, "{pages} pages in a bucket");
+    let shift = settings.bucket.bytes().ilog2() + pages.ilog2();
+    let bucket = BucketSize::new(shift).expect("a few pages are a size that buckets can have");
+    Settings { bucket, run_max: settings.run_max / pages, ..settings }
 }
