@@ -12,7 +12,7 @@
 //!
 //! A rank copies its counters into memory that the watcher reads when it is told that somebody looks, and not
 //! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It needs the
-//! job's secret, which [`jobs`] finds where the processes of the same user have it: in their environment.
+//! job's secret, which [`jobs()`] finds where the processes of the same user have it: in their environment.
 
 mod jobs;
 mod rates;

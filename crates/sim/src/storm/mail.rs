@@ -1,59 +1,10 @@
 //! Active Messages: each is handled once, with its payload, in the order of its lane.
 
 use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
-use rustc_hash::FxHashMap;
 
-use super::knowledge::Known;
+use super::letters::Letter;
 use super::run::{Health, Run};
 use super::shadow::{WORD, Words};
-
-/// A message that has been sent, or will be when its put is over.
-#[derive(Debug)]
-struct Letter {
-    from: Rank,
-    to: Rank,
-    lane: Lane,
-    known: Known,
-    /// Bytes of a medium payload.
-    len: usize,
-    /// The words that a long message announces, and the puts that must have been before.
-    landed: Option<(Vec<Words>, u32)>,
-}
-
-/// Messages that were not handled yet.
-#[derive(Debug, Default)]
-pub(super) struct Mail {
-    letters: FxHashMap<u64, Letter>,
-    written: u64,
-    /// The last letter that was handled on each lane.
-    last: FxHashMap<(Rank, Rank, Lane), u64>,
-}
-
-impl Mail {
-    fn write(&mut self, letter: Letter) -> u64 {
-        self.written += 1;
-        self.letters.insert(self.written, letter);
-        self.written
-    }
-
-    /// A message that will announce a put.
-    pub(super) fn write_long(
-        &mut self,
-        from: Rank,
-        to: Rank,
-        words: &[Words],
-        below: u32,
-        known: Known,
-    ) -> u64 {
-        let landed = Some((words.to_vec(), below));
-        self.write(Letter { from, to, lane: Lane::Request, known, len: 0, landed })
-    }
-
-    /// A message was not sent after all.
-    pub(super) fn tear_up(&mut self, letter: u64) {
-        self.letters.remove(&letter);
-    }
-}
 
 /// The payload of a letter.
 fn payload(letter: u64, len: usize) -> Vec<u8> {

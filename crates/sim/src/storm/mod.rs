@@ -11,10 +11,12 @@
 
 mod draw;
 mod knowledge;
+mod letters;
 mod mail;
 mod program;
 mod run;
 mod shadow;
+mod terms;
 mod verdict;
 
 use std::fmt;
@@ -22,57 +24,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::registration::Settings;
 
-use crate::costs::Costs;
 use crate::faults::Faults;
 use run::Run;
 
-/// Ranks, at most, of a storm.
-pub const NODES_MAX: u32 = 1 << 16;
-
-/// What decides a storm, to the last bit.
-#[derive(Clone, Debug)]
-pub struct Storm {
-    /// Ranks: 2 to [`NODES_MAX`].
-    pub nodes: u32,
-    /// Decides everything else.
-    pub seed: u64,
-    /// Events for which ranks start operations and faults happen; the storm then goes on until all has ended.
-    pub steps: u64,
-    /// What goes wrong.
-    pub faults: Faults,
-    /// What everything costs; `None`: a machine that the seed picks.
-    pub costs: Option<Costs>,
-}
-
-/// How a storm went that nothing was wrong with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Operations that ended, and Active Messages that were handled.
-    pub operations: u64,
-    /// Of these, operations that failed as the faults explain.
-    pub failed: u64,
-    /// Events, those after the storm included.
-    pub steps: u64,
-    /// The most bytes that any rank had pinned.
-    pub pinned_peak_bytes: u64,
-    /// M + MAXVICTIM of each rank.
-    pub pinned_budget_bytes: u64,
-    /// The same for the same storm.
-    pub fingerprint: u64,
-}
-
-/// What went wrong, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The step after which it was noticed.
-    pub step: u64,
-    /// What it was.
-    pub what: String,
-    /// The settings that the seed had picked.
-    pub settings: String,
-    /// The command that does it again.
-    pub replay: String,
-}
+pub use terms::{Failure, NODES_MAX, Outcome, Storm};
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,9 +6,9 @@ use rustc_hash::FxHashSet;
 
 use super::draw::{self, Dice};
 use super::knowledge::Knowledge;
-use super::mail::Mail;
+use super::letters::Mail;
 use super::shadow::{Shadow, Words};
-use super::{Outcome, Storm};
+use super::terms::{Outcome, Storm};
 use crate::cluster::{Cluster, Plan, Step};
 use crate::space::Access;
 use crate::transport::Reach;
