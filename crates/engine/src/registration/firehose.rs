@@ -1,7 +1,7 @@
 //! The initiator's side: which peers' registered memory this process may use, and by what key.
 //!
 //! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
-//! and given up in the order of a [`Queue`] when the peer allows no more.
+//! and given up in the order of a `Queue` when the peer allows no more.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher};

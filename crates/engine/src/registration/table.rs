@@ -4,7 +4,7 @@
 //! *holders* (peers that may use its key at any time) and *local* references (operations of this process). What peers
 //! hold is charged to M; a local reference is charged to MAXVICTIM, even if peers hold the same run. What nobody refers
 //! to stays registered as a victim, and is rescued when it is wanted again, without a system call. Victims go, in the
-//! order of a [`Queue`], when room is needed.
+//! order of a `Queue`, when room is needed.
 //!
 //! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside those of
 //! every other that is begun, there, or not yet over. It waits in line for what has to go first.
@@ -27,7 +27,7 @@ use crate::Rank;
 pub enum Action {
     /// Register this memory, and say how it went by [`Table::registered`].
     Register(RegId, Run),
-    /// Take this registration back, and say so by [`Table::deregistered`].
+    /// Take this registration back, and say so by `Table::deregistered`.
     Deregister(RegId),
     /// What was asked of this run has been settled: it is ready, or failed.
     Settled(RegId),
