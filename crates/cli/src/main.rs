@@ -16,6 +16,7 @@ use standpipe_cli::{
     study::{
         firehose::{self, FirehoseArgs},
         pindown::{self, PinDownArgs},
+        scale::{self, RowArgs, ScaleArgs},
     },
     top,
 };
@@ -59,6 +60,9 @@ enum Command {
     /// A rank that `kernel` starts
     #[command(hide = true, name = kernel_worker::SUBCOMMAND)]
     KernelWorker(kernel_worker::WorkerArgs),
+    /// A process that `study scale` starts
+    #[command(hide = true, name = scale::SUBCOMMAND)]
+    ScaleRow(RowArgs),
     /// A process that `perf` starts
     #[command(hide = true, name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),
@@ -73,6 +77,8 @@ enum Study {
     /// The bandwidth of PM's pin-down cache by its hit ratio, in virtual time
     #[command(name = "pindown")]
     PinDown(PinDownArgs),
+    /// Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time
+    Scale(ScaleArgs),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +90,8 @@ fn main() -> ExitCode {
         Command::Study(Study::Kv(args)) => study::run(&args),
         Command::Study(Study::Firehose(args)) => firehose::run(&args),
         Command::Study(Study::PinDown(args)) => pindown::run(&args),
+        Command::Study(Study::Scale(args)) => scale::run(&args),
+        Command::ScaleRow(args) => scale::run_row(&args),
         Command::KvWorker(args) => worker_process::run(&args),
         Command::Kernel(args) => kernel::run(&args),
         Command::KernelWorker(args) => kernel_worker::run(&args),

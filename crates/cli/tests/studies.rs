@@ -71,3 +71,18 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
     }
     assert_eq!((page.matches("<svg").count(), number(&figures[1], "knee")), (3, 450.0));
 }
+
+#[test]
+fn scale_has_a_row_for_each_job_and_quota_and_leases_keep_their_bounds() {
+    let out = tempfile::tempdir().expect("a directory");
+    let (json, page) = study(&["scale", "--nodes-max", "2"], out.path());
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "one peer active; two quotas; two working sets");
+    for pair in rows.chunks(2) {
+        assert_eq!((&pair[0]["quota"], &pair[1]["quota"]), (&Value::from("even"), &Value::from("leases")));
+        assert!(number(&pair[1], "misses") <= 1.05 * number(&pair[0], "misses"), "{pair:?}");
+        assert!(number(&pair[0], "bytes_per_node") > 1000.0 && number(&pair[0], "hit_percent") > 0.0);
+    }
+    assert!(number(&rows[1], "hit_percent") > 89.0 && number(&rows[1], "active_peers") == 1.0);
+    assert_eq!(page.matches("<svg").count(), 2);
+}

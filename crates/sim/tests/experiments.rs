@@ -1,6 +1,6 @@
 //! The papers' experiments, in sizes that take a second.
 
-use sim::experiments::{Curve, Figures, PinDown, Shape, Strategy, ahead};
+use sim::experiments::{Curve, Figures, PinDown, Scale, Shape, Strategy, ahead};
 
 /// The paper's machine with a hundredth of its memory.
 fn small() -> Figures {
@@ -70,4 +70,23 @@ fn the_pin_down_cache_meets_both_published_bandwidths_and_climbs_between() {
         assert!((ours / paper - 1.0).abs() < 0.02, "{paper} MB/s in the paper, {ours} here");
     }
     assert!(none.mb_per_s < half.mb_per_s && half.mb_per_s < all.mb_per_s);
+}
+
+#[test]
+fn leases_beat_the_even_split_where_few_of_many_are_active_and_never_lose() {
+    let misses = |nodes, active, leases, working_set_percent| {
+        let scale = Scale { working_set_percent, rounds: 6, ..Scale::new(nodes, active, leases) };
+        let ran = scale.run().expect("nothing goes wrong");
+        assert_eq!(ran.bytes, 8 * ran.transfers().count);
+        ran.misses.count as f64
+    };
+    let times = misses(1024, 8, false, 90) / misses(1024, 8, true, 90);
+    assert!(times >= 5.0, "8 of 1,024 active: {times} times fewer misses");
+    for (nodes, active, working_set_percent) in [(2, 1, 90), (16, 15, 200)] {
+        let (even, leases) = (
+            misses(nodes, active, false, working_set_percent),
+            misses(nodes, active, true, working_set_percent),
+        );
+        assert!(leases <= 1.05 * even, "{active} of {nodes} active: {leases} misses against {even}");
+    }
 }

@@ -4,5 +4,6 @@ mod applications;
 pub mod firehose;
 pub mod pindown;
 mod recording;
+pub mod scale;
 mod show;
 mod work;

@@ -6,10 +6,12 @@ mod applications;
 mod figures;
 mod pair;
 mod pindown;
+mod scale;
 
 pub use applications::{Recorded, RecordedRank, Replayed};
 pub use figures::{Curve, Figures, Shape, ahead};
 pub use pindown::{PinDown, PinDownPoint};
+pub use scale::Scale;
 
 pub use engine::registration::Strategy;
 
