@@ -223,7 +223,10 @@ fn misses(outcome: &Outcome) -> Figure {
             y_text: short,
             y_max: Some(100.0),
             marks: Vec::new(),
-            series: vec![line("even", 8), line("leases", 8), line("even", 64), line("leases", 64)],
+            series: [1, 8, 64]
+                .into_iter()
+                .flat_map(|active| ["even", "leases"].map(|q| line(q, active)))
+                .collect(),
         },
     }
 }
