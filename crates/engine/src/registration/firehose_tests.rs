@@ -68,6 +68,7 @@ fn a_revoked_firehose_is_given_back_after_its_last_use() {
 
 proptest! {
     #[test]
+    #[cfg_attr(miri, ignore = "minutes for a few histories")]
     fn any_history_keeps_what_is_in_use(
         steps in proptest::collection::vec((0u8..8, 1u32..3, 0u64..12, any::<usize>()), 1..200),
     ) {

@@ -269,6 +269,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
+    #[cfg_attr(miri, ignore = "minutes for a few histories")]
     fn any_history_keeps_the_law_and_what_is_referred_to(
         steps in proptest::collection::vec(step(), 1..120),
         peers in 1u64..16, victims in 0u64..12, order in 0usize..3, quota in 0u8..3, borrow: bool,
