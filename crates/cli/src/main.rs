@@ -16,6 +16,7 @@ use standpipe_cli::{
     study::{
         firehose::{self, FirehoseArgs},
         pindown::{self, PinDownArgs},
+        policies::{self, PoliciesArgs},
         scale::{self, RowArgs, ScaleArgs},
     },
     top,
@@ -79,6 +80,8 @@ enum Study {
     PinDown(PinDownArgs),
     /// Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time
     Scale(ScaleArgs),
+    /// Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time
+    Policies(PoliciesArgs),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Study(Study::Firehose(args)) => firehose::run(&args),
         Command::Study(Study::PinDown(args)) => pindown::run(&args),
         Command::Study(Study::Scale(args)) => scale::run(&args),
+        Command::Study(Study::Policies(args)) => policies::run(&args),
         Command::ScaleRow(args) => scale::run_row(&args),
         Command::KvWorker(args) => worker_process::run(&args),
         Command::Kernel(args) => kernel::run(&args),

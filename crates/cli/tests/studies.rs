@@ -86,3 +86,23 @@ fn scale_has_a_row_for_each_job_and_quota_and_leases_keep_their_bounds() {
     assert!(number(&rows[1], "hit_percent") > 89.0 && number(&rows[1], "active_peers") == 1.0);
     assert_eq!(page.matches("<svg").count(), 2);
 }
+
+#[test]
+fn policies_compares_three_orders_on_five_workloads_and_names_one() {
+    let out = tempfile::tempdir().expect("a directory");
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mooncake_first_150.jsonl");
+    let trace = trace.to_str().expect("a plain path");
+    let (json, page) = study(&["policies", "--trace", trace, "--requests", "100"], out.path());
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 5 * 4 * 3);
+    let registrations = |workload: &str, order: &str| -> f64 {
+        let wanted = |row: &&Value| row["workload"] == workload && row["order"] == order;
+        rows.iter().filter(wanted).map(|row| number(row, "registrations")).sum()
+    };
+    let (sieve, fifo) =
+        (registrations("hot set and scan", "sieve"), registrations("hot set and scan", "fifo"));
+    assert!(sieve < 1.02 * fifo, "a scan does not drive out more than from a queue: {sieve} against {fifo}");
+    assert!(registrations("cannon", "lru") > 0.0 && registrations("kv cache", "lru") > 0.0);
+    assert!(["fifo", "lru", "sieve"].iter().any(|order| json["best"] == *order));
+    assert!(page.matches("<svg").count() == 5 && page.contains("be the default"));
+}

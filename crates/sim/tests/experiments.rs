@@ -1,6 +1,6 @@
 //! The papers' experiments, in sizes that take a second.
 
-use sim::experiments::{Curve, Figures, PinDown, Scale, Shape, Strategy, ahead};
+use sim::experiments::{Accesses, Curve, Figures, Order, PinDown, Scale, Shape, Strategy, ahead};
 
 /// The paper's machine with a hundredth of its memory.
 fn small() -> Figures {
@@ -88,5 +88,19 @@ fn leases_beat_the_even_split_where_few_of_many_are_active_and_never_lose() {
             misses(nodes, active, true, working_set_percent),
         );
         assert!(leases <= 1.05 * even, "{active} of {nodes} active: {leases} misses against {even}");
+    }
+}
+
+#[test]
+fn more_memory_keeps_more_whatever_the_order() {
+    let hot = Accesses::hot_and_scan(50, 2000, 1);
+    assert_eq!(hot.footprint(), 1050);
+    for order in [Order::Fifo, Order::Lru, Order::Sieve] {
+        let keep = |pinned| hot.keep(order, pinned).expect("nothing goes wrong");
+        let (little, more) = (keep(40), keep(400));
+        assert!(little.hit_percent + 5.0 < more.hit_percent && more.hit_percent < 50.0, "{order:?}");
+        assert!((1050..little.registrations).contains(&more.registrations), "{order:?}: {more:?}");
+        let all = Accesses::scans(100, 5).keep(order, 200).expect("nothing goes wrong");
+        assert_eq!((all.hit_percent, all.registrations), (80.0, 100), "{order:?}: all fits");
     }
 }

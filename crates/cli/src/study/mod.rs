@@ -3,6 +3,7 @@
 mod applications;
 pub mod firehose;
 pub mod pindown;
+pub mod policies;
 mod recording;
 pub mod scale;
 mod show;

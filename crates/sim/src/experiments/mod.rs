@@ -6,16 +6,18 @@ mod applications;
 mod figures;
 mod pair;
 mod pindown;
+mod policies;
 mod scale;
 
 pub use applications::{Recorded, RecordedRank, Replayed};
 pub use figures::{Curve, Figures, Shape, ahead};
 pub use pindown::{PinDown, PinDownPoint};
+pub use policies::{Accesses, Kept, with_order};
 pub use scale::Scale;
 
-pub use engine::registration::Strategy;
+pub use engine::registration::{Order, Strategy};
 
-use engine::registration::{Keep, Order, Quota, Settings};
+use engine::registration::{Keep, Quota, Settings};
 use engine::span::BucketSize;
 
 /// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, and

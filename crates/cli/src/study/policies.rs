@@ -1,0 +1,293 @@
+//! `standpipe study policies`: which victim should go first, on programs, on a key-value cache, and on scans.
+
+use std::{collections::HashMap, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use sim::{
+    Costs,
+    experiments::{Accesses, Kept, Order, Recorded, Strategy, paper_settings, with_order},
+};
+
+use super::{
+    recording::Program,
+    show::{Show, row},
+    work::{Bar, on_all_cores},
+};
+use crate::{
+    kv::{
+        generate::Generator,
+        outcome::grouped,
+        trace::{self, Request},
+    },
+    report::{
+        output::{Output, OutputArgs},
+        page::{Figure, Grid},
+        plots::{Chart, Series, short},
+    },
+};
+
+/// Arguments of `standpipe study policies`.
+#[derive(Debug, Args)]
+pub struct PoliciesArgs {
+    /// Requests whose cache blocks are put, in Mooncake's JSON-lines format; without it, a trace with the same
+    /// statistics is generated
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Requests of the trace
+    #[arg(long, default_value_t = 1000, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    requests: u64,
+    /// Seed of what is generated
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The orders, by name.
+const ORDERS: [(Order, &str); 3] = [(Order::Fifo, "fifo"), (Order::Lru, "lru"), (Order::Sieve, "sieve")];
+/// Memory that may be pinned, in percent of what is put to.
+const PINNED_PERCENT: [u64; 4] = [10, 25, 50, 75];
+
+#[derive(Debug, Serialize)]
+struct Outcome {
+    rows: Vec<Row>,
+    /// The order with the fewest registrations, over all workloads.
+    best: &'static str,
+}
+
+/// One workload, in one order, with so much memory.
+#[derive(Debug, Serialize)]
+struct Row {
+    workload: &'static str,
+    pinned_percent: u64,
+    order: &'static str,
+    hit_percent: f64,
+    registrations: u64,
+}
+
+/// What is done to memory.
+enum Workload {
+    Program(Program, Recorded),
+    Blocks(&'static str, Accesses),
+}
+
+impl Workload {
+    fn name(&self) -> &'static str {
+        match self {
+            Workload::Program(program, _) => program.name(),
+            Workload::Blocks(name, _) => name,
+        }
+    }
+
+    fn keep(&self, order: Order, pinned_percent: u64) -> Result<Kept> {
+        match self {
+            Workload::Blocks(_, accesses) => {
+                Ok(accesses.keep(order, (accesses.footprint() * pinned_percent / 100).max(4))?)
+            }
+            Workload::Program(_, recorded) => {
+                let bytes: u64 = recorded.ranks[0].memory.iter().map(|(_, len)| len).sum();
+                let settings = with_order(paper_settings(), order, bytes * pinned_percent / 100);
+                let costs = Costs::infiniband_modern();
+                let replayed = recorded.replay(&costs, Strategy::Firehose, settings, 1.0)?;
+                let hit_percent = replayed.ran.hit_percent();
+                Ok(Kept { hit_percent, registrations: replayed.registrations })
+            }
+        }
+    }
+}
+
+/// Runs the study.
+///
+/// # Errors
+/// If the trace cannot be read, a program cannot be recorded, or the results cannot be written.
+pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
+    let output = Output::make(&args.output)?;
+    let workloads = workloads(args)?;
+    let jobs: Vec<(&Workload, u64, (Order, &'static str))> = workloads
+        .iter()
+        .flat_map(|workload| PINNED_PERCENT.map(|percent| (workload, percent)))
+        .flat_map(|(workload, percent)| ORDERS.map(|order| (workload, percent, order)))
+        .collect();
+    let bar = Bar::new(jobs.len(), "runs");
+    let rows: Vec<Row> = on_all_cores(&jobs, |(workload, pinned_percent, (order, name))| {
+        let kept = workload.keep(*order, *pinned_percent)?;
+        bar.step();
+        Ok(Row {
+            workload: workload.name(),
+            pinned_percent: *pinned_percent,
+            order: name,
+            hit_percent: kept.hit_percent,
+            registrations: kept.registrations,
+        })
+    })
+    .into_iter()
+    .collect::<Result<_>>()?;
+    drop(bar);
+    let best = best(&rows);
+    let outcome = Outcome { rows, best };
+    let show = show(args, &workloads, &outcome);
+    output.deliver(&show.html(), &show.text(), &outcome)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn workloads(args: &PoliciesArgs) -> Result<Vec<Workload>> {
+    let directory = tempfile::tempdir().context("making a directory for the recordings")?;
+    let mut workloads = Vec::new();
+    for program in Program::ALL {
+        workloads.push(Workload::Program(program, program.record(true, directory.path())?));
+    }
+    workloads.push(Workload::Blocks("kv cache", cache_blocks(args)?));
+    workloads.push(Workload::Blocks("repeated scan", Accesses::scans(2000, 10)));
+    workloads.push(Workload::Blocks("hot set and scan", Accesses::hot_and_scan(400, 20_000, args.seed)));
+    Ok(workloads)
+}
+
+/// The blocks of all requests in order, numbered as they come.
+fn cache_blocks(args: &PoliciesArgs) -> Result<Accesses> {
+    let count = usize::try_from(args.requests)?;
+    let requests: Vec<Request> = match &args.trace {
+        None => Generator::new(args.seed).take(count).collect(),
+        Some(file) => trace::read(file)?.into_iter().take(count).collect(),
+    };
+    let mut numbers = HashMap::new();
+    let number = |id: &u64| {
+        let next = numbers.len() as u64;
+        *numbers.entry(*id).or_insert(next)
+    };
+    Ok(Accesses { blocks: requests.iter().flat_map(|request| &request.hash_ids).map(number).collect() })
+}
+
+/// The registrations of one workload with so much memory, by order.
+fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunks(ORDERS.len())
+}
+
+/// How many times as many registrations each order made as the best one for that workload: the geometric mean.
+fn excess(rows: &[Row]) -> [f64; ORDERS.len()] {
+    let mut sums = [0.0; ORDERS.len()];
+    let mut count = 0;
+    for group in groups(rows) {
+        let least = group.iter().map(|row| row.registrations).min().unwrap_or(1).max(1);
+        for (sum, row) in sums.iter_mut().zip(group) {
+            *sum += (row.registrations.max(1) as f64 / least as f64).ln();
+        }
+        count += 1;
+    }
+    sums.map(|sum: f64| (sum / f64::from(count.max(1))).exp())
+}
+
+fn best(rows: &[Row]) -> &'static str {
+    let excess = excess(rows);
+    let least = (0..ORDERS.len()).min_by(|a, b| excess[*a].total_cmp(&excess[*b]));
+    ORDERS[least.expect("there are three orders")].1
+}
+
+fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show {
+    let figures = workloads.iter().map(|workload| figure(workload.name(), outcome)).collect();
+    Show {
+        heading: "Which victim goes first",
+        lead: "Less memory may be pinned than is put to, so that something must be given up: what has been idle longest \
+               (fifo), what came into use longest ago (lru), or what a slowly moving hand finds unused (sieve). The \
+               owner’s victims and the initiator’s idle firehoses are kept in the same order."
+            .to_owned(),
+        figures,
+        grids: vec![grid(outcome)],
+        findings: findings(workloads, outcome),
+        setup: vec![
+            row("kernels", "as in study firehose, twenty times smaller"),
+            row(
+                "key-value cache",
+                match &args.trace {
+                    Some(file) => file.display().to_string(),
+                    None => format!("{} requests, generated from seed {}", args.requests, args.seed),
+                },
+            ),
+            row("repeated scan", "2,000 pages, 10 times"),
+            row("hot set and scan", "400 pages at random; every other put goes on with a scan over 10,000"),
+            row("pinned", "three quarters for peers, one for victims"),
+        ],
+        command: command(args),
+    }
+}
+
+fn command(args: &PoliciesArgs) -> String {
+    let trace = args.trace.as_ref().map_or_else(String::new, |file| format!(" --trace {}", file.display()));
+    format!("standpipe study policies{trace} --requests {} --seed {}", args.requests, args.seed)
+}
+
+fn figure(workload: &str, outcome: &Outcome) -> Figure {
+    let line = |(_, order): (Order, &str)| Series {
+        name: order.to_owned(),
+        points: outcome
+            .rows
+            .iter()
+            .filter(|row| row.workload == workload && row.order == order)
+            .map(|row| (row.pinned_percent as f64, row.registrations as f64))
+            .collect(),
+    };
+    Figure {
+        title: format!("Registrations: {workload}").into(),
+        note: "Fewer are better.".into(),
+        chart: Chart {
+            x_label: "memory that may be pinned (% of what is put to)",
+            y_label: "registrations",
+            x_log: false,
+            y_log: false,
+            y_text: short,
+            y_max: None,
+            marks: Vec::new(),
+            series: ORDERS.map(line).to_vec(),
+        },
+    }
+}
+
+fn grid(outcome: &Outcome) -> Grid {
+    let cells = |group: &[Row]| {
+        let mut cells = vec![group[0].workload.to_owned(), format!("{} %", group[0].pinned_percent)];
+        cells.extend(group.iter().map(|row| format!("{:.2}", row.hit_percent)));
+        cells.extend(group.iter().map(|row| grouped(row.registrations)));
+        cells
+    };
+    let header = ["workload", "pinned"].map(str::to_owned).into_iter();
+    let header = header.chain(ORDERS.map(|(_, order)| format!("hits, {order} (%)")));
+    let header = header.chain(ORDERS.map(|(_, order)| format!("registrations, {order}")));
+    Grid {
+        title: "Hits and registrations".to_owned(),
+        note: String::new(),
+        header: header.collect(),
+        rows: groups(&outcome.rows).map(cells).collect(),
+    }
+}
+
+fn findings(workloads: &[Workload], outcome: &Outcome) -> Vec<String> {
+    let excess = excess(&outcome.rows);
+    let all: Vec<String> =
+        ORDERS.iter().zip(excess).map(|((_, order), excess)| format!("{order} {excess:.3}")).collect();
+    let worst = excess.into_iter().fold(1.0, f64::max);
+    let verdict = if worst < 1.01 {
+        "no order is better than another by a hundredth, so that the simplest, fifo, may be the default"
+            .to_owned()
+    } else {
+        format!("{} registers least and should be the default", outcome.best)
+    };
+    let mut findings = vec![format!(
+        "Over all workloads and sizes, {verdict}: times as many registrations as the best order for each, {}.",
+        all.join(", ")
+    )];
+    for workload in workloads {
+        let rows: Vec<&Row> = outcome.rows.iter().filter(|row| row.workload == workload.name()).collect();
+        let total = |order: &str| -> u64 {
+            rows.iter().filter(|row| row.order == order).map(|row| row.registrations).sum()
+        };
+        let totals: Vec<String> =
+            ORDERS.iter().map(|(_, order)| format!("{order} {}", grouped(total(order)))).collect();
+        findings.push(format!(
+            "{}: registrations at all four sizes, {}.",
+            workload.name(),
+            totals.join(", ")
+        ));
+    }
+    findings
+}
