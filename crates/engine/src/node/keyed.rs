@@ -4,7 +4,7 @@
 //! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
-use super::registrar::Waiter;
+use super::registrar::{CHUNK_BYTES, Waiter};
 use super::table::{Keyed, Node, OpKind, Part, Transfer, WINDOW};
 use crate::op_id::{OpId, OpKey};
 use crate::registration::firehose::{Found, HoseId};
@@ -17,9 +17,6 @@ use crate::{
 
 /// Pieces, at most, of one part.
 const PART_PIECES: usize = 32;
-
-/// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
-const CHUNK_BYTES: u64 = 1 << 20;
 
 /// What a transfer does next.
 enum Next {
@@ -105,12 +102,11 @@ impl<T: Transport> Node<T> {
 
     /// Adds one more piece to a part, if it is at hand.
     fn gather(&mut self, key: OpKey, part: &mut Part) -> Next {
-        let Some(&piece) = self.keyed(key).and_then(|keyed| keyed.todo.last()) else { return Next::Submit };
-        if part.pieces.len() == PART_PIECES {
+        let Some(keyed) = self.keyed(key).filter(|_| part.pieces.len() < PART_PIECES) else {
             return Next::Submit;
-        }
-        let (peer, direction) =
-            self.keyed(key).map(|keyed| (keyed.peer, keyed.direction)).expect("just seen");
+        };
+        let (peer, direction) = (keyed.peer, keyed.direction);
+        let Some(&piece) = keyed.todo.last() else { return Next::Submit };
         let registrar = self.registrar.as_mut().expect("keyed transfers need one");
         let bucket = registrar.settings.bucket;
         let hose = match registrar.hoses.find(peer, bucket.index(piece.remote.offset)) {

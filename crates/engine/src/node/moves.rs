@@ -100,6 +100,8 @@ impl<T: Transport> Node<T> {
             (Ok(attach), Ok(detach)) => message::take_move(payload, attach, detach),
             _ => None,
         };
+        let wanted_max = self.registrar.as_ref().map_or(0, |registrar| registrar.wanted_max());
+        let parts = parts.filter(|parts| parts.attach.iter().all(|run| u64::from(run.count) <= wanted_max));
         let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
             self.counters.malformed += 1;
             let refusal = Header { token: header.token, ..Header::new(Kind::Moved) };
@@ -184,6 +186,11 @@ impl<T: Transport> Node<T> {
         registrar.hoses.set_limit(peer, header.args[0]);
         let mut refused = Vec::new();
         for Given { run, key, holder } in given {
+            // No owner registers more as one, or gives two rights one name.
+            if run.count > registrar.settings.run_max.max(1) || registrar.hoses.has(peer, holder) {
+                self.counters.malformed += 1;
+                continue;
+            }
             match registrar.early.iter().position(|early| *early == (peer, holder)) {
                 Some(at) => refused.push(registrar.early.swap_remove(at).1),
                 None => registrar.hoses.add(peer, run, key, holder),

@@ -30,6 +30,9 @@ pub struct RegistrationCounters {
     pub table: TableCounters,
 }
 
+/// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
+pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+
 /// Registration's part of a node.
 pub(super) struct Registrar {
     pub(super) settings: Settings,
@@ -107,15 +110,12 @@ pub(super) enum Waiter {
 
 impl Registrar {
     pub(super) fn new(settings: Settings, ranks: u32) -> Registrar {
-        let share = match settings.quota {
-            crate::registration::Quota::Even => {
-                settings.peers_bytes / u64::from(ranks.saturating_sub(1).max(1))
-            }
-            crate::registration::Quota::Leases { .. } => settings.peers_bytes,
-        };
+        let table = Table::new(settings, ranks);
+        // What its owner would let any rank hold that holds nothing yet.
+        let limit = table.limit(0);
         Registrar {
-            table: Table::new(settings, ranks),
-            hoses: Firehoses::new(settings.order, settings.bucket.bytes(), share),
+            table,
+            hoses: Firehoses::new(settings.order, settings.bucket.bytes(), limit),
             settings,
             moves: Slab::new(),
             serves: Slab::new(),
@@ -128,6 +128,11 @@ impl Registrar {
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
         }
+    }
+
+    /// Buckets, at most, that one miss asks for, wherever its bytes begin.
+    pub(super) fn wanted_max(&self) -> u64 {
+        CHUNK_BYTES / self.settings.bucket.bytes() + 2
     }
 
     /// Whether a move to `peer` has not been answered.
