@@ -37,7 +37,8 @@ impl Show {
              <h2>In numbers</h2>\n<div class=\"stack\">\n{grids}</div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{setup}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
-             <footer>Written by standpipe {version}. Times are virtual: the same on every machine.</footer>\n",
+             <footer>Written by standpipe {version}. Times are virtual; programs recorded and memory \
+             measured for it differ from machine to machine.</footer>\n",
             heading = self.heading,
             lead = escape(&self.lead),
             setup = table("Set-up", &self.setup),
