@@ -1,9 +1,10 @@
 //! Looking at a job from outside: who is in it, and what its members show.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use vm::spawn::peer_credentials;
 
 use super::env::{JobEnv, RANKS_MAX};
@@ -12,9 +13,20 @@ use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{How, Reply, Request, decode, encode};
 
+/// How often a launcher is tried that has too many at its door, and how long between: a tenth of a second in all.
+const KNOCKS_MAX: u32 = 100;
+const KNOCK_AGAIN: Duration = Duration::from_millis(1);
+
 /// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of sight.
 pub(crate) fn find_launcher(env: &JobEnv) -> Option<u32> {
-    let socket = connect_to(&env.name).ok()?;
+    // A launcher at whose door too many knock at once is there all the same.
+    let socket = (0..KNOCKS_MAX).find_map(|_| match connect_to(&env.name) {
+        Err(Errno::AGAIN) => {
+            std::thread::sleep(KNOCK_AGAIN);
+            None
+        }
+        other => Some(other.ok()),
+    })??;
     let listener = peer_credentials(socket.as_fd()).ok()?;
     (listener.uid == rustix::process::geteuid().as_raw()).then_some(listener.pid)
 }
