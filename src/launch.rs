@@ -21,7 +21,6 @@
 //! that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the launcher ignores,
 //! as under `nohup`, do not. A second `SIGINT` kills the ranks.
 
-mod descriptors;
 mod end;
 mod output;
 mod signals;

@@ -35,6 +35,7 @@ pub mod bare;
 #[doc(hidden)]
 pub mod bootstrap;
 pub mod config;
+mod descriptors;
 mod directory;
 mod error;
 mod event;

@@ -12,10 +12,14 @@ use super::member::{JoinError, greet};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{How, Reply, Request, decode, encode};
+use crate::descriptors::{TooFew, make_room};
 
 /// How often a launcher is tried that has too many at its door, and how long between: a tenth of a second in all.
 const KNOCKS_MAX: u32 = 100;
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What looking takes besides a file descriptor of each rank: reading directories, what arrives, a terminal.
+const DESCRIPTORS_BESIDES: u64 = 16;
 
 /// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of sight.
 pub(crate) fn find_launcher(env: &JobEnv) -> Option<u32> {
@@ -55,13 +59,16 @@ pub(crate) struct Place {
 pub(crate) struct JobOver;
 
 impl Watcher {
-    /// Shows the secret of `env`'s job to its broker.
+    /// Shows the secret of `env`'s job to its broker. Makes room for a file descriptor of each rank.
     pub(crate) fn attach(env: &JobEnv, deadline: Instant) -> Result<Watcher, JoinError> {
         let watch = Request::Watch { secret: env.secret.clone() };
         let (socket, reply) = greet(env, &watch, &[], deadline)?;
         let launcher_pid = peer_credentials(socket.as_fd()).map_err(JoinError::Io)?.pid;
         match reply {
             Reply::Watching { size } if (1..=RANKS_MAX).contains(&size) => {
+                make_room(DESCRIPTORS_BESIDES + u64::from(size)).map_err(|TooFew { needed, allowed }| {
+                    JoinError::Descriptors { ranks: size, needed, allowed }
+                })?;
                 let places = (0..size).map(|_| Place::default()).collect();
                 Ok(Watcher { socket, launcher_pid, places })
             }
@@ -109,6 +116,9 @@ impl Watcher {
                     let place = self.place(rank)?;
                     place.pid = Some(pid);
                     place.page = fds.into_iter().next();
+                    if place.page.is_none() {
+                        tracing::warn!(rank, pid, "nothing to read came of this rank: it will seem silent");
+                    }
                 }
                 Ok(Reply::Lost { rank, how }) => self.place(rank)?.over = Some(how),
                 _ => return Err(JobOver),

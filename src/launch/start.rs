@@ -10,11 +10,16 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use super::descriptors::{Raised, TooFew, make_room};
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::bootstrap::{Broker, BrokerError};
+use crate::descriptors::{Raised, TooFew, make_room};
 use crate::readable::debug_is_display;
+
+/// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
+const DESCRIPTORS_PER_RANK: u64 = 7;
+/// Guests, watchers, listener and the launcher's own.
+const DESCRIPTORS_BESIDES: u64 = 128;
 
 /// What to start.
 #[derive(Debug)]
@@ -122,11 +127,8 @@ impl Rank {
 pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> {
     let ranks = plan.ranks;
     let broker = Broker::start_supervised(ranks)?;
-    let raised = make_room(ranks).map_err(|TooFew { needed, allowed }| LaunchError::Descriptors {
-        ranks,
-        needed,
-        allowed,
-    })?;
+    let raised = make_room(DESCRIPTORS_BESIDES + DESCRIPTORS_PER_RANK * u64::from(ranks))
+        .map_err(|TooFew { needed, allowed }| LaunchError::Descriptors { ranks, needed, allowed })?;
     // A signal that comes while the ranks are being started is theirs too.
     let signals = Signals::new()?;
     let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new() };

@@ -33,7 +33,7 @@ fn child() {
     }
 }
 
-/// A job of three ranks under a launcher of its own.
+/// A job under a launcher of its own.
 struct Job {
     launcher: Child,
     /// What the ranks write; they would not like it closed.
@@ -43,15 +43,23 @@ struct Job {
 
 impl Job {
     fn start(name: &str) -> Job {
+        Job::of(RANKS, name)
+    }
+
+    fn of(ranks: usize, name: &str) -> Job {
         let end = std::env::temp_dir().join(format!("standpipe-top-{}-{name}", std::process::id()));
         let itself = std::env::current_exe().expect("a path");
         let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
-        command.args(["run", "-n", "3", "--"]).arg(itself).args(["--exact", "child", "--nocapture"]);
+        command.args(["run", "-n", &ranks.to_string(), "--"]).arg(itself).args([
+            "--exact",
+            "child",
+            "--nocapture",
+        ]);
         command.env(END, &end).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut launcher = command.spawn().expect("the command runs");
         let mut out = BufReader::new(launcher.stdout.take().expect("piped above"));
         let begun = out.by_ref().lines().map_while(Result::ok).filter(|line| line.contains("@@"));
-        assert_eq!(begun.take(RANKS).count(), RANKS);
+        assert_eq!(begun.take(ranks).count(), ranks);
         Job { launcher, _out: out, end }
     }
 
@@ -82,10 +90,23 @@ fn run(args: &[&str]) -> Output {
     top(args).output().expect("the command runs")
 }
 
-/// The same, again where the machine had so much else to do that a rank missed a look.
-fn run_awake(args: &[&str]) -> Output {
+/// What `command` says, again where the machine had so much else to do that a rank missed a look.
+fn awake(mut command: Command) -> Output {
     let awake = |output: &Output| !texts(output).0.contains("silent");
-    (0..20).map(|_| run(args)).find(awake).expect("at some time all ranks get a core")
+    let mut outputs = (0..20).map(|_| command.output().expect("the command runs"));
+    outputs.find(awake).expect("at some time all ranks get a core")
+}
+
+fn run_awake(args: &[&str]) -> Output {
+    awake(top(args))
+}
+
+/// `standpipe top` under a limit that the shell sets.
+fn limited(ulimit: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {ulimit} && exec \"$0\" \"$@\"")]);
+    command.args([env!("CARGO_BIN_EXE_standpipe"), "top"]).args(args).stdin(Stdio::null());
+    command
 }
 
 fn texts(output: &Output) -> (String, String) {
@@ -147,6 +168,24 @@ fn a_job_that_ends_ends_it() {
     assert!(output.status.success(), "{out}{err}");
     assert!(err.contains("the job has ended"), "{err}");
     assert!(out.contains("left"), "{out}");
+}
+
+#[test]
+fn a_job_of_more_ranks_than_descriptors_is_seen_whole_or_not_at_all() {
+    let job = Job::of(24, "limit");
+    let args = [&job.pid(), "--json", "--interval", "0.2", "--count", "1"];
+    let (out, err) = texts(&awake(limited("-Sn 20", &args)));
+    let report: Value = serde_json::from_str(&out).expect("one object");
+    assert!(err.is_empty(), "{err}");
+    assert!(
+        report["ranks"].as_array().expect("a list").iter().all(|rank| rank["state"] == "running"),
+        "{out}"
+    );
+
+    let output = limited("-n 20", &args).output().expect("the command runs");
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.is_empty() && err.contains("a job of 24 takes") && err.contains("20 are allowed"), "{err}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Who looks at the job from outside: a few, who learn who is in it and may read what the members show.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals};
+use rustix::io::Errno;
 
 use super::guests::Applicant;
 use super::line::{Broken, Handles, Line};
@@ -128,8 +129,13 @@ impl Watcher {
                 Standing::Open => {}
                 Standing::Over(how) => self.line.post(&Reply::Lost { rank, how }, None)?,
                 Standing::Joined { pid, handles } => {
-                    let page = handles.first().and_then(|control| for_reading(control.as_fd()));
-                    let page: Option<Handles> = page.map(|page| [page].into());
+                    let page: Option<Handles> = match for_reading(handles) {
+                        Ok(page) => Some([page].into()),
+                        Err(error) => {
+                            tracing::warn!(rank, pid, "a watcher does not see what this rank shows: {error}");
+                            None
+                        }
+                    };
                     self.line.post(&Reply::Peer { rank, pid }, page)?;
                 }
             }
@@ -142,11 +148,26 @@ impl Watcher {
     }
 }
 
-/// The control segment behind `control` once more, for reading only. `None` where it is none, which opening might wait
-/// for, or where there are no descriptors or no `/proc`.
-fn for_reading(control: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let sealed = fcntl_get_seals(control).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+/// Why a watcher gets no page of a rank.
+#[derive(Debug, thiserror::Error)]
+enum NoPage {
+    #[error("it handed over no descriptor")]
+    Missing,
+    /// Opening something else might wait.
+    #[error("what it handed over is no sealed segment")]
+    NoSegment,
+    /// There are no descriptors, or no `/proc`.
+    #[error("its control segment cannot be opened for reading: {0}")]
+    Open(#[from] Errno),
+}
+
+/// The control segment among `handles` once more, for reading only.
+fn for_reading(handles: &Handles) -> Result<OwnedFd, NoPage> {
+    let control = handles.first().ok_or(NoPage::Missing)?;
+    if !fcntl_get_seals(control).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        return Err(NoPage::NoSegment);
+    }
     let path = format!("/proc/self/fd/{}", control.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    sealed.then(|| rustix::fs::open(path, flags, Mode::empty()).ok()).flatten()
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }

@@ -49,6 +49,18 @@ pub enum JoinError {
         /// How long the join had been under way.
         waited: Duration,
     },
+    /// Watching takes a file descriptor of each rank: more than this process may have.
+    #[error(
+        "watching a job of {ranks} takes {needed} file descriptors, and {allowed} are allowed (ulimit -n)"
+    )]
+    Descriptors {
+        /// The job's size.
+        ranks: u32,
+        /// File descriptors needed.
+        needed: u64,
+        /// File descriptors allowed.
+        allowed: u64,
+    },
     /// The operating system refused a socket or a thread.
     #[error("the system refused a socket or a thread: {0}")]
     Io(#[source] std::io::Error),
