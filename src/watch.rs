@@ -3,7 +3,7 @@
 //! ```no_run
 //! for job in standpipe::watch::jobs()? {
 //!     let mut watch = job.watch()?;
-//!     for rank in watch.look().ranks {
+//!     for rank in watch.look()?.ranks {
 //!         println!("{}: {} puts", rank.rank, rank.stats().total(standpipe::Operation::Put).count);
 //!     }
 //! }
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
-pub use crate::bootstrap::{How, JoinError};
+pub use crate::bootstrap::{How, JoinError, LookError};
 pub use engine::node::RegistrationCounters;
 pub use engine::registration::TableCounters;
 
@@ -107,9 +107,13 @@ impl Watch {
 
     /// Looks at all ranks. Takes a few hundred microseconds where all make progress, wait or move data, and up to
     /// 200 ms where one computes or does not run. Between two looks the job does nothing for the watcher.
-    pub fn look(&mut self) -> Snapshot {
+    ///
+    /// # Errors
+    /// When the launcher says what no launcher says, or the system refuses to talk to it. The end of the job is no
+    /// error: [`Snapshot::ended`] tells of it.
+    pub fn look(&mut self) -> Result<Snapshot, LookError> {
         let deadline = Instant::now() + ANSWER_MAX;
-        self.ended = self.ended || self.watcher.look(deadline).is_err();
+        self.ended = self.ended || !self.watcher.look(deadline)?;
         let answered = self.gather(deadline);
         let places = self.watcher.places().iter().zip(&self.shown).zip(answered);
         let ranks = (0..).zip(places).map(|(rank, ((place, shown), answered))| {
@@ -121,7 +125,7 @@ impl Watch {
             };
             RankView { rank, pid: place.pid, state, shown: shown.clone() }
         });
-        Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() }
+        Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
 
     /// Reads what the ranks show, again and again until all that still run have shown something new or the time is

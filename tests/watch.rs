@@ -137,13 +137,17 @@ fn is_busy(now: &RankView, before: &RankView) -> bool {
         && now.away().is_some_and(|away| away < Duration::from_secs(2))
 }
 
+fn look(watch: &mut Watch) -> Snapshot {
+    watch.look().expect("the launcher is sane")
+}
+
 /// Looks until nothing changes any more.
 fn settled(watch: &mut Watch) -> Snapshot {
-    let mut before = watch.look();
+    let mut before = look(watch);
     let give_up = Instant::now() + LIMIT;
     loop {
         std::thread::sleep(Duration::from_millis(150));
-        let now = watch.look();
+        let now = look(watch);
         let same = before.ranks.iter().zip(&now.ranks).all(|(before, now)| before.stats() == now.stats());
         if same && now.ranks.iter().all(|rank| rank.state == State::Running) {
             return now;
@@ -159,9 +163,9 @@ fn rates_appear_and_totals_are_the_ranks_own() {
     let (heard, outcome) = watched("busy", |steps, _, mut watch| {
         // On a machine with much else to do a rank may miss a look.
         assert!(eventually(|| {
-            let before = watch.look();
+            let before = look(&mut watch);
             std::thread::sleep(Duration::from_millis(300));
-            let now = watch.look();
+            let now = look(&mut watch);
             now.ranks.iter().zip(&before.ranks).all(|(now, before)| is_busy(now, before))
         }));
         steps.take("stop");
@@ -169,7 +173,7 @@ fn rates_appear_and_totals_are_the_ranks_own() {
     });
     let (seen, mut watch) = last.expect("watched");
     assert_eq!(outcome.status(), 0, "{}", heard.all());
-    let end = watch.look();
+    let end = look(&mut watch);
     assert!(end.ended);
     for (rank, (seen, end)) in (0..).zip(seen.ranks.iter().zip(&end.ranks)) {
         assert_eq!(format!("{:?}", seen.stats()), heard.said(rank)[1]);
@@ -181,15 +185,15 @@ fn rates_appear_and_totals_are_the_ranks_own() {
 #[test]
 fn a_stopped_rank_is_silent_and_the_others_are_not() {
     let (heard, outcome) = watched("idle", |_, heard, mut watch| {
-        assert!(eventually(|| watch.look().ranks.iter().all(|rank| rank.state == State::Running)));
+        assert!(eventually(|| look(&mut watch).ranks.iter().all(|rank| rank.state == State::Running)));
         let stopped = Pid::from_raw(pid_of(heard, 2) as i32).expect("a process");
         kill_process(stopped, Signal::STOP).expect("our own process");
         let expected = [State::Running, State::Running, State::Silent];
-        assert!(eventually(|| watch.look().ranks.iter().map(|rank| rank.state).eq(expected)));
+        assert!(eventually(|| look(&mut watch).ranks.iter().map(|rank| rank.state).eq(expected)));
         kill_process(stopped, Signal::CONT).expect("our own process");
-        assert!(eventually(|| watch.look().ranks[2].state == State::Running));
+        assert!(eventually(|| look(&mut watch).ranks[2].state == State::Running));
         kill_process(stopped, Signal::KILL).expect("our own process");
-        assert!(eventually(|| watch.look().ranks[2].state == State::Over(How::Killed(9))));
+        assert!(eventually(|| look(&mut watch).ranks[2].state == State::Over(How::Killed(9))));
     });
     assert_eq!(outcome.status(), 128 + 9, "{}", heard.all());
 }

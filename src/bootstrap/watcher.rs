@@ -11,8 +11,9 @@ use super::env::{JobEnv, RANKS_MAX};
 use super::member::{JoinError, greet};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
-use super::wire::{How, Reply, Request, decode, encode};
+use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VERSION, decode, encode};
 use crate::descriptors::{TooFew, make_room};
+use crate::readable::debug_is_display;
 
 /// How often a launcher is tried that has too many at its door, and how long between: a tenth of a second in all.
 const KNOCKS_MAX: u32 = 100;
@@ -54,9 +55,64 @@ pub(crate) struct Place {
     pub(crate) over: Option<How>,
 }
 
-/// The broker is gone, or says what no broker says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct JobOver;
+debug_is_display!(LookError);
+
+/// Why a job cannot be looked at any more, though it may go on.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum LookError {
+    /// The launcher, or whoever has its end of the connection, sent what is no message.
+    #[error("the launcher sent {bytes} bytes that make no sense")]
+    Malformed {
+        /// The datagram's length.
+        bytes: usize,
+    },
+    /// The launcher sent a datagram longer than any message.
+    #[error("the launcher sent more than the {bytes_max} bytes that a message has at most")]
+    TooLong {
+        /// The longest message's length.
+        bytes_max: usize,
+    },
+    /// The launcher speaks another version of the joining protocol than when it let us watch.
+    #[error("the launcher speaks version {theirs} of the joining protocol now, this process version {ours}")]
+    Version {
+        /// The launcher's version.
+        theirs: u16,
+        /// This process's version.
+        ours: u16,
+    },
+    /// The launcher sent a message that is not for watchers.
+    #[error("the launcher sent a watcher what is none of its business: {message}")]
+    Misplaced {
+        /// The message, for a person to read.
+        message: String,
+    },
+    /// The launcher told of a rank that the job does not have.
+    #[error("the launcher told of rank {rank} in a job of {size}")]
+    NoSuchRank {
+        /// The rank that it named.
+        rank: u32,
+        /// The job's size.
+        size: u32,
+    },
+    /// The operating system refused to send to the launcher.
+    #[error("the launcher cannot be asked: {0}")]
+    Send(#[source] std::io::Error),
+    /// The operating system refused to wait for the launcher.
+    #[error("the launcher cannot be waited for: {0}")]
+    Poll(#[source] std::io::Error),
+}
+
+/// What the broker has said lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Nothing that answers a look.
+    Nothing,
+    /// A look has been answered.
+    Answer,
+    /// The broker is gone.
+    End,
+}
 
 impl Watcher {
     /// Shows the secret of `env`'s job to its broker. Makes room for a file descriptor of each rank.
@@ -86,32 +142,38 @@ impl Watcher {
     }
 
     /// Has the members show their counters, and learns what has become of them. Returns once they have been told, or at
-    /// the deadline.
-    pub(crate) fn look(&mut self, deadline: Instant) -> Result<(), JobOver> {
+    /// the deadline: whether the job goes on.
+    pub(crate) fn look(&mut self, deadline: Instant) -> Result<bool, LookError> {
         match send(&self.socket, &encode(&Request::Look), &[]) {
             // What does not get through now has company enough.
             Ok(Sent::Done | Sent::Full | Sent::Starved) => {}
             // There may be last words.
-            Err(_) => return self.hear().and(Err(JobOver)),
+            Err(Errno::PIPE | Errno::CONNRESET) => return self.hear().map(|_| false),
+            Err(error) => return Err(LookError::Send(error.into())),
         }
-        while !self.hear()? && Instant::now() < deadline {
+        loop {
+            match self.hear()? {
+                Heard::End => return Ok(false),
+                Heard::Nothing if Instant::now() < deadline => {}
+                Heard::Nothing | Heard::Answer => return Ok(true),
+            }
             let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-            poll_until(&mut fds, Some(deadline)).map_err(|_| JobOver)?;
+            poll_until(&mut fds, Some(deadline)).map_err(|error| LookError::Poll(error.into()))?;
         }
-        Ok(())
     }
 
-    /// Reads all there is now. Whether the answer to a look was among it.
-    fn hear(&mut self) -> Result<bool, JobOver> {
-        let mut looked = false;
+    /// Reads all there is now.
+    fn hear(&mut self) -> Result<Heard, LookError> {
+        let mut heard = Heard::Nothing;
         loop {
             let (bytes, fds) = match receive(&self.socket) {
                 Received::Datagram { bytes, fds } => (bytes, fds),
-                Received::Nothing => return Ok(looked),
-                Received::Closed | Received::TooLong => return Err(JobOver),
+                Received::Nothing => return Ok(heard),
+                Received::Closed => return Ok(Heard::End),
+                Received::TooLong => return Err(LookError::TooLong { bytes_max: DATAGRAM_BYTES_MAX }),
             };
             match decode(&bytes) {
-                Ok(Reply::Look) => looked = true,
+                Ok(Reply::Look) => heard = Heard::Answer,
                 Ok(Reply::Peer { rank, pid }) => {
                     let place = self.place(rank)?;
                     place.pid = Some(pid);
@@ -121,13 +183,18 @@ impl Watcher {
                     }
                 }
                 Ok(Reply::Lost { rank, how }) => self.place(rank)?.over = Some(how),
-                _ => return Err(JobOver),
+                Ok(other) => return Err(LookError::Misplaced { message: format!("{other:?}") }),
+                Err(DecodeError::Malformed) => return Err(LookError::Malformed { bytes: bytes.len() }),
+                Err(DecodeError::Version { theirs }) => {
+                    return Err(LookError::Version { theirs, ours: WIRE_VERSION });
+                }
             }
         }
     }
 
-    fn place(&mut self, rank: u32) -> Result<&mut Place, JobOver> {
-        self.places.get_mut(rank as usize).ok_or(JobOver)
+    fn place(&mut self, rank: u32) -> Result<&mut Place, LookError> {
+        let size = self.places.len() as u32;
+        self.places.get_mut(rank as usize).ok_or(LookError::NoSuchRank { rank, size })
     }
 }
 
@@ -136,6 +203,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
 
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use vm::Segment;
 
     use super::*;
@@ -173,7 +241,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").expect("every system has it");
         let (_one, _) = join(&broker.env(1), &null);
         let mut watcher = Watcher::attach(&broker.env(2), soon()).expect("let in");
-        watcher.look(soon()).expect("the broker is there");
+        assert!(watcher.look(soon()).expect("the broker is there"));
         assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Look));
         let [zeros, ones, twos] = watcher.places() else { panic!("three ranks") };
         let page = zeros.page.as_ref().expect("a segment to read");
@@ -186,7 +254,33 @@ mod tests {
         watcher.look(soon()).expect("the broker is there");
         assert_eq!(watcher.places()[0].over, Some(How::Left));
         drop(broker);
-        assert_eq!(watcher.look(soon()), Err(JobOver));
+        assert!(!watcher.look(soon()).expect("over, which is no error"));
+        assert!(!watcher.look(soon()).expect("and stays so"));
+    }
+
+    /// What a watcher of a job of two makes of this datagram.
+    fn hears(datagram: &[u8]) -> Result<bool, LookError> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (broker, socket) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket pair");
+        send(&broker, datagram, &[]).expect("sent");
+        let places = vec![Place::default(), Place::default()];
+        Watcher { socket, launcher_pid: 0, places }.look(Instant::now() + Duration::from_millis(10))
+    }
+
+    #[test]
+    fn what_no_broker_says_is_an_error_with_its_values() {
+        assert!(matches!(hears(&encode(&Reply::Look)), Ok(true)));
+        assert!(matches!(hears(b"no message"), Err(LookError::Malformed { bytes: 10 })));
+        assert!(matches!(hears(&[0; 257]), Err(LookError::TooLong { bytes_max: 256 })));
+        let mut newer = encode(&Reply::Look);
+        newer[4..6].copy_from_slice(&9_u16.to_le_bytes());
+        assert!(matches!(hears(&newer), Err(LookError::Version { theirs: 9, ours: WIRE_VERSION })));
+        for reply in [Reply::Peer { rank: 2, pid: 1 }, Reply::Lost { rank: 2, how: How::Left }] {
+            assert!(matches!(hears(&encode(&reply)), Err(LookError::NoSuchRank { rank: 2, size: 2 })));
+        }
+        let error = hears(&encode(&Reply::Watching { size: 7 })).expect_err("said once only");
+        assert!(error.to_string().contains("Watching { size: 7 }"), "{error}");
     }
 
     #[test]
@@ -230,7 +324,7 @@ mod tests {
         for request in [Request::Serve { peer: 0 }, Request::Leave, Request::Connect { peer: 0 }] {
             let mut watcher = Watcher::attach(&broker.env(0), soon()).expect("let in");
             send(&watcher.socket, &encode(&request), &[]).expect("sent");
-            let ended = (0..100).any(|_| watcher.look(soon()).is_err());
+            let ended = (0..100).any(|_| !watcher.look(soon()).expect("shown out, and nothing odd said"));
             assert!(ended, "{request:?}");
         }
         assert!(told.try_iter().all(|notice| notice == Notice::Look));

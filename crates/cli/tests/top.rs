@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
@@ -200,17 +201,43 @@ fn a_process_of_no_job_is_an_error_and_nothing_is_printed() {
 }
 
 #[test]
+fn a_system_that_refuses_is_named_and_is_no_end_of_the_job() {
+    let job = Job::start("refused");
+    let mut watching = top(&[&job.pid(), "--interval", "0.1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    let mut out = BufReader::new(watching.stdout.take().expect("piped above"));
+    assert!(out.read_line(&mut String::new()).expect("it begins") > 0);
+    // Who may have no descriptors may not poll one either.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    prlimit(Pid::from_raw(watching.id() as i32), Resource::Nofile, none).expect("our own child");
+    std::io::copy(&mut out, &mut std::io::sink()).expect("it ends");
+    let output = watching.wait_with_output().expect("it ends");
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("cannot be waited for") && !err.contains("has ended"), "{err}");
+}
+
+/// A terminal of 24 lines: our end, and what opens the other.
+fn terminal() -> (File, impl Fn() -> File) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("our own");
+    let path = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let path = path.into_string().expect("letters");
+    let open = move || File::options().read(true).write(true).open(&path).expect("a terminal");
+    let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(open(), size).expect("a size");
+    (File::from(terminal), open)
+}
+
+#[test]
 fn keys_leave_and_the_terminal_is_as_before() {
     let job = Job::start("keys");
     for key in [b"q", b"\x03"] {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("our own");
-        let path = ptsname(&terminal, Vec::new()).expect("it has a name");
-        let open = || {
-            File::options().read(true).write(true).open(path.to_str().expect("letters")).expect("a terminal")
-        };
-        let (side, mut terminal) = (open(), File::from(terminal));
-        tcsetwinsize(&side, Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+        let (mut terminal, open) = terminal();
+        let side = open();
         let before = format!("{:?}", tcgetattr(&side).expect("a terminal"));
         let mut watching = top(&[&job.pid()]).stdin(open()).stdout(open()).spawn().expect("the command runs");
         let mut seen = until(&mut terminal, "q leaves");

@@ -19,6 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
+const UNSEEN: &str = "cannot look at the job any more";
+
 /// Arguments of `standpipe top`.
 ///
 /// It looks at a job of the same user on this host. A rank does something for that only when it is looked at: it copies
@@ -45,7 +47,7 @@ pub struct TopArgs {
 /// Watches a job until it ends, the user leaves, or as often as asked.
 ///
 /// # Errors
-/// If there is no job to choose, it cannot be watched, or standard output or the terminal fails.
+/// If there is no job to choose, it cannot be watched (any more), or standard output or the terminal fails.
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let job = choose(jobs().context("cannot look for jobs in /proc")?, args.pid)?;
     let mut watch = job.watch().context("cannot watch the job")?;
@@ -53,7 +55,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let single = args.once || args.json && args.interval.is_none() && args.count.is_none();
     let count = if single { Some(1) } else { args.count };
     let mut view = View::open(args)?;
-    let mut before = watch.look();
+    let mut before = watch.look().context(UNSEEN)?;
     if let View::Screen(screen) = &mut view {
         screen.draw(&report(&job, &before, &before))?;
     }
@@ -61,7 +63,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         if !before.ended && view.wait(Instant::now() + interval)? == Wish::Leave {
             return Ok(ExitCode::SUCCESS);
         }
-        let now = watch.look();
+        let now = watch.look().context(UNSEEN)?;
         let report = report(&job, &before, &now);
         if view.show(&report)? == Wish::Leave || Some(shown) == count {
             return Ok(ExitCode::SUCCESS);
