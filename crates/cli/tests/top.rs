@@ -233,6 +233,21 @@ fn terminal() -> (File, impl Fn() -> File) {
 }
 
 #[test]
+fn the_last_picture_of_a_count_stays_on_the_terminal() {
+    let job = Job::start("count");
+    let (mut terminal, open) = terminal();
+    let mut command = top(&[&job.pid(), "--count", "2", "--interval", "0.1"]);
+    let watching = command.stdin(open()).stdout(open()).stderr(Stdio::piped()).spawn();
+    // Nobody but the child holds the other end now, so that its end ends the reading.
+    drop(command);
+    let seen = all(&mut terminal);
+    let (_, left) = seen.split_once("\x1b[?1049l").expect("it gives the terminal back");
+    assert!(left.contains("mapped/s") && left.contains("3 running"), "{left:?}");
+    let output = watching.and_then(Child::wait_with_output).expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "the job goes on: {output:?}");
+}
+
+#[test]
 fn keys_leave_and_the_terminal_is_as_before() {
     let job = Job::start("keys");
     for key in [b"q", b"\x03"] {
@@ -249,6 +264,13 @@ fn keys_leave_and_the_terminal_is_as_before() {
         assert_eq!(format!("{:?}", tcgetattr(&side).expect("a terminal")), before);
         assert!(seen.contains("\x1b[?25h"), "the cursor is back");
     }
+}
+
+/// Reads what appears on a terminal until nobody can write there any more, which the system calls an error.
+fn all(terminal: &mut File) -> String {
+    let mut seen = Vec::new();
+    let _ = terminal.read_to_end(&mut seen);
+    String::from_utf8_lossy(&seen).into_owned()
 }
 
 /// Reads what appears on a terminal up to some text.

@@ -65,11 +65,11 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         }
         let now = watch.look().context(UNSEEN)?;
         let report = report(&job, &before, &now);
-        if view.show(&report)? == Wish::Leave || Some(shown) == count {
+        if view.show(&report)? == Wish::Leave {
             return Ok(ExitCode::SUCCESS);
         }
-        if now.ended {
-            return view.end(&report).map(|()| ExitCode::SUCCESS);
+        if now.ended || Some(shown) == count {
+            return view.close(&report).map(|()| ExitCode::SUCCESS);
         }
         before = now;
     }
@@ -144,13 +144,15 @@ impl View {
         }
     }
 
-    /// The job is over: says so, and leaves its last figures where they can be read.
-    fn end(self, report: &Report) -> Result<()> {
+    /// Leaves the last figures where they can be read, and says so if the job is over.
+    fn close(self, report: &Report) -> Result<()> {
         if let View::Screen(screen) = self {
             drop(screen);
             print(&text::lines(report).join("\n"))?;
         }
-        eprintln!("standpipe: the job has ended");
+        if report.ended {
+            eprintln!("standpipe: the job has ended");
+        }
         Ok(())
     }
 }
