@@ -41,14 +41,12 @@ impl Rates {
         }
         let (before, after) = (then.figures.counters(), now.figures.counters());
         let per_second = |before: u64, after: u64| after.saturating_sub(before) as f64 * 1e9 / nanos as f64;
-        for operation in Operation::ALL {
-            for mechanism in Mechanism::ALL {
-                let (before, after) = (before.get(operation, mechanism), after.get(operation, mechanism));
-                self.0[operation.index()][mechanism.index()] += Rate {
-                    operations: per_second(before.count, after.count),
-                    bytes: per_second(before.bytes, after.bytes),
-                };
-            }
+        for (operation, mechanism) in Operation::by_mechanism() {
+            let (before, after) = (before.get(operation, mechanism), after.get(operation, mechanism));
+            self.0[operation.index()][mechanism.index()] += Rate {
+                operations: per_second(before.count, after.count),
+                bytes: per_second(before.bytes, after.bytes),
+            };
         }
     }
 }

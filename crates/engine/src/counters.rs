@@ -33,6 +33,12 @@ impl Operation {
         Operation::Barrier,
     ];
 
+    /// Every kind with every mechanism: what is tallied apart.
+    pub fn by_mechanism() -> impl Iterator<Item = (Operation, Mechanism)> {
+        let with_all = |operation| Mechanism::ALL.into_iter().map(move |mechanism| (operation, mechanism));
+        Operation::ALL.into_iter().flat_map(with_all)
+    }
+
     /// Its name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,10 +106,8 @@ impl Counters {
 
     /// Adds another part's counts to these.
     pub fn merge(&mut self, other: &Counters) {
-        for operation in Operation::ALL {
-            for mechanism in Mechanism::ALL {
-                self.add_many(operation, mechanism, other.get(operation, mechanism));
-            }
+        for (operation, mechanism) in Operation::by_mechanism() {
+            self.add_many(operation, mechanism, other.get(operation, mechanism));
         }
         for why in Why::ALL {
             self.add_why(why, other.why(why));

@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use engine::node::RegistrationCounters;
-use engine::registration::TableCounters;
 use engine::{Counters, Mechanism, Nanos, Operation, Tally, Why};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
@@ -25,7 +24,7 @@ pub(crate) enum Part {
 }
 
 const TALLIES: usize = Operation::ALL.len() * Mechanism::ALL.len();
-const REGISTRATION_WORDS: usize = 17;
+const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<u64>();
 const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 1 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
@@ -51,7 +50,8 @@ pub(crate) struct Shown {
 
 impl Figures {
     pub(crate) fn new(counters: &Counters, mut registration: RegistrationCounters) -> Figures {
-        let tallies = cells().map(|(operation, mechanism)| counters.get(operation, mechanism));
+        let tallies =
+            Operation::by_mechanism().map(|(operation, mechanism)| counters.get(operation, mechanism));
         let words = tallies
             .flat_map(|tally| [tally.count, tally.bytes])
             .chain(Why::ALL.iter().map(|why| counters.why(*why)))
@@ -66,7 +66,7 @@ impl Figures {
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         let (tallies, rest) = self.0.split_at(2 * TALLIES);
-        for ((operation, mechanism), words) in cells().zip(tallies.chunks_exact(2)) {
+        for ((operation, mechanism), words) in Operation::by_mechanism().zip(tallies.chunks_exact(2)) {
             counters.add_many(operation, mechanism, Tally { count: words[0], bytes: words[1] });
         }
         for (why, times) in Why::ALL.iter().zip(rest) {
@@ -85,46 +85,28 @@ impl Figures {
     }
 }
 
-fn cells() -> impl Iterator<Item = (Operation, Mechanism)> {
-    Operation::ALL
-        .into_iter()
-        .flat_map(|operation| Mechanism::ALL.into_iter().map(move |mechanism| (operation, mechanism)))
-}
-
-/// Every field, so that none is forgotten on one side.
+/// The one list of what is counted about registration. As each field can be lent once and there are as many words as
+/// fields, it names all.
 fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTRATION_WORDS] {
-    let RegistrationCounters { hits, misses, moves, puts_in_moves, bounced, given_back, table } = counters;
-    let TableCounters {
-        hits: table_hits,
-        rescues,
-        registrations,
-        evictions,
-        refusals,
-        failures,
-        invalidations,
-        recalls,
-        pinned,
-        pinned_peak,
-        budget,
-    } = table;
+    let table = &mut counters.table;
     [
-        hits,
-        misses,
-        moves,
-        puts_in_moves,
-        bounced,
-        given_back,
-        table_hits,
-        rescues,
-        registrations,
-        evictions,
-        refusals,
-        failures,
-        invalidations,
-        recalls,
-        pinned,
-        pinned_peak,
-        budget,
+        &mut counters.hits,
+        &mut counters.misses,
+        &mut counters.moves,
+        &mut counters.puts_in_moves,
+        &mut counters.bounced,
+        &mut counters.given_back,
+        &mut table.hits,
+        &mut table.rescues,
+        &mut table.registrations,
+        &mut table.evictions,
+        &mut table.refusals,
+        &mut table.failures,
+        &mut table.invalidations,
+        &mut table.recalls,
+        &mut table.pinned,
+        &mut table.pinned_peak,
+        &mut table.budget,
     ]
 }
 
@@ -186,6 +168,10 @@ fn read_words<const N: usize>(page: &OwnedFd, at: u64) -> Result<[u64; N], Errno
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::transport::shm::control::Identity;
     use vm::Segment;
@@ -199,7 +185,7 @@ mod tests {
 
     fn figures(seed: u64) -> Figures {
         let mut counters = Counters::default();
-        for (index, (operation, mechanism)) in (0..).zip(cells()) {
+        for (index, (operation, mechanism)) in (0..).zip(Operation::by_mechanism()) {
             counters.add_many(operation, mechanism, Tally { count: seed + index, bytes: seed * index });
         }
         for (index, why) in (0..).zip(Why::ALL) {
@@ -244,19 +230,29 @@ mod tests {
 
     #[test]
     fn no_half_of_one_time_is_read_with_half_of_another() {
+        const READS: usize = 2_000;
         let (control, page, _segment) = process();
         let all = [figures(1), figures(1_000_000)];
+        let done = AtomicBool::new(false);
+        let give_up = Instant::now() + Duration::from_secs(60);
+        let mut read_at = BTreeSet::new();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                for at in 0..20_000 {
+            scope.spawn(|| {
+                for at in (0..).take_while(|_| !done.load(Ordering::Relaxed)) {
                     control.show(Part::Engine, at, &all[at as usize % 2]);
+                    // Of many lengths: too short for a read, and long enough.
+                    (0..at % 512).for_each(|_| std::hint::spin_loop());
                 }
             });
-            while !writer.is_finished() {
+            while read_at.len() < READS && Instant::now() < give_up {
                 if let Some(Shown { at, figures }) = read(&page, Part::Engine) {
-                    assert!(figures == all[at as usize % 2], "of two times, at {at}");
+                    done.store(figures != all[at as usize % 2], Ordering::Relaxed);
+                    assert!(!done.load(Ordering::Relaxed), "of two times, at {at}");
+                    read_at.insert(at);
                 }
             }
+            done.store(true, Ordering::Relaxed);
         });
+        assert_eq!(read_at.len(), READS, "so many of different times are read while others are written");
     }
 }

@@ -53,21 +53,41 @@ pub(super) struct Line {
     pub(super) bytes_per_second: f64,
 }
 
-/// What a node that registers memory has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Registration {
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) moves: u64,
-    pub(super) recalls: u64,
-    pub(super) evictions: u64,
-    pub(super) bounced: u64,
-    pub(super) refusals: u64,
-    pub(super) failures: u64,
-    pub(super) pinned_bytes: u64,
-    pub(super) pinned_peak_bytes: u64,
-    pub(super) pinned_budget_bytes: u64,
+/// One figure about registration.
+pub(super) struct Field {
+    /// Its name in JSON.
+    name: &'static str,
+    /// What its column is called, if it has one.
+    pub(super) column: Option<&'static str>,
+    of: fn(&RegistrationCounters) -> u64,
 }
+
+const fn field(
+    name: &'static str,
+    column: Option<&'static str>,
+    of: fn(&RegistrationCounters) -> u64,
+) -> Field {
+    Field { name, column, of }
+}
+
+/// All that is shown about registration, in this order.
+pub(super) const FIELDS: [Field; 11] = [
+    field("hits", Some("hits"), |counters| counters.hits),
+    field("misses", Some("misses"), |counters| counters.misses),
+    field("moves", Some("moves"), |counters| counters.moves),
+    field("recalls", Some("recalls"), |counters| counters.table.recalls),
+    field("evictions", Some("evictions"), |counters| counters.table.evictions),
+    field("bounced", None, |counters| counters.bounced),
+    field("refusals", None, |counters| counters.table.refusals),
+    field("failures", None, |counters| counters.table.failures),
+    field("pinned_bytes", Some("pinned B"), |counters| counters.table.pinned),
+    field("pinned_peak_bytes", Some("peak B"), |counters| counters.table.pinned_peak),
+    field("pinned_budget_bytes", Some("budget B"), |counters| counters.table.budget),
+];
+
+/// What a node that registers memory has counted: a value for each of [`FIELDS`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Registration(pub(super) [u64; FIELDS.len()]);
 
 impl Report {
     pub(super) fn of(program: &str, before: &Snapshot, now: &Snapshot) -> Report {
@@ -114,7 +134,7 @@ fn state_name(state: State) -> String {
 impl Figures {
     fn of(rank: &RankView, rates: &Rates) -> Figures {
         let stats = rank.stats();
-        let lines = kinds().map(|(operation, mechanism)| {
+        let lines = Operation::by_mechanism().map(|(operation, mechanism)| {
             let tally = stats.get(operation, mechanism);
             let Rate { operations, bytes } = rates.get(operation, mechanism);
             Line {
@@ -135,7 +155,7 @@ impl Figures {
 
     /// What several ranks do together. What a rank says of itself may be anything, so nothing here overflows.
     fn total<'a>(ranks: impl Iterator<Item = &'a Figures> + Clone) -> Figures {
-        let lines = kinds().filter_map(|(operation, mechanism)| {
+        let lines = Operation::by_mechanism().filter_map(|(operation, mechanism)| {
             let same = ranks.clone().flat_map(|figures| &figures.operations);
             same.filter(|line| (line.operation, line.mechanism) == (operation, mechanism))
                 .copied()
@@ -157,12 +177,6 @@ impl Figures {
     }
 }
 
-fn kinds() -> impl Iterator<Item = (Operation, Mechanism)> {
-    Operation::ALL
-        .into_iter()
-        .flat_map(|operation| Mechanism::ALL.into_iter().map(move |mechanism| (operation, mechanism)))
-}
-
 impl Line {
     fn plus(self, other: Line) -> Line {
         Line {
@@ -178,36 +192,19 @@ impl Line {
 impl Registration {
     /// `None` where nothing was ever counted.
     fn of(counters: &RegistrationCounters) -> Option<Registration> {
-        let table = &counters.table;
-        (*counters != RegistrationCounters::default()).then_some(Registration {
-            hits: counters.hits,
-            misses: counters.misses,
-            moves: counters.moves,
-            recalls: table.recalls,
-            evictions: table.evictions,
-            bounced: counters.bounced,
-            refusals: table.refusals,
-            failures: table.failures,
-            pinned_bytes: table.pinned,
-            pinned_peak_bytes: table.pinned_peak,
-            pinned_budget_bytes: table.budget,
-        })
+        let any = *counters != RegistrationCounters::default();
+        any.then(|| Registration(FIELDS.each_ref().map(|field| (field.of)(counters))))
     }
 
-    fn plus(self, other: Registration) -> Registration {
-        Registration {
-            hits: self.hits.saturating_add(other.hits),
-            misses: self.misses.saturating_add(other.misses),
-            moves: self.moves.saturating_add(other.moves),
-            recalls: self.recalls.saturating_add(other.recalls),
-            evictions: self.evictions.saturating_add(other.evictions),
-            bounced: self.bounced.saturating_add(other.bounced),
-            refusals: self.refusals.saturating_add(other.refusals),
-            failures: self.failures.saturating_add(other.failures),
-            pinned_bytes: self.pinned_bytes.saturating_add(other.pinned_bytes),
-            pinned_peak_bytes: self.pinned_peak_bytes.saturating_add(other.pinned_peak_bytes),
-            pinned_budget_bytes: self.pinned_budget_bytes.saturating_add(other.pinned_budget_bytes),
-        }
+    fn plus(mut self, other: Registration) -> Registration {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
+        self
+    }
+}
+
+impl Serialize for Registration {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(FIELDS.iter().map(|field| field.name).zip(self.0))
     }
 }
 
@@ -221,7 +218,15 @@ fn mechanism_name<S: serde::Serializer>(mechanism: &Mechanism, serializer: S) ->
 
 #[cfg(test)]
 pub(super) mod tests {
+    use standpipe::watch::TableCounters;
+
     use super::*;
+
+    pub(crate) fn registration(hits: u64, pinned_peak: u64) -> Registration {
+        let table = TableCounters { pinned_peak, ..TableCounters::default() };
+        Registration::of(&RegistrationCounters { hits, table, ..RegistrationCounters::default() })
+            .expect("some")
+    }
 
     /// A job of two ranks, of which one is gone.
     pub(crate) fn sample(registration: Option<Registration>) -> Report {
@@ -265,12 +270,11 @@ pub(super) mod tests {
 
     #[test]
     fn totals_add_up_and_do_not_overflow() {
-        let registration = Registration { hits: u64::MAX, pinned_bytes: 5, ..Registration::default() };
-        let report = sample(Some(registration));
+        let report = sample(Some(registration(u64::MAX, 5)));
         let get = report.totals.operations.iter().find(|line| line.operation == Operation::Get);
         assert_eq!(get.map(|line| line.count), Some(1 + u64::MAX / 100_000_000));
         let both = report.totals.registration.expect("two ranks that register");
-        assert_eq!((both.hits, both.pinned_bytes), (u64::MAX, 10));
+        assert_eq!(both, registration(u64::MAX, 10));
         let (operations, bytes) = report.ranks[0].figures.rate(&[Operation::Put], &[Mechanism::Mapped]);
         assert_eq!((operations, bytes), (1_500_000.0, 12_000_000.0));
     }
@@ -282,5 +286,10 @@ pub(super) mod tests {
         assert_eq!(json["ranks"][0]["operations"][0]["mechanism"], "mapped");
         assert_eq!(json["ranks"][1]["state"], "killed 9");
         assert!(json["totals"]["registration"].is_null());
+        let json = serde_json::to_value(sample(Some(registration(3, 4)))).expect("numbers, texts and lists");
+        let of_one = &json["ranks"][0]["registration"];
+        let figures = (&of_one["hits"], &of_one["misses"], &of_one["pinned_peak_bytes"]);
+        assert_eq!(figures, (&3.into(), &0.into(), &4.into()));
+        assert_eq!(of_one.as_object().map(|fields| fields.len()), Some(FIELDS.len()));
     }
 }

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
 
-use super::report::{Figures, RankReport, Registration, Report};
+use super::report::{FIELDS, Figures, RankReport, Registration, Report};
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
 const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];
@@ -80,21 +80,10 @@ fn columns(totals: &Figures) -> Vec<Column> {
 }
 
 fn registration_columns() -> impl Iterator<Item = Column> {
-    type Field = fn(&Registration) -> u64;
-    let fields: [(&str, Field); 8] = [
-        ("hits", |counters| counters.hits),
-        ("misses", |counters| counters.misses),
-        ("moves", |counters| counters.moves),
-        ("recalls", |counters| counters.recalls),
-        ("evictions", |counters| counters.evictions),
-        ("pinned B", |counters| counters.pinned_bytes),
-        ("peak B", |counters| counters.pinned_peak_bytes),
-        ("budget B", |counters| counters.pinned_budget_bytes),
-    ];
-    fields.into_iter().map(|(name, field)| {
-        column(name, move |figures, _| {
-            figures.registration.map(|counters| short(field(&counters) as f64)).unwrap_or_default()
-        })
+    FIELDS.iter().enumerate().filter_map(|(index, field)| {
+        let of = move |Registration(values): Registration| short(values[index] as f64);
+        let value = move |figures: &Figures, _| figures.registration.map(of).unwrap_or_default();
+        Some(column(field.column?, value))
     })
 }
 
@@ -119,7 +108,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::sample;
+    use super::super::report::tests::{registration, sample};
     use super::*;
 
     #[test]
@@ -135,8 +124,7 @@ mod tests {
         let without = lines(&sample(None)).join("\n");
         assert!(without.contains("1 lost") && without.contains("killed 9") && without.contains("1.50M"));
         assert!(!without.contains("evictions") && !without.contains("registered/s"), "{without}");
-        let registration = Registration { hits: 3, pinned_peak_bytes: 4096, ..Registration::default() };
-        let with = lines(&sample(Some(registration))).join("\n");
+        let with = lines(&sample(Some(registration(3, 4096)))).join("\n");
         assert!(with.contains("evictions") && with.contains("registered/s") && with.contains("4.10k"));
     }
 }
