@@ -130,6 +130,17 @@ pub enum Event {
         /// The peer.
         peer: Rank,
     },
+    /// The peer's rank is another process's now: the one that it was is lost, and the new one knows nothing of what was.
+    ///
+    /// The transport keeps the two apart. What the engine sent or submitted before this was returned never reaches the
+    /// new process; nothing from the new process is returned before this, and nothing from the old one afterwards, but
+    /// the ends of one-sided operations with it. Both lanes to the new process are empty.
+    Returned {
+        /// The peer.
+        peer: Rank,
+        /// How many processes had the rank before this one. Of two reports the greater one counts, in any order.
+        incarnation: u32,
+    },
 }
 
 /// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more than all the

@@ -57,8 +57,8 @@ const MUTATIONS: [Mutation; 17] = [
     Mutation {
         rule: "a right is given back once",
         file: "node/moves.rs",
-        keeps: "registrar.owed.entry(peer).or_default().push(holder);",
-        breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]);",
+        keeps: "registrar.owed.entry(peer).or_default().push(holder),",
+        breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]),",
     },
     Mutation {
         rule: "what peers hold is charged to M",
@@ -117,8 +117,8 @@ const MUTATIONS: [Mutation; 17] = [
     Mutation {
         rule: "a lost peer is given nothing",
         file: "node/progress.rs",
-        keeps: "_ if self.lost.contains(&peer) => {}",
-        breaks: "_ if self.lost.contains(&u32::MAX) => {}",
+        keeps: "_ if self.is_gone(peer) => {}",
+        breaks: "_ if self.is_gone(u32::MAX) => {}",
     },
     Mutation {
         rule: "puts without a key are held back, too",

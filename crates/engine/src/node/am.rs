@@ -89,7 +89,9 @@ impl<T: Transport> Node<T> {
     /// never `Busy`.
     #[inline(always)]
     pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
-        if !self.lost.is_empty() && self.lost.contains(&message.peer) {
+        // Who is replied to is the process that has asked.
+        let is_reply = message.lane == Lane::Reply;
+        if !self.lost.is_empty() && (self.is_gone(message.peer) || !is_reply && self.is_lost(message.peer)) {
             return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
         }
         // An announcement that found the lane full goes first. Replies are exempt: they have room by contract.

@@ -28,11 +28,12 @@ impl Unsent {
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
     /// outcome is `Ok` once every rank has arrived, and [`OpError::PeerLost`] if one cannot come any more, then and ever
-    /// after.
+    /// after: the barrier is that of the processes that the job began with, and whoever takes the place of one that was
+    /// lost has none.
     ///
     /// Call it again only after the outcome of the call before.
     pub fn barrier(&mut self, deadline: Option<Nanos>) -> OpId {
-        let arrives = self.barrier.arrived == self.barrier.passed && self.lost.is_empty();
+        let arrives = self.barrier.arrived == self.barrier.passed && self.barrier.lost.is_empty();
         if arrives {
             self.barrier.arrived += 1;
         }
@@ -42,9 +43,9 @@ impl<T: Transport> Node<T> {
             self.finish(key, Err(error));
         } else if self.barrier.arrived > self.barrier.passed && self.barrier.arrived == self.barrier.opened {
             self.pass_barrier();
-        } else if self.barrier.arrived > self.barrier.passed && !self.lost.is_empty() {
+        } else if self.barrier.arrived > self.barrier.passed && !self.barrier.lost.is_empty() {
             self.recount();
-        } else if let Some(&peer) = self.lost.first() {
+        } else if let Some(&peer) = self.barrier.lost.first() {
             self.break_barrier(OpError::PeerLost { peer });
         } else if arrives {
             self.arrive();
@@ -97,7 +98,7 @@ impl<T: Transport> Node<T> {
         let key = self.insert(OpKind::BarrierCount, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(0)) {
             // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from there.
-            Submit::Pending if self.lost.contains(&KEEPER) => {
+            Submit::Pending if self.barrier.lost.contains(&KEEPER) => {
                 self.transport.abandon(OpId::of(key));
                 self.on_count(key, Err(OpError::PeerLost { peer: KEEPER }));
             }
@@ -117,7 +118,7 @@ impl<T: Transport> Node<T> {
         match counted {
             Ok(count) if count / u64::from(self.size) >= epoch => self.settle_barrier(epoch),
             _ => {
-                let peer = self.lost.first().copied().unwrap_or(KEEPER);
+                let peer = self.barrier.lost.first().copied().unwrap_or(KEEPER);
                 self.break_barrier(OpError::PeerLost { peer });
             }
         }
@@ -127,7 +128,11 @@ impl<T: Transport> Node<T> {
         let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
         let me = self.rank;
         for peer in (0..self.size).filter(|peer| *peer != me) {
-            if self.send_soon(peer, Lane::Request, header).is_err() && !self.lost.contains(&peer) {
+            // Whoever has the rank of one that was lost waits for no barrier.
+            if self.barrier.lost.contains(&peer) {
+                continue;
+            }
+            if self.send_soon(peer, Lane::Request, header).is_err() {
                 self.unsent.keep(peer, header);
             }
         }

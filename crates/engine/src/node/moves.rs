@@ -4,6 +4,7 @@
 use super::registrar::{Asked, Serve, Waiter};
 use super::table::Node;
 use crate::op_id::OpKey;
+use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run};
@@ -273,23 +274,18 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends one use of a firehose, and gives it up where nothing is kept.
-    pub(super) fn release_hose(&mut self, hose: crate::registration::firehose::HoseId) {
+    pub(super) fn release_hose(&mut self, hose: HoseId) {
         let Some(registrar) = &mut self.registrar else { return };
-        let wanted = registrar.hoses.release(hose);
-        let given_up = match registrar.settings.keep {
-            _ if wanted.is_some() => wanted,
-            Keep::Firehoses => None,
-            Keep::Registrations | Keep::Nothing => registrar.hoses.give_up(hose),
-        };
-        match given_up {
-            Some((peer, holder)) if wanted.is_none() && registrar.settings.keep == Keep::Registrations => {
-                registrar.owed.entry(peer).or_default().push(holder);
-            }
-            Some((peer, holder)) => {
-                let because = if wanted.is_some() { Because::Revoked } else { Because::Unneeded };
-                self.give_back(peer, &[holder], because);
-            }
-            None => {}
+        let keep = registrar.settings.keep;
+        match registrar.hoses.release(hose) {
+            Released::Wanted(peer, holder) => return self.give_back(peer, &[holder], Because::Revoked),
+            Released::Kept if keep != Keep::Firehoses => {}
+            Released::Kept | Released::Gone => return,
+        }
+        let Some((peer, holder)) = registrar.hoses.give_up(hose) else { return };
+        match keep {
+            Keep::Registrations => registrar.owed.entry(peer).or_default().push(holder),
+            Keep::Firehoses | Keep::Nothing => self.give_back(peer, &[holder], Because::Unneeded),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::am::Polled;
-use super::table::{Node, OpKind};
+use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{Head, Kind};
 use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
@@ -21,6 +21,7 @@ impl<T: Transport> Node<T> {
                 Polled::Progressed
             }
             Some(Event::Garbled { peer }) => self.on_garbled(peer),
+            Some(Event::Returned { peer, incarnation }) => self.on_returned(peer, incarnation),
             Some(Event::Registered { reg, result }) => {
                 self.on_registered(reg, result);
                 Polled::Progressed
@@ -60,9 +61,27 @@ impl<T: Transport> Node<T> {
     /// whatever is started with it later.
     #[cold]
     pub fn lose(&mut self, peer: Rank) {
-        if !self.lost.insert(peer) {
-            return;
+        if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
+            self.forget(peer);
         }
+    }
+
+    /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
+    #[cold]
+    fn on_returned(&mut self, peer: Rank, incarnation: u32) -> Polled {
+        if incarnation > self.incarnation_of(peer) {
+            self.lost.insert(peer, Lost::Gone);
+            // Answers to what it had asked before it was given up may have come together since.
+            self.forget(peer);
+            self.incarnations.insert(peer, incarnation);
+            self.lost.insert(peer, Lost::Replaced);
+        }
+        Polled::Progressed
+    }
+
+    /// Ends what is under way with a peer that is gone, and keeps nothing of it.
+    fn forget(&mut self, peer: Rank) {
+        self.barrier.lost.insert(peer);
         self.outbox.retain(|(to, ..)| *to != peer);
         self.unsent.opens.remove(&peer);
         let hit: Vec<OpKey> = self
@@ -129,7 +148,7 @@ impl<T: Transport> Node<T> {
             (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
             _ if self.registrar.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
-            _ if self.lost.contains(&peer) => {}
+            _ if self.is_gone(peer) => {}
             (Kind::Move, Lane::Request) => self.serve_move(peer, &header, &inbox.payload),
             (Kind::Moved, Lane::Reply) => self.on_moved(peer, &header, &inbox.payload),
             (Kind::Revoke, Lane::Request) => self.on_revoke(peer, &header),

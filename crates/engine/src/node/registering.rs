@@ -1,7 +1,7 @@
 //! The node's dealings with its registration table and the transport that registers for it.
 
 use super::registrar::{Later, Registrar, RegistrationCounters, Revoked, Waiter};
-use super::table::Node;
+use super::table::{Lost, Node};
 use crate::registration::table::Action;
 use crate::registration::{Key, RegId, RegisterError, Settings};
 use crate::wire::Kind;
@@ -159,10 +159,10 @@ impl<T: Transport> Node<T> {
 
     /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait already.
     pub(super) fn post(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
-        let Some(registrar) = &mut self.registrar else { return };
-        if self.lost.contains(&peer) {
+        if self.is_gone(peer) {
             return;
         }
+        let Some(registrar) = &mut self.registrar else { return };
         let waits = registrar.later.iter().any(|later| (later.peer, later.lane) == (peer, lane));
         let sent = if waits || !self.outbox.is_empty() {
             Err(SendError::Busy)
@@ -189,7 +189,7 @@ impl<T: Transport> Node<T> {
         let mut full = Vec::new();
         registrar.later.retain(|later| {
             let lane = (later.peer, later.lane);
-            if lost.contains(&later.peer) {
+            if lost.get(&later.peer) == Some(&Lost::Gone) {
                 return false;
             }
             if (later.held && holds) || full.contains(&lane) {

@@ -35,7 +35,7 @@ impl<T: Transport> Node<T> {
     /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
         let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
-        if self.lost.contains(&peer) {
+        if self.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
@@ -81,12 +81,12 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         announce: Option<(Lane, Header)>,
     ) -> OpId {
-        if self.is_keyed(peer, pieces) && !self.lost.contains(&peer) {
+        if self.is_keyed(peer, pieces) && !self.is_lost(peer) {
             return self.start_keyed(peer, direction, pieces, deadline, announce);
         }
         let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
         let id = OpId::of(key);
-        if self.lost.contains(&peer) {
+        if self.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return id;
         }

@@ -35,7 +35,9 @@ pub struct Node<T> {
     pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
     pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
-    pub(super) lost: BTreeSet<Rank>,
+    pub(super) lost: BTreeMap<Rank, Lost>,
+    /// How many processes of its rank came before a peer's, where any did.
+    pub(super) incarnations: BTreeMap<Rank, u32>,
     /// The first failure of an operation that nobody waits for.
     pub(super) detached_error: Option<OpError>,
     /// What is registered, where the transport needs that.
@@ -53,6 +55,15 @@ pub struct Node<T> {
     pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
     pub(super) counters: Counters,
+}
+
+/// What became of a peer that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// It is gone: nothing is sent to it.
+    Gone,
+    /// Another process has its rank, and is answered. The program has not been told: it starts nothing there.
+    Replaced,
 }
 
 /// An operation that is not started before nothing is held back any more.
@@ -204,6 +215,8 @@ pub(super) struct Barrier {
     pub(super) passed: u64,
     /// Why this rank could not be counted in: no later barrier can work either.
     pub(super) broken: Option<OpError>,
+    /// Ranks whose first process is lost. Others may have their ranks by now; the barrier is not theirs.
+    pub(super) lost: BTreeSet<Rank>,
 }
 
 impl<T: Transport> Node<T> {
@@ -225,7 +238,8 @@ impl<T: Transport> Node<T> {
             outbox: VecDeque::new(),
             unsent: Unsent::default(),
             barrier: Barrier::default(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             detached_error: None,
             registrar: None,
             ready: VecDeque::new(),
@@ -237,6 +251,13 @@ impl<T: Transport> Node<T> {
             scratch,
             counters: Counters::default(),
         }
+    }
+
+    /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
+    #[must_use]
+    pub fn as_replacement(mut self) -> Node<T> {
+        self.barrier.lost.insert(self.rank);
+        self
     }
 
     /// The transport, for what only its owner knows how to ask of it.
@@ -343,9 +364,31 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Whether the peer is known to be gone.
+    /// Whether the peer is known to be gone. Should another process have its rank, so it is until
+    /// [`Node::take_replaced`] has told of that.
     pub fn is_lost(&self, peer: Rank) -> bool {
-        self.lost.contains(&peer)
+        self.lost.contains_key(&peer)
+    }
+
+    /// Whether the process that the peer was is gone, and none has taken its place.
+    pub(super) fn is_gone(&self, peer: Rank) -> bool {
+        self.lost.get(&peer) == Some(&Lost::Gone)
+    }
+
+    /// How many processes had the peer's rank before the one that has it, as far as this node has heard.
+    pub fn incarnation_of(&self, peer: Rank) -> u32 {
+        self.incarnations.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// Tells of a peer whose rank is another process's now, each time that happens once. The process that it was is
+    /// lost; what is started with the peer from here on reaches the new one, where no address means what it did.
+    /// Until this has told of it, operations with the peer end with [`OpError::PeerLost`]: nobody puts into the new
+    /// process what was meant for the old. Active Messages of the new one are delivered nonetheless; who asks after
+    /// each poll hears of it first.
+    pub fn take_replaced(&mut self) -> Option<Rank> {
+        let (&peer, _) = self.lost.iter().find(|(_, lost)| **lost == Lost::Replaced)?;
+        self.lost.remove(&peer);
+        Some(peer)
     }
 
     /// Sends what waits in the outbox, in order within each (peer, lane). Returns whether anything moved. What fails is
@@ -380,7 +423,7 @@ impl<T: Transport> Node<T> {
 
     /// Sends a message without payload now, or as soon as the lane has room.
     pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) -> Result<(), OpError> {
-        if self.lost.contains(&peer) {
+        if self.is_gone(peer) {
             return Err(OpError::PeerLost { peer });
         }
         let sent = if self.waits_in_outbox(peer, lane) || self.must_wait(peer, lane) {

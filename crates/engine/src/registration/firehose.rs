@@ -29,6 +29,17 @@ pub enum Found {
     Miss,
 }
 
+/// What the end of a use leaves of a firehose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It is still here.
+    Kept,
+    /// It is not, for its owner waits for it; it is to be given back.
+    Wanted(Rank, HolderId),
+    /// It is not, and neither is the process that gave it: nobody is to be told.
+    Gone,
+}
+
 /// One firehose.
 struct Hose {
     first: u64,
@@ -68,7 +79,7 @@ impl Linked for Hoses {
     }
 }
 
-/// What is held of one peer.
+/// What is held of one peer. Another process of the same rank, later, is another peer.
 struct Peer {
     rank: Rank,
     queue: Queue,
@@ -76,6 +87,8 @@ struct Peer {
     held: u64,
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
+    /// The process is no more: only what is in use is held.
+    gone: bool,
 }
 
 /// A bucket of a peer's. Packed, so that the index spends no byte on padding.
@@ -124,8 +137,9 @@ pub struct Firehoses {
     /// By the owner and its name for it.
     by_holder: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Peers that something was ever held of.
+    /// Peers that something was ever held of, and the places of those that are gone and of which nothing is held.
     peers: Vec<Peer>,
+    free_peers: Vec<u32>,
     by_rank: HashMap<Rank, u32>,
     /// What a peer lets this process hold before it has said anything.
     limit: u64,
@@ -143,6 +157,7 @@ impl Firehoses {
             by_holder: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             peers: Vec::new(),
+            free_peers: Vec::new(),
             by_rank: HashMap::new(),
             limit,
         }
@@ -185,20 +200,22 @@ impl Firehoses {
         }
     }
 
-    /// Ends one use. `Some`: the owner waits for the firehose, which is gone from here; it is to be given back.
+    /// Ends one use.
     #[inline]
-    pub fn release(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
+    pub fn release(&mut self, id: HoseId) -> Released {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs -= 1;
         if hose.refs > 0 {
-            return None;
+            return Released::Kept;
         }
-        if hose.revoked {
-            return Some(self.remove(id.0));
+        let (known, revoked) = (hose.known, hose.revoked);
+        if revoked {
+            let gone = self.peers[known as usize].gone;
+            let (peer, holder) = self.remove(id.0);
+            return if gone { Released::Gone } else { Released::Wanted(peer, holder) };
         }
-        let known = hose.known;
         self.peers[known as usize].queue.idle(&mut self.hoses, id.0);
-        None
+        Released::Kept
     }
 
     /// Gives up a firehose that nobody uses, whatever the order. `None` where it is in use.
@@ -314,17 +331,25 @@ impl Firehoses {
         idle
     }
 
-    /// Forgets all firehoses of a peer that is gone. Those in use go with their last release.
+    /// Forgets a peer that is gone, and all its firehoses. Those in use go with their last release; should the rank
+    /// return, they are not taken for what the new process gives.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
-        let known = self.by_rank.get(&peer).copied();
+        self.index.retain(|theirs, _| theirs.peer != peer);
+        let Some(known) = self.by_rank.remove(&peer) else { return };
+        self.peers[known as usize].gone = true;
+        if self.peers[known as usize].held == 0 {
+            self.free_peers.push(known);
+        }
         for at in 0..self.hoses.0.len() as u32 {
-            let hose = &self.hoses.0[at as usize];
-            if !hose.free && Some(hose.known) == known {
-                let holder = hose.holder;
-                self.revoke(peer, holder);
+            let hose = &mut self.hoses.0[at as usize];
+            if hose.free || hose.known != known {
+                continue;
+            }
+            hose.revoked = true;
+            if hose.refs == 0 {
+                self.remove(at);
             }
         }
-        self.index.retain(|theirs, _| theirs.peer != peer);
     }
 
     /// What `peer` calls those of its firehoses that are here.
@@ -353,6 +378,9 @@ impl Firehoses {
         let peer = known.rank;
         known.queue.remove(&mut self.hoses, at);
         known.held -= bytes;
+        if known.gone && known.held == 0 {
+            self.free_peers.push(self.hoses.0[at as usize].known);
+        }
         let name = self.hasher.hash_one(self.hoses.0[at as usize].name());
         if let Ok(named) = self.by_holder.find_entry(name, |other| *other == at) {
             named.remove();
@@ -376,7 +404,10 @@ impl Firehoses {
 
     /// The firehose that `peer` calls so.
     fn named(&self, peer: Rank, holder: HolderId) -> Option<u32> {
-        let name = (*self.by_rank.get(&peer)?, holder.0);
+        self.by_name((*self.by_rank.get(&peer)?, holder.0))
+    }
+
+    fn by_name(&self, name: (u32, u32)) -> Option<u32> {
         let is_it = |at: &u32| self.hoses.0[*at as usize].name() == name;
         self.by_holder.find(self.hasher.hash_one(name), is_it).copied()
     }
@@ -384,8 +415,18 @@ impl Firehoses {
     /// A peer's place among those that are known: from now on it is.
     fn known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
-            self.peers.push(Peer { rank: peer, queue: Queue::new(self.order), held: 0, limit: self.limit });
-            self.peers.len() as u32 - 1
+            let queue = Queue::new(self.order);
+            let known = Peer { rank: peer, queue, held: 0, limit: self.limit, gone: false };
+            match self.free_peers.pop() {
+                Some(free) => {
+                    self.peers[free as usize] = known;
+                    free
+                }
+                None => {
+                    self.peers.push(known);
+                    self.peers.len() as u32 - 1
+                }
+            }
         })
     }
 
@@ -398,14 +439,16 @@ impl Firehoses {
     /// # Errors
     /// What does not add up.
     pub(crate) fn audit(&self) -> Result<(), String> {
-        let mut held: BTreeMap<Rank, u64> = BTreeMap::new();
+        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
         for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
-            let peer = self.peers[hose.known as usize].rank;
-            *held.entry(peer).or_default() += self.bytes(hose.run());
+            *held.entry(hose.known).or_default() += self.bytes(hose.run());
             if hose.revoked && hose.refs == 0 {
                 return Err(format!("firehose {at} is revoked, idle, and kept"));
             }
-            if self.named(peer, hose.holder) != Some(at as u32) {
+            if self.peers[hose.known as usize].gone && !hose.revoked {
+                return Err(format!("firehose {at} is of a peer that is gone, and may be used"));
+            }
+            if self.by_name(hose.name()) != Some(at as u32) {
                 return Err(format!("firehose {at} is not found by its owner's name for it"));
             }
         }
@@ -420,8 +463,8 @@ impl Firehoses {
                 ));
             }
         }
-        let kept = self.peers.iter().filter(|known| known.held > 0);
-        let kept: BTreeMap<Rank, u64> = kept.map(|known| (known.rank, known.held)).collect();
+        let kept = (0..).zip(&self.peers).filter(|(_, known)| known.held > 0);
+        let kept: BTreeMap<u32, u64> = kept.map(|(at, known)| (at, known.held)).collect();
         if held == kept {
             Ok(())
         } else {

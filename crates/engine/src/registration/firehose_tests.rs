@@ -47,7 +47,7 @@ fn room_is_made_of_idle_ones_and_no_more_than_needed() {
     hoses.make_room(1, 2 * PAGE, 8, &mut given_up);
     assert_eq!(given_up, [HolderId(1), HolderId(2)]);
     assert_eq!((hoses.held(1), hoses.find(1, 1)), (2 * PAGE, Found::Miss));
-    assert_eq!(hoses.release(busy), None);
+    assert_eq!(hoses.release(busy), Released::Kept);
     hoses.audit().expect("sound");
 }
 
@@ -60,9 +60,36 @@ fn a_revoked_firehose_is_given_back_after_its_last_use() {
     hoses.acquire(id);
     assert!(!hoses.revoke(1, HolderId(9)));
     assert_eq!(hoses.find(1, 0), Found::Miss, "nobody starts to use it");
-    assert_eq!(hoses.release(id), None);
-    assert_eq!(hoses.release(id), Some((1, HolderId(9))));
+    assert_eq!(hoses.release(id), Released::Kept);
+    assert_eq!(hoses.release(id), Released::Wanted(1, HolderId(9)));
     assert!(hoses.revoke(1, HolderId(9)), "what has been given back already is no longer here");
+    hoses.audit().expect("sound");
+}
+
+#[test]
+fn what_is_in_use_of_a_peer_that_is_gone_is_not_given_back_to_its_successor() {
+    let mut hoses = hoses(4);
+    hoses.set_limit(1, PAGE);
+    hoses.add(1, run(0, 1), Key(1), HolderId(9));
+    let old = held(&hoses, 1, 0);
+    hoses.acquire(old);
+    hoses.drop_peer(1);
+    assert_eq!((hoses.find(1, 0), hoses.held(1)), (Found::Miss, 0));
+    // The new process gives the same bucket under the same name, and lets more be held.
+    hoses.add(1, run(0, 1), Key(2), HolderId(9));
+    hoses.add(1, run(1, 3), Key(3), HolderId(10));
+    hoses.make_room(1, 0, 8, &mut Vec::new());
+    assert_eq!((hoses.held(1), hoses.holders_of(1)), (4 * PAGE, vec![9, 10]));
+    assert_eq!(hoses.reach(old), (run(0, 1), Key(1)), "what is in use stays as it is");
+    assert_eq!(hoses.release(old), Released::Gone);
+    assert_eq!(hoses.reach(held(&hoses, 1, 0)), (run(0, 1), Key(2)));
+    hoses.audit().expect("sound");
+    hoses.drop_peer(1);
+    hoses.drop_peer(1);
+    hoses.add(2, run(0, 1), Key(4), HolderId(0));
+    assert_eq!((hoses.peers.len(), hoses.held(2)), (2, PAGE), "places are used again, each by one peer");
+    hoses.add(1, run(0, 1), Key(5), HolderId(0));
+    assert_eq!((hoses.peers.len(), hoses.free_peers.len()), (2, 0));
     hoses.audit().expect("sound");
 }
 

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
+use engine::registration::RegisterError;
 use engine::{
-    Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
-    Submit, Transport, Why,
+    Atomic, Direction, Event, Header, Inbox, Key, Lane, MemId, OpError, OpId, Piece, Place, Rank, RegId,
+    Registering, SendError, Submit, Transport, Why,
 };
 
 /// Bytes of payload a message may have.
@@ -40,6 +41,8 @@ pub(crate) struct Script {
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
     pub(crate) abandoned: Vec<OpId>,
+    /// Whether it registers memory.
+    pub(crate) registers: bool,
 }
 
 impl Script {
@@ -57,6 +60,7 @@ impl Script {
             copies: VecDeque::new(),
             started: Vec::new(),
             abandoned: Vec::new(),
+            registers: false,
         }
     }
 
@@ -135,5 +139,12 @@ impl Transport for Script {
 
     fn abandon(&mut self, op: OpId) {
         self.abandoned.push(op);
+    }
+
+    fn register(&mut self, reg: RegId, _: u64, _: u64) -> Registering {
+        match self.registers {
+            true => Registering::Done(Key(u64::from(reg.index))),
+            false => Registering::Failed(RegisterError::Limit),
+        }
     }
 }

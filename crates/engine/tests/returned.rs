@@ -1,0 +1,181 @@
+//! A peer whose rank another process has taken: news told one by one.
+
+extern crate standpipe_engine as engine;
+
+mod common;
+
+use common::{Script, Sent};
+use engine::node::{AmBody, Polled};
+use engine::registration::{Keep, Order, Quota, Settings};
+use engine::span::BucketSize;
+use engine::wire::Kind;
+use engine::{
+    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, Piece, Place, Rank,
+    SendError, Submit,
+};
+
+const LOST: OpError = OpError::PeerLost { peer: 2 };
+
+fn node() -> Node<Script> {
+    Node::new(1, 3, 4, Script::new(1 << 16))
+}
+
+/// A node that lets its peers hold two pages.
+fn registering() -> Node<Script> {
+    let settings = Settings {
+        bucket: BucketSize::new(12).expect("a page"),
+        run_max: 8,
+        peers_bytes: 2 << 12,
+        victims_bytes: 0,
+        victims_borrow: false,
+        quota: Quota::Leases { guaranteed: 0 },
+        order: Order::Fifo,
+        keep: Keep::Firehoses,
+        put_in_move_max: 0,
+        recall_within: 100,
+    };
+    let mut script = Script::new(1 << 16);
+    script.registers = true;
+    Node::with_registration(1, 3, 4, script, settings)
+}
+
+fn drain(node: &mut Node<Script>) {
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
+}
+
+fn returned(node: &mut Node<Script>, incarnation: u32) {
+    let event = Event::Returned { peer: 2, incarnation };
+    node.transport().inbox.push_back((event, Inbox::default()));
+    drain(node);
+}
+
+fn piece(local: u64, remote: u64, len: u64) -> Piece {
+    let space = |offset| Place::new(MemId::Space, offset);
+    Piece::new(space(remote), space(local), len).expect("far below 2^64")
+}
+
+fn short(lane: Lane) -> AmSend<'static> {
+    AmSend { peer: 2, lane, handler: 2, args: [5; 4], body: AmBody::Short }
+}
+
+/// Rank `peer` asks for the pages from `first` on.
+fn ask(node: &mut Node<Script>, peer: Rank, first: u64, pages: u32) {
+    let mut payload = first.to_le_bytes().to_vec();
+    payload.extend(pages.to_le_bytes());
+    let header = Header { len: 12, token: first, args: [1, 0, 0, 0], ..Header::new(Kind::Move) };
+    node.transport().arrive(peer, Lane::Request, header.encode(), &payload);
+    drain(node);
+}
+
+fn sent(node: &mut Node<Script>, kind: Kind) -> Vec<Sent> {
+    node.transport().sent.iter().filter(|sent| sent.header.kind == kind).cloned().collect()
+}
+
+#[test]
+fn what_was_under_way_with_the_old_process_is_lost_and_nothing_of_it_is_sent_to_the_new() {
+    let mut node = node();
+    node.transport().room = 0;
+    node.transport().atomics.push_back(Submit::Pending);
+    let word = Place::new(MemId::Heap, 0);
+    let ids = [
+        node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None),
+        node.transfer(2, Direction::Get, &[piece(0, 0, 8)], None),
+        node.atomic(2, word, Atomic::FetchAdd(1), None),
+    ];
+    returned(&mut node, 1);
+    assert_eq!(ids.map(|id| node.outcome(id)), [Some(Err(LOST)); 3]);
+    assert_eq!(node.take_replaced(), Some(2));
+    node.transport().room = 99;
+    drain(&mut node);
+    assert!(node.transport().sent.is_empty());
+    let again = node.transfer(2, Direction::Put, &[piece(0, 0, 8)], None);
+    assert_eq!(node.outcome(again), None);
+    assert_eq!(sent(&mut node, Kind::PutChunk).len(), 1);
+}
+
+#[test]
+fn nothing_starts_with_the_new_process_before_the_program_has_been_told() {
+    let mut node = node();
+    returned(&mut node, 1);
+    assert!(node.is_lost(2) && node.incarnation_of(2) == 1);
+    let put = node.transfer(2, Direction::Put, &[piece(0, 0, 8)], None);
+    let count = node.atomic(2, Place::new(MemId::Heap, 0), Atomic::FetchAdd(1), None);
+    assert_eq!([node.outcome(put), node.outcome(count)], [Some(Err(LOST)); 2]);
+    assert_eq!(node.send_am(&short(Lane::Request)), Err(SendError::Failed(LOST)));
+    assert_eq!(node.send_am(&short(Lane::Reply)), Ok(()), "who has asked is answered");
+    assert_eq!((node.take_replaced(), node.take_replaced()), (Some(2), None));
+    assert!(!node.is_lost(2));
+    assert_eq!(node.send_am(&short(Lane::Request)), Ok(()));
+}
+
+#[test]
+fn old_news_of_a_return_changes_nothing() {
+    let mut node = node();
+    returned(&mut node, 2);
+    assert_eq!(node.take_replaced(), Some(2));
+    let put = node.transfer(2, Direction::Put, &[piece(0, 0, 8)], None);
+    returned(&mut node, 1);
+    returned(&mut node, 2);
+    assert_eq!((node.outcome(put), node.take_replaced()), (None, None));
+    node.lose(2);
+    assert_eq!(node.outcome(put), Some(Err(LOST)));
+    returned(&mut node, 3);
+    node.lose(2);
+    assert_eq!(node.take_replaced(), None, "the new one is lost, too");
+    assert!(node.is_lost(2));
+}
+
+#[test]
+fn the_barrier_is_that_of_the_first_processes() {
+    let mut survivor = node();
+    survivor.transport().atomics.extend([Submit::Done(0), Submit::Done(2)]);
+    let begun = survivor.barrier(None);
+    returned(&mut survivor, 1);
+    assert_eq!(survivor.outcome(begun), Some(Err(LOST)), "its old self had not arrived");
+    assert_eq!(survivor.take_replaced(), Some(2));
+    let next = survivor.barrier(None);
+    assert_eq!(survivor.outcome(next), Some(Err(LOST)));
+
+    let mut last = node();
+    returned(&mut last, 1);
+    assert_eq!(last.take_replaced(), Some(2));
+    let first = last.barrier(None);
+    assert_eq!(last.outcome(first), Some(Err(LOST)));
+    assert!(last.transport().started.is_empty(), "who cannot be counted in does not count");
+
+    let mut new = node().as_replacement();
+    let id = new.barrier(None);
+    assert_eq!(new.outcome(id), Some(Err(OpError::PeerLost { peer: 1 })));
+    assert!(new.transport().started.is_empty() && new.transport().sent.is_empty());
+}
+
+#[test]
+fn what_the_old_process_held_is_there_for_others() {
+    let mut node = registering();
+    ask(&mut node, 2, 0, 2);
+    assert_eq!(node.rights_given(2).len(), 1);
+    node.invalidate(0, 1);
+    assert_eq!(node.send_am(&AmSend { peer: 0, ..short(Lane::Request) }), Err(SendError::Busy));
+    returned(&mut node, 1);
+    assert_eq!(node.rights_given(2), [] as [u32; 0]);
+    assert_eq!(node.registration_counters().table.pinned, 0);
+    assert_eq!(node.send_am(&AmSend { peer: 0, ..short(Lane::Request) }), Ok(()), "nobody is waited for");
+    ask(&mut node, 2, 4, 2);
+    assert_eq!(node.rights_given(2).len(), 1, "the new one may hold as much");
+    node.audit().expect("sound");
+}
+
+#[test]
+fn an_answer_that_was_held_back_is_not_for_the_new_process() {
+    let mut node = registering();
+    ask(&mut node, 0, 0, 1);
+    node.invalidate(0, 1);
+    let header = Header { token: 77, len: 8, ..Header::new(Kind::GetChunk) };
+    node.transport().arrive(2, Lane::Request, header.encode(), &[]);
+    drain(&mut node);
+    returned(&mut node, 1);
+    node.lose(0);
+    drain(&mut node);
+    assert_eq!(sent(&mut node, Kind::GetData).len(), 0);
+}
