@@ -1,4 +1,4 @@
-//! A peer whose rank another process has taken: news told one by one.
+//! A peer whose rank another process has taken, and holders that do not answer: news told one by one.
 
 extern crate standpipe_engine as engine;
 
@@ -178,4 +178,26 @@ fn an_answer_that_was_held_back_is_not_for_the_new_process() {
     node.lose(0);
     drain(&mut node);
     assert_eq!(sent(&mut node, Kind::GetData).len(), 0);
+}
+
+#[test]
+fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
+    for answers in [false, true] {
+        let mut node = registering();
+        ask(&mut node, 2, 0, 2);
+        assert!(!node.wants_time());
+        ask(&mut node, 0, 4, 1);
+        assert_eq!(sent(&mut node, Kind::Recall).len(), 1);
+        assert!(node.wants_time());
+        assert_eq!((node.expire(1000), node.wants_time()), (Some(1100), false));
+        if answers {
+            let nothing = Header { args: [2 << 32, 0, 0, 0], ..Header::new(Kind::Release) };
+            node.transport().arrive(2, Lane::Request, nothing.encode(), &[]);
+            drain(&mut node);
+        }
+        assert_eq!(node.expire(1099), (!answers).then_some(1100));
+        assert_eq!((node.expire(1100), node.is_lost(2)), (None, !answers));
+        ask(&mut node, 0, 4, 1);
+        assert_eq!(node.rights_given(0).len(), usize::from(!answers));
+    }
 }

@@ -252,6 +252,7 @@ impl Cluster {
                 return None;
             }
         }
+        self.tell_time(rank);
         match self.nodes[rank as usize].poll(&mut self.inbox) {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
@@ -266,7 +267,9 @@ impl Cluster {
     /// Polls a node until it has nothing more to do, or its card has more for it once it has the processor again.
     fn poll(&mut self, rank: Rank) -> Step {
         loop {
-            match self.nodes[rank as usize].poll(&mut self.inbox) {
+            let polled = self.nodes[rank as usize].poll(&mut self.inbox);
+            self.tell_time(rank);
+            match polled {
                 Polled::Idle => return Step::Polled(rank),
                 Polled::Progressed => {}
                 Polled::Deliver(delivery) => {
@@ -279,6 +282,13 @@ impl Cluster {
                 world.wake(rank);
                 return Step::Polled(rank);
             }
+        }
+    }
+
+    /// Has a node that waits for somebody from now on look when that is.
+    fn tell_time(&mut self, rank: Rank) {
+        if self.nodes[rank as usize].wants_time() {
+            self.alarm(rank, self.now());
         }
     }
 

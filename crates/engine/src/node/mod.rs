@@ -3,8 +3,9 @@
 //! Calls come in, [`Transport`] verbs go out. The caller drives: after starting operations it calls [`Node::poll`]
 //! until that returns [`Polled::Idle`], runs the handlers that [`Polled::Deliver`] names, and asks [`Node::outcome`]
 //! what became of its operations. Calling again pays after a message arrived (the transport knows when) and, while
-//! operations with deadlines are under way, after [`Node::expire`]. A peer that was lost may be replaced by another
-//! process of its rank: [`Node::take_replaced`] tells of that.
+//! operations with deadlines are under way, after [`Node::expire`]; that is called when the earliest deadline passes,
+//! and when [`Node::wants_time`] says so. A peer that was lost may be replaced by another process of its rank:
+//! [`Node::take_replaced`] tells of that.
 //!
 //! [`Transport`]: crate::Transport
 

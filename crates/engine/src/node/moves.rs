@@ -268,7 +268,7 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += u64::from(!known);
         }
         if because == Because::Recalled as u64 {
-            registrar.table.recall_answered(peer);
+            registrar.recall_answered(peer);
         }
         self.run_actions();
     }
@@ -290,19 +290,8 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends the patience with holders that do not answer. Returns when the next one's ends.
-    pub(super) fn expire_revoked(&mut self, now: Nanos) -> Option<Nanos> {
-        let registrar = self.registrar.as_mut()?;
-        let within = registrar.settings.recall_within;
-        let mut late = Vec::new();
-        let mut next = None;
-        for revoked in registrar.revoked.iter_mut().filter(|revoked| !revoked.given_up) {
-            let ends = revoked.since.get_or_insert(now).saturating_add(within);
-            if ends <= now {
-                late.push(revoked.peer);
-            } else {
-                next = Some(next.map_or(ends, |n: Nanos| n.min(ends)));
-            }
-        }
+    pub(super) fn expire_holders(&mut self, now: Nanos) -> Option<Nanos> {
+        let (late, next) = self.registrar.as_mut()?.late(now);
         for peer in late {
             self.lose(peer);
         }

@@ -35,8 +35,17 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
+    /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
+    pub fn wants_time(&self) -> bool {
+        self.registrar.as_ref().is_some_and(|registrar| registrar.wants_time)
+    }
+
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
-    /// more. Returns the earliest deadline that is left.
+    /// more. Loses every peer that has had [`Settings::recall_within`] since the first call after it was told to give
+    /// something back, and has not answered. Returns the earliest deadline that is left.
+    ///
+    /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         let mut late = Vec::new();
         let mut next = None;
@@ -51,7 +60,7 @@ impl<T: Transport> Node<T> {
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
         }
-        match (next, self.expire_revoked(now)) {
+        match (next, self.expire_holders(now)) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }

@@ -31,7 +31,8 @@ impl<T: Transport> Node<T> {
 
     /// Takes note that `len` bytes of this process's space from `offset` on are not the memory that they were: freed,
     /// or mapped anew. No transfer that starts from now on, here or at any peer that hears of the new memory from here,
-    /// uses a registration from before: until all peers that hold one have given it back, nothing is sent.
+    /// uses a registration from before: until all peers that hold one have given it back, nothing is sent. How long they
+    /// may take counts from the next [`Node::expire`]: see [`Node::wants_time`].
     pub fn invalidate(&mut self, offset: u64, len: u64) {
         let Some(registrar) = &mut self.registrar else { return };
         let changed = registrar.buckets(offset, len);
@@ -124,10 +125,13 @@ impl<T: Transport> Node<T> {
             Action::Settled(reg) => self.on_settled(reg),
             Action::Revoke(peer, holder) => {
                 registrar.revoked.push(Revoked { peer, holder, since: None, given_up: false });
+                registrar.wants_time = true;
                 let args = [u64::from(holder.0), 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);
             }
             Action::Recall(peer, bytes) => {
+                registrar.recalled.entry(peer).or_insert(None);
+                registrar.wants_time = true;
                 let args = [bytes, 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Recall) }, &[]);
             }

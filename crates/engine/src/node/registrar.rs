@@ -55,6 +55,11 @@ pub(super) struct Registrar {
     pub(super) early: Vec<(Rank, HolderId)>,
     /// Rights that were revoked, and whose holders have not answered.
     pub(super) revoked: Vec<Revoked>,
+    /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
+    /// once anybody has looked.
+    pub(super) recalled: BTreeMap<Rank, Option<Nanos>>,
+    /// Somebody is waited for, and nobody has looked since when.
+    pub(super) wants_time: bool,
     pub(super) counters: RegistrationCounters,
     /// For encoding.
     pub(super) payload: Vec<u8>,
@@ -125,6 +130,8 @@ impl Registrar {
             owed: BTreeMap::new(),
             early: Vec::new(),
             revoked: Vec::new(),
+            recalled: BTreeMap::new(),
+            wants_time: false,
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
         }
@@ -170,6 +177,35 @@ impl Registrar {
             self.revoked.iter().filter(|r| r.peer == peer && r.given_up).map(|r| r.holder).collect();
         gone.into_iter().for_each(|holder| self.table.free_name(holder));
         self.revoked.retain(|revoked| revoked.peer != peer);
+        self.recalled.remove(&peer);
+    }
+
+    /// A peer has answered that it gave back what it could.
+    pub(super) fn recall_answered(&mut self, peer: Rank) {
+        self.recalled.remove(&peer);
+        self.table.recall_answered(peer);
+    }
+
+    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer, and when the
+    /// next will have had it.
+    pub(super) fn late(&mut self, now: Nanos) -> (Vec<Rank>, Option<Nanos>) {
+        self.wants_time = false;
+        let table = &self.table;
+        // Who has given back as much by itself has answered.
+        self.recalled.retain(|peer, _| table.owes(*peer));
+        let revoked = self.revoked.iter_mut().filter(|revoked| !revoked.given_up);
+        let revoked = revoked.map(|revoked| (revoked.peer, &mut revoked.since));
+        let recalled = self.recalled.iter_mut().map(|(peer, since)| (*peer, since));
+        let (mut late, mut next) = (Vec::new(), None);
+        for (peer, since) in revoked.chain(recalled) {
+            let ends = since.get_or_insert(now).saturating_add(self.settings.recall_within);
+            if ends <= now {
+                late.push(peer);
+            } else {
+                next = Some(next.map_or(ends, |n: Nanos| n.min(ends)));
+            }
+        }
+        (late, next)
     }
 
     /// The buckets that hold `len` bytes from `offset` on.

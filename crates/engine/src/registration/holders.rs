@@ -101,6 +101,11 @@ impl Table {
         }
     }
 
+    /// Whether a peer has been asked for bytes that it has neither given back nor answered about.
+    pub(crate) fn owes(&self, peer: Rank) -> bool {
+        self.leases.recalled(peer) > 0
+    }
+
     /// Takes note that a peer has answered [`Action::Recall`].
     pub(crate) fn recall_answered(&mut self, peer: Rank) {
         self.leases.recall_answered(peer);

@@ -75,6 +75,11 @@ impl Leases {
         Some((*rank, asked))
     }
 
+    /// Bytes that `peer` has been asked to give back and has not.
+    pub(crate) fn recalled(&self, peer: Rank) -> u64 {
+        self.by_peer.get(&peer).map_or(0, |lease| lease.recalled)
+    }
+
     /// A peer has given back what it could of what it was asked for. For the rest it may be asked again.
     pub(crate) fn recall_answered(&mut self, peer: Rank) {
         if let Some(lease) = self.by_peer.get_mut(&peer) {

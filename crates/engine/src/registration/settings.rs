@@ -24,7 +24,8 @@ pub struct Settings {
     pub keep: Keep,
     /// Bytes of a put's data that go inside the message that asks for registration, at most.
     pub put_in_move_max: u32,
-    /// How long a holder may take to give back what is recalled.
+    /// How long a holder may take to answer what is recalled: that its memory has changed, or that others want room.
+    /// One that takes longer is lost.
     pub recall_within: Nanos,
 }
 

@@ -239,8 +239,6 @@ impl Run {
             }
         }
         self.cluster.node(rank).invalidate(offset, len);
-        // From now on it counts how long its holders take.
-        self.cluster.alarm(rank, at + 1);
         self.gossip(rank);
     }
 

@@ -142,10 +142,7 @@ impl Storm {
                 Step::Polled(rank) => self.turn(rank),
                 Step::Stopped(rank) | Step::Muted(rank) => self.silent[rank as usize] = true,
                 Step::Unmuted(rank) => self.silent[rank as usize] = false,
-                Step::Unmapped { rank, offset, len } => {
-                    self.cluster.node(rank).invalidate(offset, len);
-                    self.cluster.alarm(rank, 0);
-                }
+                Step::Unmapped { rank, offset, len } => self.cluster.node(rank).invalidate(offset, len),
                 _ => {}
             }
             self.check();
