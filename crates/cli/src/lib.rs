@@ -4,8 +4,10 @@
 pub mod doctor;
 pub mod kernels;
 pub mod kv;
+pub mod lines;
 pub mod machine;
 pub mod perf;
+pub mod progress;
 pub mod report;
 pub mod sim;
 pub mod study;

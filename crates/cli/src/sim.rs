@@ -9,10 +9,9 @@ use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
 use ::sim::{Costs, Faults};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::table;
+use crate::{progress, table};
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
@@ -111,10 +110,7 @@ fn costs_of(name: &str) -> Result<Costs> {
 }
 
 fn run_all(storm: Storm, seeds: u64) -> Sum {
-    let bar = ProgressBar::new(seeds);
-    let style = ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {pos}/{len} seeds · {per_sec}");
-    bar.set_style(style.expect("the template is fixed and tried by a test"));
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = progress::bar(seeds, "{pos}/{len} seeds · {per_sec}");
     let (mut sum, began) = (Sum::default(), Instant::now());
     for seed in storm.seed..storm.seed + seeds {
         match (Storm { seed, ..storm.clone() }).run() {
@@ -129,7 +125,6 @@ fn run_all(storm: Storm, seeds: u64) -> Sum {
         bar.inc(1);
     }
     sum.took = began.elapsed();
-    bar.finish_and_clear();
     sum
 }
 

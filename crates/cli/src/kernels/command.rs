@@ -6,11 +6,10 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use standpipe::launch::{End, Launch, Stream};
 use tempfile::TempDir;
 
@@ -23,6 +22,7 @@ use super::{
     trace::{Part, assemble},
     worker::SUBCOMMAND,
 };
+use crate::{lines, progress};
 
 /// Runs a kernel. The command fails if its result is wrong.
 ///
@@ -146,11 +146,7 @@ struct Heard {
 
 impl Progress {
     fn new(kernel: &Kernel) -> Self {
-        let bar = ProgressBar::new(kernel.puts());
-        let style =
-            ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {human_pos}/{human_len} puts");
-        bar.set_style(style.expect("the template is fixed and tried by a test"));
-        bar.enable_steady_tick(Duration::from_millis(200));
+        let bar = progress::bar(kernel.puts(), "{human_pos}/{human_len} puts");
         let ranks = kernel.ranks();
         Self { bar, heard: Mutex::new(Heard { puts: vec![0; ranks], done: vec![None; ranks] }) }
     }
@@ -161,7 +157,7 @@ impl Progress {
         if rank >= heard.puts.len() {
             return false;
         }
-        match Line::decode(line) {
+        match lines::decode(line) {
             Some(Line::Puts(puts)) => heard.puts[rank] = puts,
             Some(Line::Done(done)) => {
                 heard.puts[rank] = done.puts;
@@ -196,10 +192,10 @@ mod tests {
         let progress = Progress::new(&Kernel::Bitonic(plan));
         assert_eq!(progress.bar.length(), Some(100));
         for (rank, puts) in [(0, 5), (1, 7), (0, 6)] {
-            assert!(progress.hear(rank, &Line::Puts(puts).encode()));
+            assert!(progress.hear(rank, &lines::encode(&Line::Puts(puts))));
         }
         assert_eq!(progress.bar.position(), 13);
-        assert!(!progress.hear(0, "a stray line") && !progress.hear(2, &Line::Puts(1).encode()));
+        assert!(!progress.hear(0, "a stray line") && !progress.hear(2, &lines::encode(&Line::Puts(1))));
         assert_eq!(progress.finish(), [None, None]);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
     path::Path,
     sync::{
         Arc,
@@ -20,6 +19,7 @@ use super::{
     recorder::Recorder,
     trace::{Action, Array, Transfer},
 };
+use crate::lines::tell;
 
 /// One rank of a kernel, with its node. For one thread.
 #[derive(Debug)]
@@ -254,16 +254,6 @@ impl Job {
         let Some(recorder) = &mut self.recorder else { return Ok(()) };
         recorder.write(compute_ns, action).context(RECORDING)
     }
-}
-
-/// Tells the command that started this rank.
-///
-/// # Errors
-/// If it does not listen.
-pub fn tell(line: &Line) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", line.encode())?;
-    Ok(out.flush()?)
 }
 
 const SIGNAL: &str = "kernel signal";

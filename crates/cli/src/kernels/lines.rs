@@ -1,4 +1,4 @@
-//! What a rank tells the command that started it: one JSON object a line on its standard output.
+//! What a rank tells the command that started it: its lines.
 
 use std::collections::BTreeMap;
 
@@ -47,26 +47,13 @@ pub enum RankResult {
     Sorted(Vec<Block>),
 }
 
-impl Line {
-    /// The line as text, without its end.
-    #[must_use]
-    pub fn encode(&self) -> String {
-        serde_json::to_string(self).expect("numbers and strings always serialise")
-    }
-
-    /// Reads a line; `None` if it is something else that the rank printed.
-    #[must_use]
-    pub fn decode(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::tests::survive;
 
     #[test]
-    fn lines_survive_and_other_text_is_told_apart() {
+    fn what_is_said_arrives() {
         let block =
             Block { keys: 2, first: 1, last: u64::MAX, in_order: true, hash_before: 7, hash_after: u64::MAX };
         let done = Done {
@@ -79,10 +66,6 @@ mod tests {
             arrays: vec![Array { name: "keys".to_owned(), addr: u64::MAX - 8, len: 8 }],
             steps: 4,
         };
-        for line in [Line::Puts(9), Line::Done(Box::new(done))] {
-            assert!(!line.encode().contains('\n'));
-            assert_eq!(Line::decode(&line.encode()), Some(line));
-        }
-        assert_eq!(Line::decode("thread 'main' panicked"), None);
+        survive(vec![Line::Puts(9), Line::Done(Box::new(done))]);
     }
 }

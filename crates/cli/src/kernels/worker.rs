@@ -7,10 +7,11 @@ use clap::Args;
 
 use super::{
     bitonic, cannon,
-    job::{Job, tell},
+    job::Job,
     lines::{Line, RankResult},
     plan::Kernel,
 };
+use crate::lines::tell;
 
 /// The hidden subcommand that runs a rank.
 pub const SUBCOMMAND: &str = "kernel-worker";

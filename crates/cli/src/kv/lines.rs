@@ -1,4 +1,4 @@
-//! What a worker tells the command that started it: one JSON object a line on its standard output.
+//! What a worker tells the command that started it: its lines.
 
 use std::collections::BTreeMap;
 
@@ -100,23 +100,10 @@ impl Done {
     }
 }
 
-impl Line {
-    /// The line as text, without its end.
-    #[must_use]
-    pub fn encode(&self) -> String {
-        serde_json::to_string(self).expect("numbers and strings always serialise")
-    }
-
-    /// Reads a line; `None` if it is something else that the worker printed.
-    #[must_use]
-    pub fn decode(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::tests::survive;
 
     #[test]
     fn counts_from_before_do_not_count() {
@@ -129,15 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_survive_and_other_text_is_told_apart() {
+    fn what_is_said_arrives() {
         let pull = Pull { owner: 3, took_ns: 91_000, processor_ns: 90_000, bytes: 1 << 20, computing: true };
         let tick = Line::Tick(Tick { at_ms: 5, requests: 2, pulls: vec![pull], ..Tick::default() });
         let done = Line::Done(Done { mechanisms: [("cma".to_owned(), 9)].into(), ..Done::default() });
         let sweep = Line::Sweep(vec![Sweep { pieces: 4, took_ns: vec![7, 8] }]);
-        for line in [sweep, tick, done] {
-            assert!(!line.encode().contains('\n'));
-            assert_eq!(Line::decode(&line.encode()), Some(line));
-        }
-        assert_eq!(Line::decode("thread 'main' panicked"), None);
+        survive(vec![sweep, tick, done]);
     }
 }

@@ -1,16 +1,14 @@
 //! What the workers say, gathered while they run, and shown as a bar.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::{
     lines::Line,
     outcome::{Record, bytes, grouped},
 };
+use crate::{lines, progress};
 
 /// Gathers the workers' lines, from any thread.
 #[derive(Debug)]
@@ -32,11 +30,7 @@ impl Progress {
     /// only where that is a terminal.
     #[must_use]
     pub fn new(workers: usize, requests: u64) -> Self {
-        let bar = ProgressBar::new(requests);
-        let style =
-            ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {pos}/{len} requests · {msg}");
-        bar.set_style(style.expect("the template is fixed and tried by a test"));
-        bar.enable_steady_tick(Duration::from_millis(200));
+        let bar = progress::bar(requests, "{pos}/{len} requests · {msg}");
         let gathered = Gathered { record: Record::new(workers), blocks: 0, hits: 0, pulled_bytes: 0 };
         Self { bar, gathered: Mutex::new(gathered) }
     }
@@ -47,7 +41,7 @@ impl Progress {
         if rank >= gathered.record.ticks.len() {
             return false;
         }
-        match Line::decode(line) {
+        match lines::decode(line) {
             Some(Line::Tick(tick)) => {
                 let pulls = tick.pulls.len() as u64;
                 gathered.hits += tick.local_hits + pulls;
@@ -98,10 +92,10 @@ mod tests {
     fn lines_of_the_study_are_kept_and_others_given_back() {
         let progress = Progress::new(2, 10);
         let tick = Tick { at_ms: 1500, requests: 3, local_hits: 1, made: 1, ..Tick::default() };
-        assert!(progress.hear(1, &Line::Tick(tick).encode()));
-        assert!(progress.hear(1, &Line::Done(Done::default()).encode()));
+        assert!(progress.hear(1, &lines::encode(&Line::Tick(tick))));
+        assert!(progress.hear(1, &lines::encode(&Line::Done(Done::default()))));
         assert!(!progress.hear(0, "a stray line"));
-        assert!(!progress.hear(2, &Line::Done(Done::default()).encode()), "there is no worker 2");
+        assert!(!progress.hear(2, &lines::encode(&Line::Done(Done::default()))), "there is no worker 2");
         assert_eq!(progress.gathered().message(), "2 blocks, 50 % held, 0 B pulled");
         let record = progress.finish();
         assert_eq!((record.seconds, record.ticks[1][0].requests), (1.5, 3));

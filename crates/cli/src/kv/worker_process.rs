@@ -1,7 +1,6 @@
 //! One worker of the study as a process of its own: what `standpipe study kv` starts.
 
 use std::{
-    io::{self, Write},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -18,6 +17,7 @@ use super::{
     sweep,
     worker::{Peers, Worker},
 };
+use crate::lines::tell;
 
 /// The hidden subcommand that runs a worker.
 pub const SUBCOMMAND: &str = "kv-worker";
@@ -37,7 +37,7 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     let directory = Directory::new(job, layout);
     let sweep = sweep::run(&directory, plan.block_bytes())?;
     if !sweep.is_empty() {
-        print(&Line::Sweep(sweep))?;
+        tell(&Line::Sweep(sweep))?;
     }
     let before = directory.words().counts();
     let mut teller = Teller::new();
@@ -49,7 +49,7 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     }
     teller.tell(worker.take_tick())?;
     wait_for_the_others(worker.directory())?;
-    print(&Line::Done(worker.directory().words().counts().since(&before)))?;
+    tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,16 +83,10 @@ impl Teller {
     fn tell(&mut self, mut tick: Tick) -> Result<()> {
         self.last = Instant::now();
         tick.at_ms = u64::try_from((self.last - self.start).as_millis())?;
-        print(&Line::Tick(tick))
+        Ok(tell(&Line::Tick(tick))?)
     }
 }
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Keeps a line well below the length at which the launcher cuts it.
 const PULLS_MAX: usize = 500;
-
-fn print(line: &Line) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", line.encode())?;
-    Ok(out.flush()?)
-}

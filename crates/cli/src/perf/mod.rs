@@ -3,21 +3,19 @@
 pub mod case;
 mod worker;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::Cell;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use standpipe::host;
 use standpipe::launch::{Launch, Stream};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
-use crate::{machine, table, units::parse_size};
+use crate::{lines, machine, progress, table, units::parse_size};
 
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
@@ -65,7 +63,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if let Some(warning) = noise(machine::load_average(), host::cores()) {
         eprintln!("standpipe: {warning}");
     }
-    let bar = progress(cases.len(), args.json);
+    let bar = progress::bar(cases.len() as u64, "{pos}/{len} {msg}");
     let mut rows = Vec::new();
     for case in &cases {
         bar.set_message(describe(case));
@@ -105,7 +103,7 @@ fn noise(load: Option<f64>, cores: usize) -> Option<String> {
 pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
     let case = serde_json::from_str(&args.case).context("the case")?;
     if let Some(samples) = worker::run(&case)? {
-        println!("{}", serde_json::to_string(&samples)?);
+        lines::tell(&samples)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -198,15 +196,6 @@ fn measure_once(case: &Case) -> Result<Row> {
     };
     let samples: Samples = serde_json::from_str(&line)?;
     Ok(Row::new(case, &samples))
-}
-
-fn progress(cases: usize, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("the template is well formed");
-    ProgressBar::new(cases as u64).with_style(style)
 }
 
 fn describe(case: &Case) -> String {

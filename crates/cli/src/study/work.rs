@@ -6,10 +6,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// How far a study has come. The bar is on standard error, and only where that is a terminal.
 pub(super) struct Bar(ProgressBar);
@@ -17,23 +18,12 @@ pub(super) struct Bar(ProgressBar);
 impl Bar {
     /// A bar of so many steps.
     pub(super) fn new(steps: usize, what: &str) -> Bar {
-        let bar = ProgressBar::new(steps as u64);
-        let style = ProgressStyle::with_template("{elapsed:>4} {bar:32.cyan/blue} {pos}/{len} {msg}");
-        bar.set_style(style.expect("the template is fixed and tried by every study"));
-        bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Bar(bar)
+        Bar(progress::bar(steps as u64, "{pos}/{len} {msg}").with_message(what.to_owned()))
     }
 
     /// One step is done.
     pub(super) fn step(&self) {
         self.0.inc(1);
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }
 
