@@ -5,6 +5,7 @@ use engine::span::BucketSize;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::shadow::WORD;
 use crate::costs::Costs;
 use crate::faults::Faults;
 
@@ -76,7 +77,8 @@ pub(super) fn costs(dice: &mut Dice) -> Costs {
         costs.lane_messages = dice.pick(&[1, 2, 5]);
     }
     if dice.once_in(3) {
-        costs.payload_max_bytes = dice.pick(&[300, 1000]);
+        // Whole words: what a reader finds of one that is cut in two between messages says nothing.
+        costs.payload_max_bytes = dice.pick(&[38 * WORD, 125 * WORD]) as usize;
     }
     if dice.once_in(3) {
         costs.unregistered_max_bytes = dice.pick(&[0, 8, 4096]);
