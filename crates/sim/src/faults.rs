@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use engine::Nanos;
+use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 /// Kinds of fault, and how often each happens: a chance for what accompanies an event, a number per millisecond of
 /// virtual time in the whole cluster for what comes by itself. All zero: nothing goes wrong.
@@ -131,7 +131,7 @@ pub(crate) enum Incident {
 #[derive(Debug)]
 pub(crate) struct Weather {
     faults: Faults,
-    dice: ChaCha8Rng,
+    dice: Xoshiro256PlusPlus,
     next: Nanos,
 }
 
@@ -140,7 +140,7 @@ const MILLISECOND: f64 = 1e6;
 
 impl Weather {
     pub(crate) fn new(faults: Faults, seed: u64) -> Weather {
-        let mut weather = Weather { faults, dice: ChaCha8Rng::seed_from_u64(seed), next: 0 };
+        let mut weather = Weather { faults, dice: Xoshiro256PlusPlus::seed_from_u64(seed), next: 0 };
         weather.plan_from(0);
         weather
     }

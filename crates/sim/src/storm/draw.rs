@@ -2,8 +2,8 @@
 
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;
+use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use super::shadow::WORD;
 use crate::costs::Costs;
@@ -11,13 +11,11 @@ use crate::faults::Faults;
 
 /// The program's dice, apart from the weather's.
 #[derive(Debug)]
-pub(super) struct Dice(ChaCha8Rng);
+pub(super) struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
     pub(super) fn new(seed: u64) -> Dice {
-        let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        dice.set_stream(1);
-        Dice(dice)
+        Dice(Xoshiro256PlusPlus::seed_from_u64(!seed))
     }
 
     /// A number below `bound`, which is not 0.
