@@ -33,10 +33,10 @@ impl Dice {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A number from 1 to `most`, small ones more often.
+    /// A number from 1 to `most`, small ones much more often.
     pub(super) fn small(&mut self, most: u64) -> u64 {
         let bits = u64::from(most.ilog2()) + 1;
-        let bound = 1 << self.below(bits + 1);
+        let bound = 1 << self.below(bits + 1).min(self.below(bits + 1));
         1 + self.below(most.min(bound))
     }
 }
