@@ -141,6 +141,11 @@ impl Cluster {
         &mut self.nodes[rank as usize]
     }
 
+    /// The node of `rank`, to look at only: nothing comes of that.
+    pub fn view(&self, rank: Rank) -> &Node<SimTransport> {
+        &self.nodes[rank as usize]
+    }
+
     /// The message that [`Step::Deliver`] was about.
     pub fn inbox(&mut self) -> &mut Inbox {
         &mut self.inbox

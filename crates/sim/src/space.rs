@@ -73,7 +73,7 @@ impl Part {
             let from = &from[done..done + run];
             match pages.get_mut(&page) {
                 Some(bytes) => bytes[within..within + run].copy_from_slice(from),
-                None if from.iter().all(|byte| *byte == 0) => {}
+                None if is_zero(from) => {}
                 None => {
                     let mut bytes = vec![0; page_bytes].into_boxed_slice();
                     bytes[within..within + run].copy_from_slice(from);
@@ -82,6 +82,11 @@ impl Part {
             }
         });
     }
+}
+
+/// Whether there is nothing but zeros, found many bytes at a time.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 /// The ranges of an address space, with unmapped space between them.

@@ -4,7 +4,7 @@ use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
 
 use super::letters::Letter;
 use super::run::{Health, Run};
-use super::shadow::{WORD, Words};
+use super::shadow::{Found, Since, WORD, Words};
 
 /// The payload of a letter.
 fn payload(letter: u64, len: usize) -> Vec<u8> {
@@ -85,16 +85,21 @@ impl Run {
     }
 
     /// What a long message announces lies in place.
-    fn judge_landed(&self, rank: Rank, letter: &Letter, words: &[Words], below: u32) -> Result<(), String> {
+    fn judge_landed(
+        &mut self,
+        rank: Rank,
+        letter: &Letter,
+        words: &[Words],
+        below: u32,
+    ) -> Result<(), String> {
         let known = letter.known.as_ref().map_or(0, |known| known[rank as usize]);
-        for words in words {
-            for word in words.first..words.first + words.count {
-                let place = self.shadow.place(word);
-                let lax = !self.shadow.is_clean(rank, place, WORD, known, u64::MAX);
-                let mut bytes = [0; 8];
-                if self.cluster.peek(rank, place, &mut bytes).is_ok() {
-                    self.shadow.judge(rank, word, u64::from_ne_bytes(bytes), below, lax)?;
-                }
+        let since = Since { known, step: u64::MAX };
+        for words in words.iter().flat_map(|words| self.shadow.stretches(words)) {
+            self.bytes.resize((u64::from(words.count) * WORD) as usize, 0);
+            // A stretch lies in one page, which may be unmapped.
+            if self.cluster.peek(rank, self.shadow.place(words.first), &mut self.bytes).is_ok() {
+                let found = Found { rank, first: words.first, bytes: &self.bytes };
+                self.shadow.judge(found, std::iter::repeat(below), Some(since), |_| {})?;
             }
         }
         Ok(())

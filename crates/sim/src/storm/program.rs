@@ -69,11 +69,14 @@ impl Run {
         let peer = (rank + ranks - distance) % ranks;
         let put = self.shadow.next_put();
         for Words { first, count, local } in &words {
-            let bytes: Vec<u8> =
-                (*first..first + count).flat_map(|word| Shadow::value(put, word).to_ne_bytes()).collect();
-            if self.cluster.poke(rank, Place::new(MemId::Space, *local), &bytes).is_err() {
+            self.bytes.clear();
+            self.bytes.resize((u64::from(*count) * WORD) as usize, 0);
+            for (word, bytes) in (*first..).zip(self.bytes.as_chunks_mut().0) {
+                *bytes = Shadow::value(put, word).to_ne_bytes();
+            }
+            if self.cluster.poke(rank, Place::new(MemId::Space, *local), &self.bytes).is_err() {
                 // What is unmapped is put nonetheless where nothing but zeros can come of it.
-                if words.len() > 1 || !self.shadow.is_one_page(*local, bytes.len() as u64) {
+                if words.len() > 1 || !self.shadow.is_one_page(*local, self.bytes.len() as u64) {
                     return;
                 }
                 self.shadow.loosen(peer, &words[0]);
@@ -125,7 +128,8 @@ impl Run {
 
     fn get_words(&mut self, rank: Rank, peer: Rank, slot: u32, words: Vec<Words>) {
         let pieces = self.pieces(&words);
-        let floors = words.iter().flat_map(|words| self.shadow.floors(peer, words)).copied().collect();
+        let mut floors = Vec::with_capacity(words.iter().map(|words| words.count as usize).sum());
+        words.iter().for_each(|words| floors.extend_from_slice(self.shadow.floors(peer, words)));
         let deadline = self.deadline(rank);
         let id = self.cluster.node(rank).transfer(peer, Direction::Get, &pieces, deadline);
         let work = Work::Get { words, floors };
@@ -169,9 +173,12 @@ impl Run {
         if let Some(slot) = flying.slot {
             crew.slots_used |= 1 << slot;
         }
-        crew.flying.push(flying);
         // It may be over already, and nothing else may come.
-        self.cluster.compute(rank, 0);
+        let is_over = self.cluster.view(rank).is_done(flying.id);
+        crew.flying.push(flying);
+        if is_over {
+            self.cluster.compute(rank, 0);
+        }
     }
 
     fn deadline(&mut self, rank: Rank) -> Option<Nanos> {

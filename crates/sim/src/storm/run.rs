@@ -99,6 +99,8 @@ pub(super) struct Run {
     pub(super) step: u64,
     pub(super) operations: u64,
     pub(super) failed: u64,
+    /// For what goes into memory, and comes from there.
+    pub(super) bytes: Vec<u8>,
     steps: u64,
     mutes: bool,
     budget: u64,
@@ -143,6 +145,7 @@ impl Run {
             step: 0,
             operations: 0,
             failed: 0,
+            bytes: Vec::new(),
             steps: storm.steps,
             mutes: storm.faults.mute > 0.0,
             budget: settings.peers_bytes + settings.victims_bytes,
@@ -258,7 +261,7 @@ impl Run {
             return;
         }
         for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {
-            if !self.cluster.node(rank).is_lost(peer) || self.is(peer, Health::Dead) {
+            if !self.cluster.view(rank).is_lost(peer) || self.is(peer, Health::Dead) {
                 continue;
             }
             if !self.cut.insert((rank.min(peer), rank.max(peer))) {
@@ -298,7 +301,7 @@ impl Run {
     /// The peak says of every moment what the card had pinned, so that a look at one rank a step misses nothing.
     fn look_at_budget(&mut self, rank: Rank) -> Result<(), String> {
         let (peak, budget) = (self.cluster.pinned_peak(rank), self.budget);
-        let books = self.cluster.node(rank).registration_counters().table.pinned_peak;
+        let books = self.cluster.view(rank).registration_counters().table.pinned_peak;
         if peak.max(books) > budget {
             return Err(format!(
                 "rank {rank} had {peak} bytes pinned, {books} by its books: M + MAXVICTIM is {budget}"
@@ -327,7 +330,7 @@ impl Run {
         let ranks = self.cluster.size();
         for rank in (0..ranks).filter(|rank| self.crews[*rank as usize].health != Health::Dead) {
             let card = self.cluster.pinned(rank);
-            let node = self.cluster.node(rank);
+            let node = self.cluster.view(rank);
             node.audit().map_err(|what| format!("rank {rank}: {what}"))?;
             let books = node.registration_counters().table.pinned;
             if card > books {
@@ -378,7 +381,7 @@ impl Run {
                 return Err(format!("rank {rank} waits for ever: {flying:?}"));
             }
             let card = self.cluster.pinned(rank);
-            let node = self.cluster.node(rank);
+            let node = self.cluster.view(rank);
             let (under_way, books) = (node.in_flight(), node.registration_counters().table.pinned);
             let (uses, rights) = node.references();
             if uses + rights > 0 {
@@ -407,8 +410,8 @@ impl Run {
         let ranks = self.cluster.size();
         for owner in 0..ranks {
             for peer in (0..ranks).filter(|peer| *peer != owner) {
-                let given = self.cluster.node(owner).rights_given(peer);
-                let held = self.cluster.node(peer).rights_held(owner);
+                let given = self.cluster.view(owner).rights_given(peer);
+                let held = self.cluster.view(peer).rights_held(owner);
                 let cut = self.is_cut(owner, peer);
                 if cut && !self.is(owner, Health::Dead) && !given.is_empty() {
                     return Err(format!("rank {owner} has given {given:?} to rank {peer}, which is gone"));

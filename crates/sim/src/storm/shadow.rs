@@ -39,6 +39,23 @@ pub(super) struct Words {
     pub(super) local: u64,
 }
 
+/// Consecutive words of `rank`'s, of one region, as somebody found them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'a> {
+    pub(super) rank: Rank,
+    pub(super) first: u32,
+    pub(super) bytes: &'a [u8],
+}
+
+/// What somebody knew who then looked: words in memory that has changed since may be anything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since {
+    /// The changes of the owner's memory that were known.
+    pub(super) known: u32,
+    /// The step.
+    pub(super) step: u64,
+}
+
 /// A page that was unmapped.
 #[derive(Clone, Copy, Debug)]
 struct Page {
@@ -109,11 +126,31 @@ impl Shadow {
         }
     }
 
+    /// The region that a word belongs to.
+    fn region(&self, word: u32) -> &Region {
+        let region = self.regions.iter().rev().find(|region| region.first <= word);
+        region.expect("the first region begins with word 0")
+    }
+
     /// Where a word lies.
     pub(super) fn place(&self, word: u32) -> Place {
-        let region = self.regions.iter().rev().find(|region| region.first <= word);
-        let region = region.expect("the first region begins with word 0");
+        let region = self.region(word);
         region.place.plus(u64::from(word - region.first) * WORD)
+    }
+
+    /// The same words in stretches, each of which has one writer and lies in one page.
+    pub(super) fn stretches(&self, words: &Words) -> impl Iterator<Item = Words> + use<> {
+        let Region { first, grain, .. } = *self.region(words.first);
+        let in_page = (self.page_bytes / WORD) as u32;
+        let Words { first: mut here, count, local } = *words;
+        let end = here + count;
+        std::iter::from_fn(move || {
+            let at = here - first;
+            let next = (at - at % grain + grain).min(at - at % in_page + in_page);
+            let count = (first + next).min(end) - here;
+            here += count;
+            (count > 0).then_some(Words { first: here - count, count, local })
+        })
     }
 
     /// The word that lies there in private memory, if one does.
@@ -127,8 +164,7 @@ impl Shadow {
 
     /// Who writes a word of `rank`'s, of `region`.
     fn writer(&self, rank: Rank, word: u32) -> Rank {
-        let region = self.regions.iter().rev().find(|region| region.first <= word);
-        let region = region.expect("the first region begins with word 0");
+        let region = self.region(word);
         (rank + (word - region.first) / region.grain % self.writers) % self.ranks
     }
 
@@ -153,18 +189,13 @@ impl Shadow {
         &self.floors[rank as usize][words.first as usize..][..words.count as usize]
     }
 
-    /// Likewise, for one word.
-    pub(super) fn floor(&self, rank: Rank, word: u32) -> u32 {
-        self.floors[rank as usize][word as usize]
-    }
-
     /// A put has succeeded that began when all before `below` had ended: these are no longer there. `known`: the changes
     /// of the target's memory that its writer knew of.
     pub(super) fn end_put(&mut self, rank: Rank, words: &Words, below: u32, known: u32) {
-        for word in words.first..words.first + words.count {
-            if self.pages.is_empty() || self.is_clean(rank, self.place(word), WORD, known, u64::MAX) {
-                let floor = &mut self.floors[rank as usize][word as usize];
-                *floor = below.max(*floor);
+        for words in self.stretches(words) {
+            if self.is_clean(rank, words.first, Since { known, step: u64::MAX }) {
+                let floors = &mut self.floors[rank as usize][words.first as usize..][..words.count as usize];
+                floors.iter_mut().for_each(|floor| *floor = below.max(*floor));
             }
         }
     }
@@ -179,16 +210,37 @@ impl Shadow {
         self.loose.extend((words.first..words.first + words.count).map(|word| (rank, word)));
     }
 
-    /// Judges what was found in a word of `rank`'s where `floor` was there for sure; not at all, if `lax`. Returns what
-    /// the writer knew.
+    /// Judges what was found where `floors` were there for sure; but not how old it is where the memory has changed
+    /// `since`. Calls `heard` with what the writers of it knew.
     pub(super) fn judge(
         &self,
-        rank: Rank,
-        word: u32,
-        value: u64,
-        floor: u32,
-        lax: bool,
-    ) -> Result<&Known, String> {
+        found: Found<'_>,
+        mut floors: impl Iterator<Item = u32>,
+        since: Option<Since>,
+        mut heard: impl FnMut(&Known),
+    ) -> Result<(), String> {
+        let (values, _) = found.bytes.as_chunks::<{ WORD as usize }>();
+        let all = Words { first: found.first, count: values.len() as u32, local: 0 };
+        let mut values = values.iter().map(|value| u64::from_ne_bytes(*value));
+        for words in self.stretches(&all) {
+            let lax = since.is_some_and(|since| !self.is_clean(found.rank, words.first, since));
+            // The last put of which a word was judged: what it knew and whose it is needs no second look.
+            let mut last = 0;
+            for word in words.first..words.first + words.count {
+                let (value, floor) = (values.next().unwrap_or(0), floors.next().unwrap_or(0));
+                let put = (value >> PLACE_BITS) as u32;
+                let is_old = put < floor;
+                if value == 0 && floor == 0 || (value == Shadow::value(last, word) && !is_old && last > 0) {
+                    continue;
+                }
+                heard(self.judge_word(found.rank, word, value, floor, lax)?);
+                last = put;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_word(&self, rank: Rank, word: u32, value: u64, floor: u32, lax: bool) -> Result<&Known, String> {
         let put = (value >> PLACE_BITS) as u32;
         let wrong = |what: &str| {
             let must = self.writer(rank, word);
@@ -244,9 +296,12 @@ impl Shadow {
         }
     }
 
-    /// Whether the memory has not changed but by changes that are `known`, nor since step `since`.
-    pub(super) fn is_clean(&self, rank: Rank, place: Place, len: u64, known: u32, since: u64) -> bool {
-        self.all_pages(rank, place, len, |page| page.change <= known && page.step < since)
+    /// Whether the page that a word lies in has not changed but by changes that were known, nor since.
+    fn is_clean(&self, rank: Rank, word: u32, since: Since) -> bool {
+        self.pages.is_empty()
+            || self.all_pages(rank, self.place(word), WORD, |page| {
+                page.change <= since.known && page.step < since.step
+            })
     }
 
     /// Whether some of the memory was unmapped at some time from step `since` on.

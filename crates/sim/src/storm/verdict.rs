@@ -3,7 +3,7 @@
 use engine::{MemId, OpError, Place, Rank};
 
 use super::run::{Flying, Run, SLOT_BYTES, Work};
-use super::shadow::WORD;
+use super::shadow::{Found, Region, Since, WORD, Words};
 
 impl Run {
     /// Takes the outcomes of `rank`'s operations that have one.
@@ -11,10 +11,11 @@ impl Run {
         let mut at = 0;
         while at < self.crews[rank as usize].flying.len() {
             let id = self.crews[rank as usize].flying[at].id;
-            let Some(outcome) = self.cluster.node(rank).outcome(id) else {
+            if !self.cluster.view(rank).is_done(id) {
                 at += 1;
                 continue;
-            };
+            }
+            let outcome = self.cluster.node(rank).outcome(id).expect("it is done");
             let crew = &mut self.crews[rank as usize];
             let flying = crew.flying.swap_remove(at);
             if let Some(slot) = flying.slot {
@@ -50,22 +51,22 @@ impl Run {
         if !self.is_local_clean(rank, flying) {
             return Ok(());
         }
-        let mut floors = floors.iter();
+        let mut floors = floors.as_slice();
         for words in words {
-            let mut bytes = vec![0; words.count as usize * WORD as usize];
+            let (these, rest) = floors.split_at(words.count as usize);
+            floors = rest;
+            self.bytes.resize(words.count as usize * WORD as usize, 0);
             let local = Place::new(MemId::Space, words.local);
-            self.cluster.peek(rank, local, &mut bytes).map_err(|at| format!("{at:#x} is unmapped"))?;
-            for (index, value) in bytes.as_chunks::<8>().0.iter().enumerate() {
-                let word = words.first + index as u32;
-                let floor = floors.next().copied().unwrap_or(0);
-                let place = self.shadow.place(word);
-                let lax = !self.shadow.is_clean(peer, place, WORD, flying.known, flying.started);
-                let known = self.shadow.judge(peer, word, u64::from_ne_bytes(*value), floor, lax);
-                let known = known.map_err(|what| format!("rank {rank} got: {what}"))?;
+            self.cluster.peek(rank, local, &mut self.bytes).map_err(|at| format!("{at:#x} is unmapped"))?;
+            let found = Found { rank: peer, first: words.first, bytes: &self.bytes };
+            let since = Since { known: flying.known, step: flying.started };
+            let curious = &mut self.crews[rank as usize].curious;
+            let judged = self.shadow.judge(found, these.iter().copied(), Some(since), |known| {
                 if let Some(owner) = self.knowledge.learn(rank, known, started) {
-                    self.crews[rank as usize].curious = Some(owner);
+                    *curious = Some(owner);
                 }
-            }
+            });
+            judged.map_err(|what| format!("rank {rank} got: {what}"))?;
         }
         Ok(())
     }
@@ -103,17 +104,16 @@ impl Run {
     }
 
     /// At the end, what must lie in `rank`'s memory does.
-    pub(super) fn end_memory(&self, rank: Rank) -> Result<(), String> {
-        for region in &self.shadow.regions {
-            let mut bytes = vec![0; (region.grain * region.units) as usize * WORD as usize];
+    pub(super) fn end_memory(&mut self, rank: Rank) -> Result<(), String> {
+        for Region { place, first, grain, units } in self.shadow.regions {
+            let words = Words { first, count: grain * units, local: 0 };
+            self.bytes.resize(words.count as usize * WORD as usize, 0);
             self.cluster
-                .peek(rank, region.place, &mut bytes)
+                .peek(rank, place, &mut self.bytes)
                 .map_err(|at| format!("rank {rank}: {at:#x} is unmapped"))?;
-            for (index, value) in bytes.as_chunks::<8>().0.iter().enumerate() {
-                let word = region.first + index as u32;
-                let floor = self.shadow.floor(rank, word);
-                self.shadow.judge(rank, word, u64::from_ne_bytes(*value), floor, false)?;
-            }
+            let floors = self.shadow.floors(rank, &words).iter().copied();
+            let found = Found { rank, first, bytes: &self.bytes };
+            self.shadow.judge(found, floors, None, |_| {})?;
         }
         self.end_counter(rank)
     }
