@@ -274,8 +274,9 @@ fn interleave(
     Ok(Samples::new(limit_name, batch, mine, bare))
 }
 
+/// Nanoseconds for one of `times`, to a hundredth: no clock here tells more, and all samples together must fit a line.
 fn each(time: Duration, times: u32) -> f64 {
-    time.as_nanos() as f64 / f64::from(times)
+    (100.0 * time.as_nanos() as f64 / f64::from(times)).round() / 100.0
 }
 
 /// Rounds of measurements that both sides take part in: they must agree on the number.
@@ -389,4 +390,20 @@ fn open(node: &Node) -> Result<Option<Samples>> {
     let started: u64 = std::env::var(STARTED).context("set by perf")?.parse()?;
     let took = host::monotonic_ns().saturating_sub(started) as f64;
     Ok((node.rank() == 0).then(|| Samples::new(OPEN_LIMIT, 1, vec![took], vec![1e8])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lines;
+
+    #[test]
+    fn the_most_samples_fit_a_line_that_the_launcher_does_not_cut() {
+        const LINE_BYTES_MAX: usize = 64 << 10;
+        let longest = each(Duration::from_nanos(299_999_999), 1001);
+        assert_eq!(longest, 299_700.3);
+        let longest = vec![longest + 0.01; SAMPLES];
+        let samples = Samples::new("the limit of this machine", BATCH_MAX, longest.clone(), longest);
+        assert!(lines::encode(&samples).len() < LINE_BYTES_MAX);
+    }
 }
