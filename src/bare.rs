@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use engine::MemId;
 use vm::Iov;
-pub use vm::bare::{Mapped, bounce, futex_barrier, futex_ping_pong};
+pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 
 use crate::error::Error;
 use crate::global::{GlobalPtr, Remote};
 use crate::node::Node;
 use crate::transport::shm::Peer;
+use crate::transport::shm::control::RING;
+
+/// How many short messages from one rank to another may be on their way.
+pub const LANE_MESSAGES: usize = RING.slots;
 
 /// A word of some heap, mapped here, for the limits that need nothing but memory.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ pub mod kernels;
 pub mod kv;
 pub mod lines;
 pub mod machine;
+pub mod measure;
 pub mod perf;
 pub mod progress;
 pub mod report;

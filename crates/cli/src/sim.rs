@@ -1,7 +1,7 @@
 //! `standpipe sim`: storms over simulated clusters, one after the other, until one finds something.
 
 use std::num::ParseIntError;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
 
-use crate::{progress, table};
+use crate::{measure, progress, table};
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
@@ -35,6 +35,10 @@ pub struct SimArgs {
     /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each seed picks
     #[arg(long, value_name = "NAME|FILE")]
     costs: Option<String>,
+    /// Run nothing: measure what this machine costs, by its shared memory and the locking of pages, into a file for
+    /// --costs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "seed", "seeds", "steps", "faults", "costs"])]
+    measure: Option<PathBuf>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -80,8 +84,11 @@ impl Sum {
 /// Runs the storms, and prints what came of them. The exit status is 1 if one found something.
 ///
 /// # Errors
-/// When the costs cannot be had.
+/// When the costs cannot be had, or measured.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
+    if let Some(file) = &args.measure {
+        return measure::run(file, args.json);
+    }
     let costs = args.costs.as_deref().map(costs_of).transpose()?;
     let storm = Storm { nodes: args.nodes, seed: args.seed, steps: args.steps, faults: args.faults, costs };
     if args.seed.checked_add(args.seeds).is_none() {

@@ -36,6 +36,66 @@ fn json_says_how_the_storms_went_and_the_same_seeds_go_the_same_way() {
     assert_eq!(operations[0], operations[1]);
 }
 
+/// `standpipe sim` where so many KiB may be locked, even for who is privileged.
+fn locking_at_most(kib: u64, arguments: &[&str]) -> Output {
+    let script = format!("ulimit -l {kib} && exec \"$0\" sim \"$@\"");
+    let shell = ["sh", "-c", &script, env!("CARGO_BIN_EXE_standpipe")];
+    let without = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"];
+    let privileged = rustix::process::geteuid().is_root();
+    let mut words = without.into_iter().take(if privileged { without.len() } else { 0 }).chain(shell);
+    let mut command = Command::new(words.next().expect("the shell, if nothing else"));
+    command
+        .args(words)
+        .args(arguments)
+        .output()
+        .expect("the shell, and setpriv for root, are on every Debian")
+}
+
+#[test]
+fn this_machine_is_measured_into_a_file_that_storms_run_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("here.toml");
+    let path = file.to_str().expect("letters");
+    // As much as a user may lock where nothing was set up for it: 16 pages, the usual ones.
+    let output = locking_at_most(64, &["--json", "--measure", path]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let (costs, how) = (&json["costs"], json["how"].as_object().expect("how each was got"));
+    let text = std::fs::read_to_string(&file).expect("written");
+    for (field, said) in how {
+        let value = costs[field].as_f64().expect("a number");
+        let said = said.as_str().expect("text");
+        assert!(
+            value.is_finite() && (value > 0.0 || said.starts_with("[none]") || said.starts_with("[assumed]"))
+        );
+        assert!(text.contains(&format!("\n{field} = ")), "{field}: {text}");
+    }
+    assert_eq!(costs.as_object().map(|costs| costs.len()), Some(1 + how.len()), "all but the name");
+    assert_eq!(costs["pinnable_bytes"], 64 << 10);
+    assert!(how["register_fixed_ns"].to_string().contains("1, 4 and 16 pages"), "{how:?}");
+
+    let output = sim(&["--costs", path, "--steps", "500", "--seeds", "3", "--faults", "shrink,unmap"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn what_forbids_measuring_is_said_before_it_takes_time() {
+    for (measure, said) in [
+        (&["--measure", "/no/such/folder/here.toml"][..], "/no/such/folder/here.toml"),
+        (&["--measure", "here.toml", "--seeds", "3"], "cannot be used with"),
+    ] {
+        let output = sim(measure);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty() && error.contains(said), "{error}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("here.toml");
+    let output = locking_at_most(0, &["--measure", file.to_str().expect("letters")]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("the limit on locked memory is 0 bytes"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
+
 #[test]
 fn a_table_names_what_was_run_and_wrong_arguments_are_refused() {
     let output = sim(&["--steps", "300", "--costs", "myrinet-gm-2003"]);

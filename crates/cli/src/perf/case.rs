@@ -21,6 +21,9 @@ pub enum Op {
     Idle,
     /// Starting a job until all its processes have met
     Open,
+    /// What a message that nobody waits for takes of its sender's processor, and (as the limit) of its receiver's
+    #[value(skip)]
+    Overhead,
 }
 
 impl Op {
@@ -35,6 +38,7 @@ impl Op {
             Op::Barrier => "barrier",
             Op::Idle => "idle",
             Op::Open => "open",
+            Op::Overhead => "overhead",
         }
     }
 }

@@ -88,7 +88,7 @@ const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to sta
                       it is BROKEN, one within it holds. Neither changes the exit status.";
 
 /// What to say when other programs keep the machine busy.
-fn noise(load: Option<f64>, cores: usize) -> Option<String> {
+pub(crate) fn noise(load: Option<f64>, cores: usize) -> Option<String> {
     let load = load.filter(|load| *load > cores as f64)?;
     Some(format!(
         "the load average is {load:.1} on {}: other programs run, and what is measured is noise",
@@ -119,7 +119,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Scatter => (8192, 1024, Memory::Private),
-        Op::Am => (0, 1, Memory::Heap),
+        Op::Am | Op::Overhead => (0, 1, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
         Op::Idle => (0, 2, Memory::Heap),
     };
@@ -166,7 +166,10 @@ fn check(case: &Case) -> Result<()> {
 const PLACEMENTS: usize = 5;
 
 /// Runs a case in jobs of its own.
-fn measure(case: &Case) -> Result<Row> {
+///
+/// # Errors
+/// When the job cannot be started or ends without a result.
+pub(crate) fn measure(case: &Case) -> Result<Row> {
     let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
     let mut rows = (0..jobs).map(|_| measure_once(case)).collect::<Result<Vec<Row>>>()?;
     rows.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
@@ -198,13 +201,15 @@ fn measure_once(case: &Case) -> Result<Row> {
     Ok(Row::new(case, &samples))
 }
 
-fn describe(case: &Case) -> String {
+/// A case in a few words.
+pub(crate) fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
         Op::Put | Op::Get => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
         Op::Scatter => words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory))),
         Op::Am if case.size > 0 => words.push(bytes(case.size)),
         Op::Am => words.push("round trip".to_owned()),
+        Op::Overhead => words.push("of a message".to_owned()),
         Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
     }
     if case.target == Target::Busy {

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Whatever the library says; a measurement has no reason to fail.
 pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let served = Arc::new(AtomicU64::new(0));
-    let (serve, replied) = (Arc::clone(&served), Arc::clone(&served));
+    let [serve, replied, taken] = std::array::from_fn(|_| Arc::clone(&served));
     let answer = OnceLock::new();
     let config = Config::from_env()?
         .timeout(PATIENCE)
@@ -36,6 +36,9 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
             serve.store(serve.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let pong = *answer.get_or_init(|| call.node().handler("pong").expect("registered below"));
             call.reply(pong, call.args()).expect("the requester waits for the reply");
+        })
+        .handler("take", move |_| {
+            taken.store(taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         })
         .handler("pong", move |_| {
             replied.store(replied.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -47,6 +50,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         Op::Barrier => barrier(&node, case),
         Op::Idle => idle(&node),
         Op::Open => open(&node),
+        Op::Overhead => overhead(&node, case, &served),
     }?;
     node.barrier()?;
     Ok(samples)
@@ -61,7 +65,10 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
             host::bind_to_core(cores[0])?;
             open()
         }
-        Cores::Apart if matches!(case.op, Op::Put | Op::Get | Op::Scatter | Op::Am) && cores.len() > 1 => {
+        Cores::Apart
+            if matches!(case.op, Op::Put | Op::Get | Op::Scatter | Op::Am | Op::Overhead)
+                && cores.len() > 1 =>
+        {
             let node = open()?;
             host::bind_to_core(cores[rank % cores.len()])?;
             Ok(node)
@@ -326,6 +333,55 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         Cores::Shared => "futex ping-pong on the same core",
     };
     Ok(first.then(|| Samples::new(name, turns, ours, limit)))
+}
+
+/// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for room.
+const BURST: u32 = 16;
+const _: () = assert!(BURST as usize * 4 <= bare::LANE_MESSAGES);
+
+/// Notes at the receiver: the round that it is ready for.
+const READY: usize = 1;
+/// The round that has been sent.
+const SENT: usize = 2;
+/// The nanoseconds that taking it took.
+const TOOK: usize = 3;
+
+/// Ours are the sender's times for a message, the limit's the receiver's.
+fn overhead(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Samples>> {
+    ensure!(node.size() == 2, "messages are measured between two processes");
+    let mine = Shared::new(node, case)?;
+    let theirs = Theirs::find(node, 1)?;
+    let handler = node.handler("take").context("registered at open")?;
+    let (mut sender, mut receiver) = (Vec::new(), Vec::new());
+    let give_up = Instant::now() + PATIENCE;
+    // A peer that dies is noticed by the next barrier, if not here.
+    let is_over = || Instant::now() > give_up || !node.lost_peers().is_empty();
+    for round in 1..=ROUNDS as u64 {
+        if node.rank() == 1 {
+            // Looks only at its own memory: whoever makes progress would take messages.
+            let await_word = |index| {
+                while mine.words.read(8 * index) < round && !is_over() {
+                    std::thread::yield_now();
+                }
+            };
+            mine.words.write(8 * READY, round);
+            await_word(SENT);
+            let begun = Instant::now();
+            node.wait_until(|| served.load(Ordering::Relaxed) >= round * u64::from(BURST))?;
+            mine.words.write(8 * TOOK, begun.elapsed().as_nanos() as u64);
+        } else {
+            while node.get(theirs.note(READY))? < round && !is_over() {
+                std::thread::yield_now();
+            }
+            sender.push(each(timed(BURST, |turn| node.request(1, handler, [u64::from(turn); 4]))?, BURST));
+            node.put(theirs.note(SENT), round)?;
+        }
+        node.barrier()?;
+        if node.rank() == 0 {
+            receiver.push(node.get(theirs.note(TOOK))? as f64 / f64::from(BURST));
+        }
+    }
+    Ok((node.rank() == 0).then(|| Samples::new("the receiver's part", BURST, sender, receiver)))
 }
 
 fn barrier(node: &Node, case: &Case) -> Result<Option<Samples>> {
