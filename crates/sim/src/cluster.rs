@@ -65,6 +65,13 @@ pub enum Step {
         /// Who is gone.
         lost: Rank,
     },
+    /// A process learnt that the rank of one that it knew is another process's, where no address means what it did.
+    Returned {
+        /// Who learnt it.
+        rank: Rank,
+        /// Whose rank it is.
+        peer: Rank,
+    },
     /// A fault: private memory of a process was unmapped. Whoever watches it hears of it now.
     Unmapped {
         /// Whose.
@@ -85,6 +92,8 @@ pub enum Step {
     },
     /// A fault: a process ended.
     Stopped(Rank),
+    /// A process began that has the rank of one that ended. There is nothing in its memories.
+    Restarted(Rank),
     /// A fault: a process polls no more, perhaps for ever.
     Muted(Rank),
     /// A fault is over: a process polls again.
@@ -97,12 +106,33 @@ pub enum Step {
 /// ([`Cluster::time_of`]), and calls [`Cluster::step`] to let the next thing happen.
 pub struct Cluster {
     nodes: Vec<Node<SimTransport>>,
+    make: Make,
     pub(crate) world: Rc<RefCell<World>>,
     inbox: Inbox,
     /// By rank: when it looks at its deadlines next.
     alarms: Vec<Option<Nanos>>,
     /// Whose nodes the driver has had in its hands, and must be polled until they have nothing more to do.
     touched: Vec<Rank>,
+}
+
+/// What makes a node.
+#[derive(Clone, Copy)]
+struct Make {
+    size: u32,
+    handlers: u16,
+    reach: Reach,
+    registration: Option<Settings>,
+}
+
+impl Make {
+    fn node(&self, rank: Rank, world: &Rc<RefCell<World>>) -> Node<SimTransport> {
+        let Make { size, handlers, reach, registration } = *self;
+        let transport = SimTransport::new(rank, reach, Rc::clone(world));
+        match registration {
+            Some(settings) => Node::with_registration(rank, size, handlers, transport, settings),
+            None => Node::new(rank, size, handlers, transport),
+        }
+    }
 }
 
 /// Latencies, at most, for which a fault lasts that ends by itself.
@@ -113,16 +143,10 @@ impl Cluster {
     pub fn new(plan: Plan) -> Cluster {
         let Plan { size, handlers, costs, reach, registration, faults, seed } = plan;
         let world = Rc::new(RefCell::new(World::new(size, costs, faults, seed)));
-        let node = |rank| {
-            let transport = SimTransport::new(rank, reach, Rc::clone(&world));
-            match registration {
-                Some(settings) => Node::with_registration(rank, size, handlers, transport, settings),
-                None => Node::new(rank, size, handlers, transport),
-            }
-        };
-        let nodes = (0..size).map(node).collect();
+        let make = Make { size, handlers, reach, registration };
         Cluster {
-            nodes,
+            nodes: (0..size).map(|rank| make.node(rank, &world)).collect(),
+            make,
             inbox: Inbox::default(),
             alarms: vec![None; size as usize],
             touched: Vec::new(),
@@ -213,7 +237,7 @@ impl Cluster {
         Some(match event {
             Some(Event::Wake(rank)) if polls => self.run(rank),
             Some(Event::Alarm(rank)) => self.expire(rank),
-            Some(Event::Lose { to, lost }) => self.lose(to, lost),
+            Some(Event::Lose { to, lost, incarnation }) => self.lose(to, lost, incarnation),
             Some(Event::Unmute(rank)) => self.unmute(rank),
             Some(Event::Remap { rank, offset, pages }) => self.remap(rank, offset, pages),
             _ => Step::Network,
@@ -261,12 +285,19 @@ impl Cluster {
         match self.nodes[rank as usize].poll(&mut self.inbox) {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
-            Polled::Progressed => Some(self.poll(rank)),
+            Polled::Progressed => Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank))),
             Polled::Deliver(delivery) => {
                 self.touch(rank);
                 Some(Step::Deliver(rank, delivery))
             }
         }
+    }
+
+    /// Tells what a node has to tell of processes that took others' places.
+    fn replaced(&mut self, rank: Rank) -> Option<Step> {
+        let peer = self.nodes[rank as usize].take_replaced()?;
+        self.touch(rank);
+        Some(Step::Returned { rank, peer })
     }
 
     /// Polls a node until it has nothing more to do, or its card has more for it once it has the processor again.
@@ -276,7 +307,11 @@ impl Cluster {
             self.tell_time(rank);
             match polled {
                 Polled::Idle => return Step::Polled(rank),
-                Polled::Progressed => {}
+                Polled::Progressed => {
+                    if let Some(step) = self.replaced(rank) {
+                        return step;
+                    }
+                }
                 Polled::Deliver(delivery) => {
                     self.touch(rank);
                     return Step::Deliver(rank, delivery);
@@ -315,18 +350,37 @@ impl Cluster {
         Step::Remapped { rank, offset, len }
     }
 
-    fn lose(&mut self, to: Rank, lost: Rank) -> Step {
-        if matches!(self.world.borrow().process(to).health, Health::Dead(_)) {
+    fn lose(&mut self, to: Rank, lost: Rank, incarnation: u32) -> Step {
+        if !self.is_there(to) || !self.world.borrow_mut().bury(to, lost, incarnation) {
             return Step::Network;
         }
         self.node(to).lose(lost);
         Step::Lost { rank: to, lost }
     }
 
-    /// Ends `rank` without a word, as a crash does. The others learn of it later, each in its own time. A rank dies
-    /// once.
+    /// Ends `rank` without a word, as a crash does. The others learn of it later, each in its own time.
     pub fn kill(&mut self, rank: Rank) {
         self.world.borrow_mut().kill(rank);
+    }
+
+    /// Makes another process of `rank`: nothing in its memories, nothing registered, a node without a past. The one
+    /// that was is ended, if it was not. The others learn of it later, each in its own time, at the latest by what the
+    /// new one sends them ([`Step::Returned`]).
+    pub fn restart(&mut self, rank: Rank) -> Step {
+        self.kill(rank);
+        self.world.borrow_mut().restart(rank);
+        self.nodes[rank as usize] = self.make.node(rank, &self.world).as_replacement();
+        self.alarms[rank as usize] = None;
+        Step::Restarted(rank)
+    }
+
+    /// How many processes had `rank` before the one that has it.
+    pub fn incarnation(&self, rank: Rank) -> u32 {
+        self.world.borrow().incarnation(rank)
+    }
+
+    fn is_there(&self, rank: Rank) -> bool {
+        !matches!(self.world.borrow().process(rank).health, Health::Dead(_))
     }
 
     /// From now on nothing goes wrong any more. What has, stays so: mute ranks are mute, limits are what they are, and

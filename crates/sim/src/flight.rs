@@ -7,8 +7,9 @@ use crate::hearsay::{Change, Heard};
 /// Where an operation comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// The initiator.
+    /// The initiator, and how many processes had its rank before it.
     pub(crate) rank: Rank,
+    pub(crate) incarnation: u32,
     /// When it was started, in the order of events; its initiator's own clock may have been ahead.
     pub(crate) started: Nanos,
     /// Its number among all one-sided operations.
@@ -27,7 +28,9 @@ pub(crate) struct Flight {
     /// The initiator's name for it; `None` once the initiator has given it up and is not told its end.
     pub(crate) op: Option<OpId>,
     pub(crate) origin: Origin,
+    /// The target, and how many processes had its rank before the one that it is meant for.
     pub(crate) peer: Rank,
+    pub(crate) peer_incarnation: u32,
     /// When the last byte, or the request, left the initiator.
     pub(crate) left: Nanos,
     pub(crate) work: Work,

@@ -10,12 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod acquaintance;
 mod cluster;
 mod costs;
 pub mod experiments;
 mod faults;
 mod flight;
 mod hearsay;
+mod meeting;
 mod memory;
 mod mishap;
 mod nic;

@@ -2,7 +2,8 @@
 
 use engine::{Atomic, Direction, Event as Told, Key, KeyedPiece, Nanos, OpError, OpId, Piece, Place, Rank};
 
-use crate::flight::{Flight, Work};
+use crate::acquaintance::Admission;
+use crate::flight::{Flight, Origin, Work};
 use crate::hearsay::Heard;
 use crate::queue::Event;
 use crate::world::World;
@@ -56,7 +57,7 @@ impl World {
         let left = self.leave(from, ready, work);
         let at = left + self.wire(from, peer);
         let work = Work::Copy { direction, pieces, keyed };
-        let flight = self.flights.insert(Flight { op: Some(op), peer, origin, left, work }) as u32;
+        let flight = self.take_off(Flight { op: Some(op), peer, peer_incarnation: 0, origin, left, work });
         self.queue
             .push(at, if direction == Direction::Put { Event::Land(flight) } else { Event::Fetch(flight) });
     }
@@ -68,14 +69,22 @@ impl World {
         let at = left + self.wire(from, peer);
         let told = self.process(from).heard.clone();
         let work = Work::Atomic(word, atomic, told);
-        let flight = self.flights.insert(Flight { op: Some(op), peer, origin, left, work });
-        self.queue.push(at, Event::Land(flight as u32));
+        let flight = self.take_off(Flight { op: Some(op), peer, peer_incarnation: 0, origin, left, work });
+        self.queue.push(at, Event::Land(flight));
+    }
+
+    /// Begins a flight, which is to the process that its initiator has met.
+    fn take_off(&mut self, flight: Flight) -> u32 {
+        let peer_incarnation = self.met(flight.origin.rank, flight.peer);
+        self.flights.insert(Flight { peer_incarnation, ..flight }) as u32
     }
 
     /// Gives an operation up: it touches local memory no more.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
+        let incarnation = self.incarnation(from);
         for (_, flight) in &mut self.flights {
-            if (flight.op, flight.origin.rank) == (Some(op), from) {
+            let Origin { rank, incarnation: of, .. } = flight.origin;
+            if (flight.op, rank, of) == (Some(op), from, incarnation) {
                 match flight.work {
                     Work::Copy { keyed: true, .. } => flight.origin.abandoned = true,
                     Work::Copy { .. } | Work::Atomic(..) => flight.op = None,
@@ -115,7 +124,11 @@ impl World {
             self.break_off(index);
             return;
         };
-        let left = self.leave(peer, self.now, self.card_ns(pieces));
+        let card_ns = self.card_ns(pieces);
+        if !self.lets_in(index, Event::Fetch(index)) {
+            return;
+        }
+        let left = self.leave(peer, self.now, card_ns);
         let at = left + self.wire(peer, from);
         self.queue.push(at, Event::Land(index));
     }
@@ -124,6 +137,11 @@ impl World {
     pub(crate) fn land(&mut self, index: u32) {
         if !self.is_on(&self.flights[index as usize]) {
             self.break_off(index);
+            return;
+        }
+        let is_back =
+            matches!(self.flights[index as usize].work, Work::Copy { direction: Direction::Get, .. });
+        if !is_back && !self.lets_in(index, Event::Land(index)) {
             return;
         }
         let flight = &mut self.flights[index as usize];
@@ -155,7 +173,7 @@ impl World {
         let flight = self.flights.remove(index as usize);
         let rank = flight.origin.rank;
         if let (Some(op), Work::Report(result, heard)) = (flight.op, flight.work)
-            && self.process(rank).lived_at(self.now)
+            && self.lived(rank, flight.origin.incarnation, self.now)
         {
             self.process_mut(rank).heard.merge(&heard);
             self.tell(rank, Told::Completed { op, result });
@@ -174,10 +192,23 @@ impl World {
         }
     }
 
-    /// Whether anything still comes of it: somebody waits for its end, and both ends were there when they were needed.
+    /// Whether the target's card has to do with its initiator: `false` if not, or not yet.
+    fn lets_in(&mut self, index: u32, event: Event) -> bool {
+        let flight = &self.flights[index as usize];
+        let (peer, Origin { rank, incarnation, .. }) = (flight.peer, &flight.origin);
+        match self.admit(peer, *rank, *incarnation, event) {
+            Admission::Granted => return true,
+            Admission::Waits => {}
+            Admission::Refused => self.break_off(index),
+        }
+        false
+    }
+
+    /// Whether anything still comes of it: somebody waits for its end, and both ends were there when they were needed,
+    /// and are the processes that they were.
     fn is_on(&self, flight: &Flight) -> bool {
-        let sent = self.process(flight.origin.rank).lived_at(flight.left)
-            && self.process(flight.origin.rank).lived_at(self.now);
-        flight.op.is_some() && sent && self.process(flight.peer).lived_at(self.now)
+        let Origin { rank, incarnation, .. } = flight.origin;
+        let sent = self.lived(rank, incarnation, flight.left) && self.lived(rank, incarnation, self.now);
+        flight.op.is_some() && sent && self.lived(flight.peer, flight.peer_incarnation, self.now)
     }
 }

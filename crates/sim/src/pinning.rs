@@ -3,7 +3,6 @@
 use engine::registration::RegisterError;
 use engine::{Deregistering, Event as Told, Rank, RegId, Registering};
 
-use crate::process::Health;
 use crate::queue::Event;
 use crate::world::World;
 
@@ -22,7 +21,8 @@ impl World {
         let done = self.spend(rank, self.costs.register_ns(bytes));
         let fails = self.weather.registering_fails();
         if let Some(later) = self.weather.registering_lasts(latency) {
-            self.queue.push(done + later, Event::Registered { rank, reg, fails });
+            let incarnation = self.incarnation(rank);
+            self.queue.push(done + later, Event::Registered { rank, incarnation, reg, fails });
             return Registering::Pending;
         }
         if fails {
@@ -33,8 +33,8 @@ impl World {
         Registering::Done(key)
     }
 
-    pub(crate) fn end_register(&mut self, rank: Rank, reg: RegId, fails: bool) {
-        if matches!(self.process(rank).health, Health::Dead(_)) {
+    pub(crate) fn end_register(&mut self, rank: Rank, incarnation: u32, reg: RegId, fails: bool) {
+        if !self.lived(rank, incarnation, self.now) {
             return;
         }
         let nic = &mut self.process_mut(rank).nic;
@@ -51,16 +51,17 @@ impl World {
         let done = self.spend(rank, self.costs.deregister_ns(bytes));
         let latency = self.costs.latency_ns;
         if let Some(later) = self.weather.registering_lasts(latency) {
-            self.queue.push(done + later, Event::Deregistered { rank, reg });
+            let incarnation = self.incarnation(rank);
+            self.queue.push(done + later, Event::Deregistered { rank, incarnation, reg });
             return Deregistering::Pending;
         }
         self.unpin(rank, reg);
         Deregistering::Done
     }
 
-    pub(crate) fn end_deregister(&mut self, rank: Rank, reg: RegId) {
-        self.unpin(rank, reg);
-        if !matches!(self.process(rank).health, Health::Dead(_)) {
+    pub(crate) fn end_deregister(&mut self, rank: Rank, incarnation: u32, reg: RegId) {
+        if self.lived(rank, incarnation, self.now) {
+            self.unpin(rank, reg);
             self.tell(rank, Told::Deregistered { reg });
         }
     }

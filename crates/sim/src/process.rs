@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 
 use engine::{Atomic, Event, MemId, Nanos, Place, Rank};
+use rustc_hash::FxHashMap;
 
+use crate::acquaintance::Met;
 use crate::costs::Costs;
 use crate::hearsay::Heard;
 use crate::nic::Nic;
+use crate::queue;
 use crate::space::{Access, Space};
 
 /// Whether a process takes part.
@@ -43,6 +46,12 @@ pub(crate) struct Process {
     pub(crate) reports: VecDeque<Event>,
     /// Whether it will look by itself.
     pub(crate) waking: bool,
+    /// When those ended that had the rank before it.
+    pub(crate) ends: Vec<Nanos>,
+    /// Which processes it talks to, where it is not the first of the rank. Never iterated over.
+    pub(crate) met: FxHashMap<Rank, Met>,
+    /// What has come to its card from processes that it has not met.
+    pub(crate) strangers: Vec<queue::Event>,
 }
 
 impl Process {
@@ -61,6 +70,9 @@ impl Process {
             arrived: VecDeque::new(),
             reports: VecDeque::new(),
             waking: false,
+            ends: Vec::new(),
+            met: FxHashMap::default(),
+            strangers: Vec::new(),
         }
     }
 

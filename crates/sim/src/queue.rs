@@ -17,15 +17,17 @@ pub(crate) enum Event {
     /// The initiator's card learns that a one-sided operation is complete.
     Report(u32),
     /// A slow registration is over.
-    Registered { rank: Rank, reg: RegId, fails: bool },
+    Registered { rank: Rank, incarnation: u32, reg: RegId, fails: bool },
     /// A slow deregistration is over.
-    Deregistered { rank: Rank, reg: RegId },
+    Deregistered { rank: Rank, incarnation: u32, reg: RegId },
     /// A process has the processor, and something to look at.
     Wake(Rank),
     /// A process has an operation's deadline to look at.
     Alarm(Rank),
     /// A process learns that another is gone.
-    Lose { to: Rank, lost: Rank },
+    Lose { to: Rank, lost: Rank, incarnation: u32 },
+    /// A process learns that another has a rank that was lost.
+    Introduce { to: Rank, rank: Rank },
     /// A process polls again.
     Unmute(Rank),
     /// Memory that was unmapped is mapped again.

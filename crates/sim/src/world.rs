@@ -8,6 +8,7 @@ use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, Place, Rank, Se
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
+use crate::acquaintance::Admission;
 use crate::costs::Costs;
 use crate::faults::{Faults, Weather};
 use crate::flight::{Flight, Origin};
@@ -22,6 +23,8 @@ use crate::violation::Violation;
 struct Message {
     from: Rank,
     to: Rank,
+    /// How many processes had these ranks before those that it is from and for.
+    incarnations: (u32, u32),
     lane: Lane,
     /// When its last byte left the sender.
     left: Nanos,
@@ -33,7 +36,7 @@ struct Message {
 
 /// The messages of one lane from one rank to another.
 #[derive(Debug, Default)]
-struct Traffic {
+pub(crate) struct Traffic {
     /// Sent and not taken.
     held: u32,
     /// Whether the sender has found it full since.
@@ -62,7 +65,9 @@ pub(crate) struct World {
     /// Payloads that are done with, for messages to come.
     spare: Vec<Vec<u8>>,
     /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
-    traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
+    pub(crate) traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
+    /// Whether any rank was ever another process's than the first.
+    pub(crate) any_restarted: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
     words: FxHashMap<(Rank, Place), Heard>,
     /// Changes of memory so far.
@@ -85,6 +90,7 @@ impl World {
             messages: Slab::new(),
             spare: Vec::new(),
             traffic: FxHashMap::default(),
+            any_restarted: false,
             words: FxHashMap::default(),
             changes: 0,
             trace: Trace::default(),
@@ -112,16 +118,24 @@ impl World {
         debug_assert!(at >= self.now, "time goes forwards");
         self.now = at;
         self.trace.note(&(at, event));
+        Some(self.happen(event))
+    }
+
+    /// Has an event happen, which is returned if it is none inside the network.
+    pub(crate) fn happen(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Arrive(message) => self.arrive(message),
             Event::Fetch(flight) => self.fetch(flight),
             Event::Land(flight) => self.land(flight),
             Event::Report(flight) => self.report(flight),
-            Event::Registered { rank, reg, fails } => self.end_register(rank, reg, fails),
-            Event::Deregistered { rank, reg } => self.end_deregister(rank, reg),
-            outside => return Some(Some(outside)),
+            Event::Registered { rank, incarnation, reg, fails } => {
+                self.end_register(rank, incarnation, reg, fails);
+            }
+            Event::Deregistered { rank, incarnation, reg } => self.end_deregister(rank, incarnation, reg),
+            Event::Introduce { to, rank } => self.introduce(to, rank),
+            outside => return Some(outside),
         }
-        Some(None)
+        None
     }
 
     /// An operation of `rank` with `peer` that starts now.
@@ -130,6 +144,7 @@ impl World {
         let heard = &self.process(rank).heard;
         Origin {
             rank,
+            incarnation: self.incarnation(rank),
             started: self.now,
             serial: self.started,
             heard_own: heard.of(rank),
@@ -206,8 +221,10 @@ impl World {
     /// Takes the next of what `rank`'s card has to tell besides messages.
     pub(crate) fn next_report(&mut self, rank: Rank) -> Option<Told> {
         let report = self.process_mut(rank).reports.pop_front()?;
-        if matches!(report, Told::Completed { .. }) {
-            self.spend(rank, self.costs.completion_overhead_ns);
+        match report {
+            Told::Completed { .. } => _ = self.spend(rank, self.costs.completion_overhead_ns),
+            Told::Returned { peer, incarnation } => self.meet(rank, peer, incarnation),
+            _ => {}
         }
         Some(report)
     }
@@ -242,7 +259,8 @@ impl World {
         let heard = &self.process(from).heard;
         let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
         let told = if tells { heard.clone() } else { Heard::default() };
-        let message = Message { from, to, lane, left, header: *header, payload: copy, told };
+        let incarnations = (self.incarnation(from), self.met(from, to));
+        let message = Message { from, to, incarnations, lane, left, header: *header, payload: copy, told };
         let message = self.messages.insert(message);
         self.queue.push(at, Event::Arrive(message as u32));
         Ok(())
@@ -250,14 +268,31 @@ impl World {
 
     fn arrive(&mut self, index: u32) {
         let message = &self.messages[index as usize];
-        let (from, to) = (message.from, message.to);
+        let (from, to, (sender, receiver)) = (message.from, message.to, message.incarnations);
         self.trace.note(&(from, to, message.lane, &message.header));
-        if self.process(from).lived_at(message.left) && self.process(to).lived_at(self.now) {
-            self.process_mut(to).arrived.push_back(index);
-            self.wake(to);
-        } else {
+        let sent = self.lived(from, sender, message.left) && self.lived(to, receiver, self.now);
+        let admission =
+            if sent { self.admit(to, from, sender, Event::Arrive(index)) } else { Admission::Refused };
+        match admission {
+            Admission::Granted => {
+                self.process_mut(to).arrived.push_back(index);
+                self.wake(to);
+            }
+            Admission::Waits => {}
             // The lane stays as full as it is: nobody is there to take from it.
-            self.messages.remove(index as usize);
+            Admission::Refused => _ = self.messages.remove(index as usize),
+        }
+    }
+
+    /// Whether a message is from `rank`.
+    pub(crate) fn is_from(&self, message: u32, rank: Rank) -> bool {
+        self.messages[message as usize].from == rank
+    }
+
+    /// Nobody will take these messages.
+    pub(crate) fn drop_messages(&mut self, messages: VecDeque<u32>) {
+        for message in messages {
+            self.messages.remove(message as usize);
         }
     }
 
@@ -274,10 +309,13 @@ impl World {
         }
         self.process_mut(rank).heard.merge(&message.told);
         self.spend(rank, self.costs.receive_overhead_ns);
-        let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
-        traffic.held -= 1;
-        if std::mem::take(&mut traffic.found_full) {
-            self.wake_later(message.from, self.costs.latency_ns);
+        // Another process of that rank has lanes of its own.
+        if self.incarnation(message.from) == message.incarnations.0 {
+            let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
+            traffic.held -= 1;
+            if std::mem::take(&mut traffic.found_full) {
+                self.wake_later(message.from, self.costs.latency_ns);
+            }
         }
         Some(Told::Message { peer: message.from, lane: message.lane })
     }
@@ -313,13 +351,14 @@ impl World {
         }
         process.health = Health::Dead(now);
         process.reports.clear();
-        for message in std::mem::take(&mut process.arrived) {
-            self.messages.remove(message as usize);
-        }
+        let arrived = std::mem::take(&mut process.arrived);
+        self.drop_messages(arrived);
+        self.retry_strangers(rank);
         let size = self.processes.len() as Rank;
         for to in (0..size).filter(|to| *to != rank) {
             let at = now + self.costs.latency_ns * (1 + self.weather.below(20));
-            self.queue.push(at, Event::Lose { to, lost: rank });
+            let incarnation = self.incarnation(rank);
+            self.queue.push(at, Event::Lose { to, lost: rank, incarnation });
         }
     }
 }

@@ -206,6 +206,7 @@ impl Run {
                 self.crews[rank as usize].health = Health::Dead;
                 self.crews[rank as usize].flying.clear();
             }
+            Step::Returned { .. } | Step::Restarted(_) => {}
             Step::Muted(rank) => self.crews[rank as usize].health = Health::Mute,
             Step::Unmuted(rank) => self.on_unmuted(rank),
         }
