@@ -93,6 +93,16 @@ impl Run {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// Runs it, and gives what it wrote on standard error instead of showing it.
+    pub(crate) fn complaint(self) -> (Result<(), Failure>, String) {
+        println!("$ {}", self.line());
+        let output =
+            self.command().stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped()).output();
+        let bytes = output.as_ref().map(|output| output.stderr.as_slice()).unwrap_or_default();
+        let complaint = String::from_utf8_lossy(bytes).into_owned();
+        (self.judge(output.map(|output| output.status.code())), complaint)
+    }
+
     fn line(&self) -> String {
         [self.shown.as_slice(), self.words.as_slice()].concat().join(" ")
     }
@@ -133,6 +143,15 @@ mod tests {
         let before = processor();
         assert_eq!(run("sh -c").arg("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done").status(), Ok(()));
         assert!(processor() > before);
+    }
+
+    #[test]
+    fn keeps_what_is_said_on_standard_error_however_it_ends() {
+        let (result, said) = run("sh -c").arg("echo why >&2; exit 3").complaint();
+        assert_eq!(
+            (result, said.as_str()),
+            (Err(Failure("`sh -c echo why >&2; exit 3` exited with 3".into())), "why\n")
+        );
     }
 
     #[test]

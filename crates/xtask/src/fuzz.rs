@@ -49,16 +49,32 @@ fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
     }
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     cargo(&format!("build --release --target {triple} --bin {target}"))?;
-    command::run(&format!("target/fuzz/{triple}/release/{target}"))
+    let (result, said) = command::run(&format!("target/fuzz/{triple}/release/{target}"))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg("-timeout=10")
         .arg("-rss_limit_mb=2048")
+        .arg("-verbosity=0")
         .arg("-print_final_stats=1")
         .arg(corpus)
         .limit_s(seconds + 60)
-        .status()
+        .complaint();
+    match result {
+        Ok(()) => println!("{target}: {}", statistics(&said)),
+        // The crash, the input and where it is kept.
+        Err(_) => eprintln!("{said}"),
+    }
+    result
+}
+
+/// The statistics at the end of what libFuzzer says, on one line.
+fn statistics(said: &str) -> String {
+    let one = |line: &str| {
+        let (name, value) = line.strip_prefix("stat::")?.split_once(':')?;
+        Some(format!("{} {}", name.replace('_', " "), value.trim()))
+    };
+    said.lines().filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn cargo(arguments: &str) -> Result<(), Failure> {
@@ -66,4 +82,16 @@ fn cargo(arguments: &str) -> Result<(), Failure> {
         .env("RUSTFLAGS", COVERAGE)
         .env("CARGO_TARGET_DIR", root().join("target/fuzz"))
         .status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_one_line() {
+        let said = "\"\\377\" # Uses: 61\nstat::number_of_executed_units: 20988\nstat::peak_rss_mb:              408\n";
+        assert_eq!(statistics(said), "number of executed units 20988, peak rss mb 408");
+        assert_eq!(statistics("==1== ERROR: libFuzzer"), "");
+    }
 }
