@@ -62,6 +62,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_failed_is_told_names_first() {
+        let log = "test good ... ok\ntest slow::bad ... FAILED\n\nthread 'slow::bad' panicked at src/a.rs:3:5:\n\
+                   two is not three\nnote: run with a backtrace\nerror[E0308]: mismatched types\n\
+                   WARNING: ThreadSanitizer: data race (pid=1)\nSUMMARY: ThreadSanitizer: data race src/b.rs:9\n\
+                   an error: in the middle of a line\nxtask tsan: FAILED: `cargo test` exited with 66\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("log");
+        std::fs::write(&file, log).expect("written");
+        let told = command::run("awk -f .ci/what-failed").arg(&file).output().expect("awk");
+        let lines: Vec<&str> = told.lines().collect();
+        let expected = [
+            "test slow::bad ... FAILED",
+            "xtask tsan: FAILED: `cargo test` exited with 66",
+            "thread 'slow::bad' panicked at src/a.rs:3:5:",
+            "two is not three",
+            "error[E0308]: mismatched types",
+            "WARNING: ThreadSanitizer: data race (pid=1)",
+            "SUMMARY: ThreadSanitizer: data race src/b.rs:9",
+        ];
+        assert_eq!(lines, expected);
+        let many: String = (0..100).map(|test| format!("test number_{test} ... FAILED\n")).collect();
+        std::fs::write(&file, many).expect("written");
+        let told = command::run("awk -f .ci/what-failed").arg(&file).output().expect("awk");
+        assert!(told.lines().count() == 61 && told.ends_with("and 40 lines more, above\n"), "{told}");
+    }
+
+    #[test]
     fn the_table_names_each_check_and_counts_them() {
         let row = |name, outcome| Row {
             name,
