@@ -29,7 +29,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "K", default_value_t = 100_000)]
     steps: u64,
     /// What goes wrong, with a frequency or the usual one: delay, reorder, register-fail, register-slow, shrink, unmap,
-    /// stop, mute; `unmap=0.5,delay`
+    /// stop, mute, restart; `unmap=0.5,delay`
     #[arg(long, value_name = "LIST", default_value = "")]
     faults: Faults,
     /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each seed picks

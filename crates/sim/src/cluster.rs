@@ -138,6 +138,9 @@ impl Make {
 /// Latencies, at most, for which a fault lasts that ends by itself.
 const FAULT_LATENCIES_MAX: u64 = 200;
 
+/// A rank that restarts is gone for fewer latencies than a power of two below this one: often for hardly any.
+const RESTART_LATENCIES_BITS: u64 = 8;
+
 impl Cluster {
     /// A cluster at time 0 with nothing in its memories.
     pub fn new(plan: Plan) -> Cluster {
@@ -238,6 +241,7 @@ impl Cluster {
             Some(Event::Wake(rank)) if polls => self.run(rank),
             Some(Event::Alarm(rank)) => self.expire(rank),
             Some(Event::Lose { to, lost, incarnation }) => self.lose(to, lost, incarnation),
+            Some(Event::Restart(rank)) if !self.is_there(rank) => self.restart(rank),
             Some(Event::Unmute(rank)) => self.unmute(rank),
             Some(Event::Remap { rank, offset, pages }) => self.remap(rank, offset, pages),
             _ => Step::Network,
@@ -379,6 +383,11 @@ impl Cluster {
         self.world.borrow().incarnation(rank)
     }
 
+    /// Likewise, before the one that `rank` takes for it.
+    pub fn met(&self, rank: Rank, peer: Rank) -> u32 {
+        self.world.borrow().met(rank, peer)
+    }
+
     fn is_there(&self, rank: Rank) -> bool {
         !matches!(self.world.borrow().process(rank).health, Health::Dead(_))
     }
@@ -429,6 +438,15 @@ impl Cluster {
                 Some((offset, len)) => Step::Unmapped { rank, offset, len },
                 None => Step::Network,
             },
+            Incident::Restart => {
+                let most = 1 << world.weather.below(RESTART_LATENCIES_BITS);
+                let at = world.now + world.costs.latency_ns * world.weather.below(most);
+                world.queue.push(at, Event::Restart(rank));
+                let was_there = !matches!(world.process(rank).health, Health::Dead(_));
+                drop(world);
+                self.kill(rank);
+                if was_there { Step::Stopped(rank) } else { Step::Network }
+            }
             Incident::Stop if is_alive && alive > 2 => {
                 drop(world);
                 self.kill(rank);

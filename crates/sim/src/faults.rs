@@ -30,12 +30,14 @@ pub struct Faults {
     pub stop: f64,
     /// How often a rank stops polling: half of the time for ever.
     pub mute: f64,
+    /// How often a rank ends without a word and is another process's soon after; one that has ended already, likewise.
+    pub restart: f64,
 }
 
 /// A fault's name, where its number stands, and the number that it has without one.
 type Kind = (&'static str, fn(&mut Faults) -> &mut f64, f64);
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     ("delay", |faults| &mut faults.delay, 0.02),
     ("reorder", |faults| &mut faults.reorder, 0.5),
     ("register-fail", |faults| &mut faults.register_fail, 0.1),
@@ -44,6 +46,7 @@ const KINDS: [Kind; 8] = [
     ("unmap", |faults| &mut faults.unmap, 2.0),
     ("stop", |faults| &mut faults.stop, 0.02),
     ("mute", |faults| &mut faults.mute, 0.1),
+    ("restart", |faults| &mut faults.restart, 0.1),
 ];
 
 /// Why a text names no faults.
@@ -125,6 +128,7 @@ pub(crate) enum Incident {
     Unmap,
     Stop,
     Mute,
+    Restart,
 }
 
 /// Faults with the dice that decide them.
@@ -192,6 +196,7 @@ impl Weather {
             (Incident::Unmap, self.faults.unmap),
             (Incident::Stop, self.faults.stop),
             (Incident::Mute, self.faults.mute),
+            (Incident::Restart, self.faults.restart),
         ];
         let mut pick = self.dice.random_range(0.0..self.rate());
         self.plan_from(now);
@@ -203,7 +208,8 @@ impl Weather {
     }
 
     fn rate(&self) -> f64 {
-        self.faults.shrink + self.faults.unmap + self.faults.stop + self.faults.mute
+        let Faults { shrink, unmap, stop, mute, restart, .. } = self.faults;
+        shrink + unmap + stop + mute + restart
     }
 
     /// Decides when the next incident comes.
@@ -226,7 +232,7 @@ mod tests {
             assert_eq!(faults.to_string(), text);
         }
         let all = Faults::all().to_string();
-        assert_eq!(all, "delay,reorder,register-fail,register-slow,shrink,unmap,stop,mute");
+        assert_eq!(all, "delay,reorder,register-fail,register-slow,shrink,unmap,stop,mute,restart");
         assert_eq!(all.parse(), Ok(Faults::all()));
         assert_eq!(
             " delay , unmap ".parse::<Faults>().map(|faults| faults.to_string()),

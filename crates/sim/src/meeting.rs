@@ -22,10 +22,15 @@ impl World {
 
     /// Which process of `peer`'s rank `rank` talks to.
     pub(crate) fn met(&self, rank: Rank, peer: Rank) -> u32 {
-        if !self.any_restarted {
-            return 0;
+        self.acquaintance(rank, peer).incarnation
+    }
+
+    fn acquaintance(&self, rank: Rank, peer: Rank) -> Met {
+        match self.any_restarted {
+            false => Met::default(),
+            true if rank == peer => Met { incarnation: self.incarnation(rank), void: 0 },
+            true => self.process(rank).met.get(&peer).copied().unwrap_or_default(),
         }
-        self.process(rank).met.get(&peer).map_or(0, |met| met.incarnation)
     }
 
     /// Whether this process of `rank` could send or receive at `time`.
@@ -39,10 +44,7 @@ impl World {
 
     /// Whether what comes from this process of `from` may go on at `to`'s card; `event` is to happen again if it waits.
     pub(crate) fn admit(&mut self, to: Rank, from: Rank, incarnation: u32, event: Event) -> Admission {
-        if !self.any_restarted {
-            return Admission::Granted;
-        }
-        let met = self.process(to).met.get(&from).copied().unwrap_or_default();
+        let met = self.acquaintance(to, from);
         if incarnation == met.incarnation {
             return Admission::Granted;
         }
@@ -57,7 +59,7 @@ impl World {
     /// News of the process that has `rank` now reaches `to`, unless it has met it.
     pub(crate) fn introduce(&mut self, to: Rank, rank: Rank) {
         let incarnation = self.incarnation(rank);
-        let met = self.process(to).met.get(&rank).copied().unwrap_or_default();
+        let met = self.acquaintance(to, rank);
         let lives = |process: &Process| !matches!(process.health, Health::Dead(_));
         if incarnation > met.incarnation && lives(self.process(to)) && lives(self.process(rank)) {
             self.announce(to, rank, incarnation);
@@ -118,6 +120,7 @@ impl World {
         process.ends = std::mem::take(&mut self.process_mut(rank).ends);
         process.ends.push(end);
         *self.process_mut(rank) = process;
+        self.clear_lanes(rank, rank);
         for peer in (0..self.processes.len() as Rank).filter(|peer| *peer != rank) {
             self.clear_lanes(rank, peer);
             let incarnation = self.incarnation(peer);

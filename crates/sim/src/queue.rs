@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Lose { to: Rank, lost: Rank, incarnation: u32 },
     /// A process learns that another has a rank that was lost.
     Introduce { to: Rank, rank: Rank },
+    /// A rank that has ended is another process's from now on.
+    Restart(Rank),
     /// A process polls again.
     Unmute(Rank),
     /// Memory that was unmapped is mapped again.

@@ -34,6 +34,25 @@ fn thousands_of_seeds_pass() {
     assert!(operations > 100_000, "{operations} operations only");
 }
 
+/// Combinations with ranks that restart, of which each seed takes one.
+const RESTARTS: [&str; 8] = [
+    "restart=2",
+    "restart=10,delay,reorder",
+    "restart=50,reorder",
+    "restart=5,register-slow,register-fail=0.02,reorder",
+    "restart=5,shrink,unmap=50,delay,reorder",
+    "restart=5,stop=0.5,delay,reorder",
+    "restart=5,mute=2,unmap=50,delay,reorder",
+    "restart=2,delay,reorder,register-fail=0.02,register-slow,shrink,unmap=50,stop=0.2,mute=0.5",
+];
+
+#[test]
+fn thousands_of_seeds_with_restarts_pass() {
+    let nth = |seed: u64| storm(2 + (seed / 8 % 5) as u32, seed, 600, RESTARTS[(seed % 8) as usize]);
+    let operations: u64 = (0..2400).map(|seed| pass(&nth(seed)).operations).sum();
+    assert!(operations > 100_000, "{operations} operations only");
+}
+
 /// News of changed memory takes its time to get round.
 #[test]
 fn longer_storms_over_changing_memory_pass() {

@@ -1,7 +1,7 @@
 //! Rules broken on purpose, one at a time in a copy of the tree: the storm must notice each.
 //!
-//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's text, found
-//! there exactly once, so that a mutation that no longer fits the code fails loudly, too.
+//! A check that lets a broken rule pass checks nothing. Each mutation replaces one piece of the engine's or the
+//! simulator's text, found there exactly once, so that a mutation that no longer fits the code fails loudly, too.
 
 use std::fs;
 use std::path::Path;
@@ -23,108 +23,138 @@ struct Mutation {
     breaks: &'static str,
 }
 
-const MUTATIONS: [Mutation; 17] = [
+const MUTATIONS: [Mutation; 22] = [
     Mutation {
         rule: "every reference is given back",
-        file: "node/keyed.rs",
+        file: "engine/src/node/keyed.rs",
         keeps: "locals.into_iter().for_each(|reg| registrar.table.release(reg));",
         breaks: "locals.into_iter().skip(1).for_each(|reg| registrar.table.release(reg));",
     },
     Mutation {
         rule: "what is in use is not evicted",
-        file: "registration/entry.rs",
+        file: "engine/src/registration/entry.rs",
         keeps: "entry.local + entry.holders > 0 || entry.state != State::Ready",
         breaks: "entry.local > 0 || entry.state != State::Ready",
     },
     Mutation {
         rule: "a revocation is answered when the last use is over",
-        file: "registration/firehose.rs",
+        file: "engine/src/registration/firehose.rs",
         keeps: "let idle = hose.refs == 0;",
         breaks: "let idle = true;",
     },
     Mutation {
         rule: "a revoked right is not used any more",
-        file: "registration/firehose.rs",
+        file: "engine/src/registration/firehose.rs",
         keeps: "self.forget(at);\n        let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
         breaks: "let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
     },
     Mutation {
         rule: "messages are held back until revoked rights are given back",
-        file: "node/registering.rs",
+        file: "engine/src/node/registering.rs",
         keeps: "revoked.iter().any(|revoked| !revoked.given_up)",
         breaks: "revoked.iter().any(|_| false)",
     },
     Mutation {
         rule: "a right is given back once",
-        file: "node/moves.rs",
+        file: "engine/src/node/moves.rs",
         keeps: "registrar.owed.entry(peer).or_default().push(holder),",
         breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]),",
     },
     Mutation {
         rule: "what peers hold is charged to M",
-        file: "registration/holders.rs",
+        file: "engine/src/registration/holders.rs",
         keeps: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };",
         breaks: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes / 2 };",
     },
     Mutation {
         rule: "bytes are pinned until the deregistration is over",
-        file: "node/registering.rs",
+        file: "engine/src/node/registering.rs",
         keeps: "if self.transport.deregister(reg) == Deregistering::Done {",
         breaks: "if self.transport.deregister(reg) != Deregistering::Done || true {",
     },
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",
-        file: "registration/table.rs",
+        file: "engine/src/registration/table.rs",
         keeps: "(entry.state == State::Ready && !entry.revoked).then_some(entry.key)",
         breaks: "(!entry.revoked).then_some(entry.key)",
     },
     Mutation {
         rule: "a move names what was given up for it",
-        file: "node/moves.rs",
+        file: "engine/src/node/moves.rs",
         keeps: "registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);",
         breaks: "registrar.hoses.make_room(peer, bytes, detach_max, &mut Vec::new());",
     },
     Mutation {
         rule: "a right that its revocation has overtaken is refused",
-        file: "node/moves.rs",
+        file: "engine/src/node/moves.rs",
         keeps: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {",
         breaks: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) && holder.0 == u32::MAX {",
     },
     Mutation {
         rule: "a registration begins when it fits",
-        file: "registration/table.rs",
+        file: "engine/src/registration/table.rs",
         keeps: "if self.counters.pinned + bytes <= self.counters.budget {",
         breaks: "if self.counters.pinned <= self.counters.budget {",
     },
     Mutation {
         rule: "changed memory is registered anew before it is used",
-        file: "registration/table.rs",
+        file: "engine/src/registration/table.rs",
         keeps: "self.counters.invalidations += 1;\n        self.forget(at);",
         breaks: "self.counters.invalidations += 1;",
     },
     Mutation {
         rule: "a transfer is over when all of its parts are",
-        file: "node/keyed.rs",
+        file: "engine/src/node/keyed.rs",
         keeps: "if keyed.children == 0 {\n                    self.end_keyed(key);",
         breaks: "if keyed.children <= 1 {\n                    self.end_keyed(key);",
     },
     Mutation {
         rule: "who waits for a registration goes on when it is there",
-        file: "node/registering.rs",
+        file: "engine/src/node/registering.rs",
         keeps: "Waiter::Op(key) => self.ready.push_back(key),",
         breaks: "Waiter::Op(_) => {}",
     },
     Mutation {
         rule: "a lost peer is given nothing",
-        file: "node/progress.rs",
+        file: "engine/src/node/progress.rs",
         keeps: "_ if self.is_gone(peer) => {}",
         breaks: "_ if self.is_gone(u32::MAX) => {}",
     },
     Mutation {
         rule: "puts without a key are held back, too",
-        file: "node/rma.rs",
+        file: "engine/src/node/rma.rs",
         keeps: "if direction == Direction::Put && self.holds_back() {",
         breaks: "if direction == Direction::Put && self.rank == u32::MAX {",
+    },
+    Mutation {
+        rule: "what was meant for a process does not reach the next of its rank",
+        file: "sim/src/onesided.rs",
+        keeps: "flight.op.is_some() && sent && self.lived(flight.peer, flight.peer_incarnation, self.now)",
+        breaks: "flight.op.is_some() && sent && self.process(flight.peer).lived_at(self.now)",
+    },
+    Mutation {
+        rule: "a process that has been replaced is heard no more",
+        file: "sim/src/meeting.rs",
+        keeps: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Refused;",
+        breaks: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Granted;",
+    },
+    Mutation {
+        rule: "rights to the memory of a process that is gone are gone",
+        file: "engine/src/node/moves.rs",
+        keeps: "        registrar.hoses.drop_peer(peer);\n",
+        breaks: "",
+    },
+    Mutation {
+        rule: "what a process held that is gone is for others",
+        file: "engine/src/node/moves.rs",
+        keeps: "        registrar.drop_holder(peer);\n",
+        breaks: "",
+    },
+    Mutation {
+        rule: "a right is given back to nobody but who gave it",
+        file: "engine/src/registration/firehose.rs",
+        keeps: "return if gone { Released::Gone } else { Released::Wanted(peer, holder) };",
+        breaks: "return if gone { Released::Wanted(peer, holder) } else { Released::Wanted(peer, holder) };",
     },
 ];
 
@@ -141,7 +171,7 @@ fn all() -> Result<(), Failure> {
     })?;
     let mut missed = Vec::new();
     for mutation in &MUTATIONS {
-        let path = copy.path().join("crates/engine/src").join(mutation.file);
+        let path = copy.path().join("crates").join(mutation.file);
         let kept = read(&path)?;
         write(&path, &mutation.applied(&kept)?)?;
         match storm(copy.path())? {
@@ -209,10 +239,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mutation_fits_the_engine_as_it_is() {
+    fn every_mutation_fits_the_code_as_it_is() {
         for mutation in &MUTATIONS {
-            let text =
-                read(&root().join("crates/engine/src").join(mutation.file)).expect("the file is there");
+            let text = read(&root().join("crates").join(mutation.file)).expect("the file is there");
             let broken = mutation.applied(&text).unwrap_or_else(|failure| panic!("{}", failure.0));
             assert_ne!(broken, text, "{}", mutation.rule);
         }

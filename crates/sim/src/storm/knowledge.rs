@@ -82,6 +82,12 @@ impl Knowledge {
         about
     }
 
+    /// `rank` is another process, which knows nothing.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.known[rank as usize] = None;
+        self.learnt[rank as usize].clear();
+    }
+
     /// Whether `rank`, when it started operation `serial`, knew that `owner`'s memory had changed at `since`.
     pub(super) fn knew(&self, rank: Rank, owner: Rank, since: Nanos, serial: u64) -> bool {
         let changes = &self.changes[owner as usize];

@@ -11,6 +11,8 @@ use super::shadow::Words;
 pub(super) struct Letter {
     pub(super) from: Rank,
     pub(super) to: Rank,
+    /// How many processes had these ranks before those that it is from and for.
+    pub(super) incarnations: (u32, u32),
     pub(super) lane: Lane,
     pub(super) known: Known,
     /// Bytes of a medium payload.
@@ -33,19 +35,6 @@ impl Mail {
         self.written += 1;
         self.letters.insert(self.written, letter);
         self.written
-    }
-
-    /// A message that will announce a put.
-    pub(super) fn write_long(
-        &mut self,
-        from: Rank,
-        to: Rank,
-        words: &[Words],
-        below: u32,
-        known: Known,
-    ) -> u64 {
-        let landed = Some((words.to_vec(), below));
-        self.write(Letter { from, to, lane: Lane::Request, known, len: 0, landed })
     }
 
     /// A message was not sent after all.

@@ -35,7 +35,8 @@ impl Run {
         let most = self.cluster.node(from).transport().payload_max() as u64;
         let len = if self.dice.once_in(2) { 0 } else { self.dice.small(most) as usize };
         let known = self.knowledge.of(from);
-        let letter = self.mail.write(Letter { from, to, lane, known, len, landed: None });
+        let incarnations = self.incarnations(from, to);
+        let letter = self.mail.write(Letter { from, to, incarnations, lane, known, len, landed: None });
         let bytes = payload(letter, len);
         let body = if len == 0 { AmBody::Short } else { AmBody::Medium(&bytes) };
         let message = AmSend { peer: to, lane, handler: 0, args: [letter, 0, 0, 0], body };
@@ -57,6 +58,10 @@ impl Run {
         if (letter.from, letter.to, letter.lane) != (delivery.peer, rank, delivery.lane) {
             return Err(format!("rank {rank} is handed {letter:?} by {delivery:?}"));
         }
+        let (to, from) = self.incarnations(rank, letter.from);
+        if letter.incarnations != (from, to) {
+            return Err(format!("rank {rank}, process {to}, handles {letter:?} and has met process {from}"));
+        }
         self.operations += 1;
         if let Some(owner) = self.knowledge.learn(rank, &letter.known, self.cluster.started()) {
             self.crews[rank as usize].curious = Some(owner);
@@ -76,7 +81,7 @@ impl Run {
         }
         if letter.lane == Lane::Request && !self.dice.once_in(3) {
             let replied = self.post(rank, letter.from, Lane::Reply);
-            let lost = matches!(replied, Err(SendError::Failed(_))) && self.is_cut(rank, letter.from);
+            let lost = matches!(replied, Err(SendError::Failed(_))) && self.is_apart(rank, letter.from);
             if replied.is_err() && !lost {
                 return Err(format!("rank {rank} cannot reply to rank {}: {replied:?}", letter.from));
             }
@@ -98,7 +103,8 @@ impl Run {
             self.bytes.resize((u64::from(words.count) * WORD) as usize, 0);
             // A stretch lies in one page, which may be unmapped.
             if self.cluster.peek(rank, self.shadow.place(words.first), &mut self.bytes).is_ok() {
-                let found = Found { rank, first: words.first, bytes: &self.bytes };
+                let incarnation = self.cluster.incarnation(rank);
+                let found = Found { rank, incarnation, first: words.first, bytes: &self.bytes };
                 self.shadow.judge(found, std::iter::repeat(below), Some(since), |_| {})?;
             }
         }
@@ -107,7 +113,11 @@ impl Run {
 
     /// At the end, what was sent has been handled.
     pub(super) fn end_mail(&self) -> Result<(), String> {
-        let open = |letter: &&Letter| !self.is_cut(letter.from, letter.to);
+        let current = |letter: &Letter| {
+            let Letter { from, to, .. } = *letter;
+            letter.incarnations == (self.cluster.incarnation(from), self.cluster.incarnation(to))
+        };
+        let open = |letter: &&Letter| current(letter) && !self.is_cut(letter.from, letter.to);
         match self.mail.letters.values().find(open) {
             Some(letter) => Err(format!("nobody ever handled {letter:?}")),
             None => Ok(()),

@@ -7,13 +7,15 @@
 //! books add up, and those of the two ends of every right agree; and once the faults are over, everything ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `verdict` (how it must end), `shadow` (what must
-//! lie in memory), `mail` (Active Messages), `knowledge` (who has heard of which new memory), `draw` (the dice).
+//! lie in memory), `mail` (Active Messages),
+//! `restarts` (ranks that are other processes), `knowledge` (who has heard of which new memory), `draw` (the dice).
 
 mod draw;
 mod knowledge;
 mod letters;
 mod mail;
 mod program;
+mod restarts;
 mod run;
 mod shadow;
 mod terms;

@@ -2,6 +2,7 @@
 
 use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place, Rank};
 
+use super::letters::Letter;
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
 
@@ -83,7 +84,8 @@ impl Run {
             }
         }
         let known = self.knowledge.of(rank);
-        assert_eq!(self.shadow.begin_put(rank, peer, known.clone()), put, "numbers are given in turn");
+        let target = (peer, self.cluster.met(rank, peer));
+        assert_eq!(self.shadow.begin_put(rank, target, known.clone()), put, "numbers are given in turn");
         let under_way = self.crews[rank as usize].flying.iter();
         let puts = under_way.filter_map(|flying| match flying.work {
             Work::Put { put, .. } => Some(put),
@@ -93,8 +95,10 @@ impl Run {
         let pieces = self.pieces(&words);
         let deadline = self.deadline(rank);
         let letter = if self.dice.once_in(6) {
-            let letter = self.mail.write_long(rank, peer, &words, below, known);
-            Some(letter)
+            let incarnations = self.incarnations(rank, peer);
+            let landed = Some((words.to_vec(), below));
+            let lane = Lane::Request;
+            Some(self.mail.write(Letter { from: rank, to: peer, incarnations, lane, known, len: 0, landed }))
         } else {
             None
         };
@@ -140,7 +144,8 @@ impl Run {
         let deadline = self.deadline(rank);
         let word = self.counter;
         let id = self.cluster.node(rank).atomic(peer, word, Atomic::FetchAdd(1), deadline);
-        self.counts_begun[peer as usize] += 1;
+        // At another process it counts nothing.
+        self.counts_begun[peer as usize] += u64::from(!self.is_apart(rank, peer));
         let flying = self.flying(rank, peer, id, deadline, Work::Count);
         self.launch(rank, flying);
     }
@@ -164,8 +169,8 @@ impl Run {
         deadline: Option<Nanos>,
         work: Work,
     ) -> Flying {
-        let known = self.knowledge.about(rank, peer);
-        Flying { id, peer, started: self.step, known, timed: deadline.is_some(), slot: None, work }
+        let (known, met) = (self.knowledge.about(rank, peer), self.cluster.met(rank, peer));
+        Flying { id, peer, met, started: self.step, known, timed: deadline.is_some(), slot: None, work }
     }
 
     fn launch(&mut self, rank: Rank, flying: Flying) {

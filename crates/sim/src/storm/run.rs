@@ -49,7 +49,21 @@ pub(super) struct Crew {
     /// Whose memory it has heard the news of, and will try next.
     pub(super) curious: Option<Rank>,
     /// Who has given it up while it was mute.
-    given_up_by: Vec<Rank>,
+    pub(super) given_up_by: Vec<Rank>,
+}
+
+impl Crew {
+    /// The crew of a process that has just begun.
+    pub(super) fn new(cluster: &mut Cluster, rank: Rank) -> Crew {
+        Crew {
+            health: Health::Alive,
+            flying: Vec::new(),
+            slots: cluster.map(rank, u64::from(SLOTS) * SLOT_BYTES, Access::Full),
+            slots_used: 0,
+            curious: None,
+            given_up_by: Vec::new(),
+        }
+    }
 }
 
 /// An operation under way.
@@ -57,6 +71,8 @@ pub(super) struct Crew {
 pub(super) struct Flying {
     pub(super) id: OpId,
     pub(super) peer: Rank,
+    /// How many processes had the peer's rank before the one that it was started with.
+    pub(super) met: u32,
     /// The step that it was started at.
     pub(super) started: u64,
     /// The changes of the peer's memory that were known then.
@@ -124,16 +140,8 @@ impl Run {
         let shadow = Shadow::new(&mut cluster);
         let all = storm.nodes as usize;
         let counters: Vec<Place> = (0..storm.nodes).map(|rank| cluster.heap(rank, 8)).collect();
-        let crews = (0..storm.nodes).map(|rank| Crew {
-            health: Health::Alive,
-            flying: Vec::new(),
-            slots: cluster.map(rank, u64::from(SLOTS) * SLOT_BYTES, Access::Full),
-            slots_used: 0,
-            curious: None,
-            given_up_by: Vec::new(),
-        });
         Run {
-            crews: crews.collect(),
+            crews: (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect(),
             knowledge: Knowledge::new(storm.nodes),
             mail: Mail::default(),
             counter: counters[0],
@@ -196,17 +204,18 @@ impl Run {
             Step::Network => {}
             Step::Polled(rank) => self.turn(rank, acts)?,
             Step::Deliver(rank, delivery) => self.deliver(rank, delivery)?,
-            Step::Lost { rank, .. } => self.cluster.compute(rank, 0),
+            Step::Lost { rank, .. } | Step::Returned { rank, .. } => self.cluster.compute(rank, 0),
             Step::Unmapped { rank, offset, len } => self.on_unmapped(rank, offset, len),
             Step::Remapped { rank, offset, len } => {
                 let step = self.step;
                 self.shadow.remap(rank, offset, len, step);
             }
             Step::Stopped(rank) => {
+                self.look_at_budget(rank)?;
                 self.crews[rank as usize].health = Health::Dead;
                 self.crews[rank as usize].flying.clear();
             }
-            Step::Returned { .. } | Step::Restarted(_) => {}
+            Step::Restarted(rank) => self.on_restarted(rank),
             Step::Muted(rank) => self.crews[rank as usize].health = Health::Mute,
             Step::Unmuted(rank) => self.on_unmuted(rank),
         }
@@ -262,7 +271,8 @@ impl Run {
             return;
         }
         for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {
-            if !self.cluster.view(rank).is_lost(peer) || self.is(peer, Health::Dead) {
+            let strangers = self.are_strangers(rank, peer);
+            if !self.cluster.view(rank).is_lost(peer) || self.is(peer, Health::Dead) || strangers {
                 continue;
             }
             if !self.cut.insert((rank.min(peer), rank.max(peer))) {
@@ -333,6 +343,9 @@ impl Run {
             let card = self.cluster.pinned(rank);
             let node = self.cluster.view(rank);
             node.audit().map_err(|what| format!("rank {rank}: {what}"))?;
+            if node.counters().malformed > 0 {
+                return Err(format!("rank {rank} was sent what no correct peer sends"));
+            }
             let books = node.registration_counters().table.pinned;
             if card > books {
                 return Err(format!("rank {rank} has {card} bytes pinned, {books} by its books"));
@@ -414,6 +427,12 @@ impl Run {
                 let given = self.cluster.view(owner).rights_given(peer);
                 let held = self.cluster.view(peer).rights_held(owner);
                 let cut = self.is_cut(owner, peer);
+                let known = self.cluster.view(owner).incarnation_of(peer);
+                if !cut && self.are_strangers(owner, peer) {
+                    return Err(format!(
+                        "rank {owner} knows process {known} of rank {peer}, which is another"
+                    ));
+                }
                 if cut && !self.is(owner, Health::Dead) && !given.is_empty() {
                     return Err(format!("rank {owner} has given {given:?} to rank {peer}, which is gone"));
                 }

@@ -39,10 +39,11 @@ pub(super) struct Words {
     pub(super) local: u64,
 }
 
-/// Consecutive words of `rank`'s, of one region, as somebody found them.
+/// Consecutive words of one region, of the `rank`'s process before which so many had it, as somebody found them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
     pub(super) rank: Rank,
+    pub(super) incarnation: u32,
     pub(super) first: u32,
     pub(super) bytes: &'a [u8],
 }
@@ -72,7 +73,8 @@ struct Page {
 #[derive(Clone, Debug)]
 struct Put {
     writer: Rank,
-    target: Rank,
+    /// With how many processes had that rank before.
+    target: (Rank, u32),
     known: Known,
 }
 
@@ -92,6 +94,8 @@ pub(super) struct Shadow {
     /// Words that may have been put as zero, because their source was unmapped.
     loose: FxHashSet<(Rank, u32)>,
     pages: FxHashMap<(Rank, u64), Page>,
+    /// By rank: how many processes had it before.
+    incarnations: Vec<u32>,
 }
 
 impl Shadow {
@@ -119,11 +123,28 @@ impl Shadow {
             ranks,
             page_bytes: cluster.costs().page_bytes,
             floors: vec![vec![0; first as usize]; ranks as usize],
-            puts: vec![Put { writer: ranks, target: ranks, known: None }],
+            puts: vec![Put { writer: ranks, target: (ranks, 0), known: None }],
             undead: FxHashSet::default(),
             loose: FxHashSet::default(),
             pages: FxHashMap::default(),
+            incarnations: vec![0; ranks as usize],
         }
+    }
+
+    /// `rank` is another process, whose memory is made as the old one's was.
+    pub(super) fn restart(&mut self, cluster: &mut Cluster, rank: Rank) {
+        for Region { place, grain, units, .. } in self.regions {
+            let bytes = u64::from(grain * units) * WORD;
+            let again = match place.mem {
+                MemId::Space => cluster.map(rank, bytes, Access::Full),
+                _ => cluster.heap(rank, bytes),
+            };
+            assert_eq!(again, place, "memory that is made alike lies where it did");
+        }
+        self.incarnations[rank as usize] = cluster.incarnation(rank);
+        self.floors[rank as usize].fill(0);
+        self.loose.retain(|(of, _)| *of != rank);
+        self.pages.retain(|(of, _), _| *of != rank);
     }
 
     /// The region that a word belongs to.
@@ -174,7 +195,7 @@ impl Shadow {
     }
 
     /// A put begins. Returns its number.
-    pub(super) fn begin_put(&mut self, writer: Rank, target: Rank, known: Known) -> u32 {
+    pub(super) fn begin_put(&mut self, writer: Rank, target: (Rank, u32), known: Known) -> u32 {
         self.puts.push(Put { writer, target, known });
         self.puts.len() as u32 - 1
     }
@@ -223,7 +244,9 @@ impl Shadow {
         let all = Words { first: found.first, count: values.len() as u32, local: 0 };
         let mut values = values.iter().map(|value| u64::from_ne_bytes(*value));
         for words in self.stretches(&all) {
-            let lax = since.is_some_and(|since| !self.is_clean(found.rank, words.first, since));
+            // What is not known any more of the memory of a process that is gone.
+            let gone = found.incarnation != self.incarnations[found.rank as usize];
+            let lax = gone || since.is_some_and(|since| !self.is_clean(found.rank, words.first, since));
             // The last put of which a word was judged: what it knew and whose it is needs no second look.
             let mut last = 0;
             for word in words.first..words.first + words.count {
@@ -233,14 +256,22 @@ impl Shadow {
                 if value == 0 && floor == 0 || (value == Shadow::value(last, word) && !is_old && last > 0) {
                     continue;
                 }
-                heard(self.judge_word(found.rank, word, value, floor, lax)?);
+                heard(self.judge_word((found.rank, found.incarnation), word, value, floor, lax)?);
                 last = put;
             }
         }
         Ok(())
     }
 
-    fn judge_word(&self, rank: Rank, word: u32, value: u64, floor: u32, lax: bool) -> Result<&Known, String> {
+    fn judge_word(
+        &self,
+        target: (Rank, u32),
+        word: u32,
+        value: u64,
+        floor: u32,
+        lax: bool,
+    ) -> Result<&Known, String> {
+        let rank = target.0;
         let put = (value >> PLACE_BITS) as u32;
         let wrong = |what: &str| {
             let must = self.writer(rank, word);
@@ -256,8 +287,11 @@ impl Shadow {
         if value & ((1 << PLACE_BITS) - 1) != u64::from(word) {
             return wrong("it belongs elsewhere");
         }
-        if (known.writer, known.target) != (self.writer(rank, word), rank) {
+        if (known.writer, known.target.0) != (self.writer(rank, word), rank) {
             return wrong("it belongs to another rank");
+        }
+        if known.target != target {
+            return wrong("it was put to another process of that rank");
         }
         if put < floor && !lax && !self.undead.contains(&put) {
             return wrong("it is older than what was there");

@@ -34,7 +34,9 @@ impl Run {
     }
 
     fn on_success(&mut self, rank: Rank, flying: &Flying, value: u64) -> Result<(), String> {
+        let is_there = flying.met == self.cluster.incarnation(flying.peer);
         match &flying.work {
+            Work::Put { .. } | Work::Count if !is_there => Ok(()),
             Work::Put { below, words, .. } => {
                 words.iter().for_each(|words| self.shadow.end_put(flying.peer, words, *below, flying.known));
                 Ok(())
@@ -58,7 +60,7 @@ impl Run {
             self.bytes.resize(words.count as usize * WORD as usize, 0);
             let local = Place::new(MemId::Space, words.local);
             self.cluster.peek(rank, local, &mut self.bytes).map_err(|at| format!("{at:#x} is unmapped"))?;
-            let found = Found { rank: peer, first: words.first, bytes: &self.bytes };
+            let found = Found { rank: peer, incarnation: flying.met, first: words.first, bytes: &self.bytes };
             let since = Since { known: flying.known, step: flying.started };
             let curious = &mut self.crews[rank as usize].curious;
             let judged = self.shadow.judge(found, these.iter().copied(), Some(since), |known| {
@@ -84,10 +86,11 @@ impl Run {
             self.shadow.fail_put(*put);
             letter.iter().for_each(|letter| self.mail.tear_up(*letter));
         }
+        let is_gone = flying.met != self.cluster.incarnation(flying.peer);
         let explained = match error {
-            OpError::PeerLost { peer } => peer == flying.peer && self.is_cut(rank, peer),
+            OpError::PeerLost { peer } => peer == flying.peer && (is_gone || self.is_cut(rank, peer)),
             OpError::Timeout { peer } => peer == flying.peer && flying.timed,
-            OpError::Fault { peer, .. } => peer == flying.peer && self.had_remote_hole(flying),
+            OpError::Fault { peer, .. } => peer == flying.peer && (is_gone || self.had_remote_hole(flying)),
             OpError::LocalFault { .. } => !self.is_local_clean(rank, flying),
             OpError::Protocol { .. } | OpError::Unsupported { .. } => false,
         };
@@ -112,7 +115,8 @@ impl Run {
                 .peek(rank, place, &mut self.bytes)
                 .map_err(|at| format!("rank {rank}: {at:#x} is unmapped"))?;
             let floors = self.shadow.floors(rank, &words).iter().copied();
-            let found = Found { rank, first, bytes: &self.bytes };
+            let incarnation = self.cluster.incarnation(rank);
+            let found = Found { rank, incarnation, first, bytes: &self.bytes };
             self.shadow.judge(found, floors, None, |_| {})?;
         }
         self.end_counter(rank)

@@ -211,6 +211,28 @@ fn a_rank_that_stops_is_lost_to_all_others() {
 }
 
 #[test]
+fn a_rank_that_restarts_is_lost_and_then_met_by_all_others() {
+    let mut cluster = cluster(3, "restart=0.5", 5);
+    let steps = pass_time(&mut cluster, 60);
+    cluster.calm();
+    while cluster.step().is_some() {}
+    let all = 0..cluster.size();
+    let restarts = |rank| steps.iter().filter(|step| **step == Step::Restarted(rank)).count() as u32;
+    assert!(all.clone().map(restarts).sum::<u32>() > 10, "{steps:?}");
+    for (rank, peer) in all.clone().flat_map(|rank| (0..3).map(move |peer| (rank, peer))) {
+        assert!(cluster.incarnation(rank) >= restarts(rank));
+        assert_eq!(cluster.met(rank, peer), cluster.incarnation(peer), "rank {rank} of rank {peer}");
+        assert!(!cluster.view(rank).is_lost(peer), "rank {rank} of rank {peer}");
+    }
+    let places: Vec<Place> = all.map(|rank| cluster.map(rank, PAGE, Access::Full)).collect();
+    for (rank, peer) in [(0, 1), (1, 2), (2, 0)] {
+        let piece = piece(places[peer as usize], places[rank as usize], 8);
+        let id = cluster.node(rank).transfer(peer, Direction::Put, &[piece], None);
+        assert_eq!(wait(&mut cluster, rank, id), Ok(0));
+    }
+}
+
+#[test]
 fn the_dead_are_reached_by_nothing() {
     let mut cluster = cluster(2, "", 6);
     let [here, there] = [0, 1].map(|rank| cluster.map(rank, PAGE, Access::Full));
