@@ -206,7 +206,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             row("a bucket", "one page of 4 KiB; 16 at most in one registration"),
             row("what peers may hold (M)", mib(experiment.settings.peers_bytes)),
             row("victims, and local pins (MAXVICTIM)", mib(experiment.settings.victims_bytes)),
-            row("victims’ order", "first in, first out"),
+            row("victims’ order", "what has been idle longest goes first"),
             row("puts timed for a point", args.puts),
         ],
         command: format!(

@@ -40,7 +40,7 @@ pub(crate) struct Queue {
     order: Order,
     oldest: u32,
     newest: u32,
-    /// SIEVE's hand.
+    /// Where FIFO and SIEVE look next; at the oldest where there is none.
     hand: u32,
     len: u32,
 }
@@ -52,7 +52,7 @@ impl Queue {
 
     /// An entry is there, and in use.
     pub(crate) fn enter(&mut self, entries: &mut impl Linked, at: u32) {
-        if self.order != Order::Fifo {
+        if self.order != Order::Lru {
             self.push(entries, at);
         }
     }
@@ -60,40 +60,15 @@ impl Queue {
     /// An entry is used again that may have been idle.
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
-        match self.order {
-            // It may stay where it is while it is used: it becomes the newest when it is idle again.
-            Order::Fifo => {}
-            Order::Lru => self.renew(entries, at),
-            Order::Sieve => entries.links(at).visited = true,
+        if self.order == Order::Sieve {
+            entries.links(at).visited = true;
         }
-    }
-
-    /// Makes an entry the newest, wherever it is.
-    #[inline(always)]
-    fn renew(&mut self, entries: &mut impl Linked, at: u32) {
-        if self.newest == at {
-            return;
-        }
-        let Links { older, newer, linked, .. } = *entries.links(at);
-        if !linked {
-            return self.push(entries, at);
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => entries.links(older).newer = newer,
-        }
-        // There is a newer one, as it is not the newest.
-        entries.links(newer).older = older;
-        entries.links(self.newest).newer = at;
-        let links = entries.links(at);
-        (links.older, links.newer) = (self.newest, NONE);
-        self.newest = at;
     }
 
     /// Nobody uses an entry any more.
     #[inline]
     pub(crate) fn idle(&mut self, entries: &mut impl Linked, at: u32) {
-        if self.order == Order::Fifo {
+        if self.order == Order::Lru {
             self.renew(entries, at);
         }
     }
@@ -123,27 +98,43 @@ impl Queue {
     pub(crate) fn pick(&mut self, entries: &mut impl Linked) -> Option<u32> {
         // Twice round: once to take back SIEVE's marks.
         for _ in 0..2 * u64::from(self.len) {
-            let at = match self.order {
-                Order::Sieve if self.hand != NONE => self.hand,
-                _ => self.oldest,
-            };
+            let at = if self.hand == NONE { self.oldest } else { self.hand };
             if at == NONE {
                 break;
             }
-            let spared = entries.is_used(at) || std::mem::take(&mut entries.links(at).visited);
-            if !spared {
+            if !entries.is_used(at) && !std::mem::take(&mut entries.links(at).visited) {
                 self.remove(entries, at);
                 return Some(at);
             }
             match self.order {
-                Order::Sieve => self.hand = entries.links(at).newer,
+                Order::Fifo | Order::Sieve => self.hand = entries.links(at).newer,
                 // It comes back when it is idle.
-                Order::Fifo => self.remove(entries, at),
-                // It is in use, so it was used last of all that are not.
-                Order::Lru => self.renew(entries, at),
+                Order::Lru => self.remove(entries, at),
             }
         }
         None
+    }
+
+    /// Makes an entry the newest, wherever it is. It may stay where it was while it is used.
+    #[inline(always)]
+    fn renew(&mut self, entries: &mut impl Linked, at: u32) {
+        if self.newest == at {
+            return;
+        }
+        let Links { older, newer, linked, .. } = *entries.links(at);
+        if !linked {
+            return self.push(entries, at);
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => entries.links(older).newer = newer,
+        }
+        // There is a newer one, as it is not the newest.
+        entries.links(newer).older = older;
+        entries.links(self.newest).newer = at;
+        let links = entries.links(at);
+        (links.older, links.newer) = (self.newest, NONE);
+        self.newest = at;
     }
 
     #[inline]
@@ -218,8 +209,8 @@ mod tests {
 
     #[test]
     fn each_order_is_what_it_says() {
-        assert_eq!(after_some_use(Order::Fifo), [2, 3, 0], "in the order of becoming idle");
-        assert_eq!(after_some_use(Order::Lru), [2, 3, 0], "in the order of last use");
+        assert_eq!(after_some_use(Order::Fifo), [0, 2, 3], "as they entered");
+        assert_eq!(after_some_use(Order::Lru), [2, 3, 0], "as they became idle");
         assert_eq!(after_some_use(Order::Sieve), [2, 3, 0], "what was used again is spared once");
     }
 

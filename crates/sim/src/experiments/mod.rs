@@ -20,8 +20,9 @@ pub use engine::registration::{Order, Strategy};
 use engine::registration::{Keep, Quota, Settings};
 use engine::span::BucketSize;
 
-/// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, and
-/// the memory that may be pinned is split 75 to 25 between peers and victims.
+/// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, the
+/// memory that may be pinned is split 75 to 25 between peers and victims, and victims go in the order in which they
+/// became victims.
 ///
 /// M is the working set at which the paper's curves bend.
 pub fn paper_settings() -> Settings {
@@ -32,7 +33,7 @@ pub fn paper_settings() -> Settings {
         victims_bytes: 150 << 20,
         victims_borrow: false,
         quota: Quota::Even,
-        order: Order::Fifo,
+        order: Order::Lru,
         keep: Keep::Firehoses,
         put_in_move_max: 0,
         recall_within: u64::MAX,
