@@ -178,6 +178,10 @@ fn excess(rows: &[Row]) -> [f64; ORDERS.len()] {
     sums.map(|sum: f64| (sum / f64::from(count.max(1))).exp())
 }
 
+fn name_of(order: Order) -> &'static str {
+    ORDERS.iter().find(|(known, _)| *known == order).expect("every order is compared").1
+}
+
 fn best(rows: &[Row]) -> &'static str {
     let excess = excess(rows);
     let least = (0..ORDERS.len()).min_by(|a, b| excess[*a].total_cmp(&excess[*b]));
@@ -188,9 +192,11 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
     let figures = workloads.iter().map(|workload| figure(workload.name(), outcome)).collect();
     Show {
         heading: "Which victim goes first",
-        lead: "Less memory may be pinned than is put to, so that something must be given up: what has been idle longest \
-               (fifo), what came into use longest ago (lru), or what a slowly moving hand finds unused (sieve). The \
-               owner’s victims and the initiator’s idle firehoses are kept in the same order."
+        lead: "Less memory may be pinned than is put to, so that something must be given up: what was registered \
+               longest ago (fifo), what has been idle longest (lru), or what a slowly moving hand finds unused since \
+               it came or the hand passed (sieve). The Firehose paper’s queue of victims is lru here: a victim that is \
+               wanted again leaves it, and comes back at its end. The owner’s victims and the initiator’s idle \
+               firehoses are kept in the same order."
             .to_owned(),
         figures,
         grids: vec![grid(outcome)],
@@ -265,12 +271,11 @@ fn findings(workloads: &[Workload], outcome: &Outcome) -> Vec<String> {
     let excess = excess(&outcome.rows);
     let all: Vec<String> =
         ORDERS.iter().zip(excess).map(|((_, order), excess)| format!("{order} {excess:.3}")).collect();
-    let worst = excess.into_iter().fold(1.0, f64::max);
-    let verdict = if worst < 1.01 {
-        "no order is better than another by a hundredth, so that the simplest, fifo, may be the default"
-            .to_owned()
+    let default = name_of(Order::default());
+    let verdict = if outcome.best == default {
+        format!("{default} registers least, and is the default")
     } else {
-        format!("{} registers least and should be the default", outcome.best)
+        format!("{} registers least; {default} is the default", outcome.best)
     };
     let mut findings = vec![format!(
         "Over all workloads and sizes, {verdict}: times as many registrations as the best order for each, {}.",

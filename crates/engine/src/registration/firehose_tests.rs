@@ -52,6 +52,29 @@ fn room_is_made_of_idle_ones_and_no_more_than_needed() {
 }
 
 #[test]
+fn a_scan_does_not_drive_out_what_is_used_again() {
+    let mut hoses = Firehoses::new(Order::default(), PAGE, 3 * PAGE);
+    let used = |hoses: &mut Firehoses, bucket| {
+        let mut given_up = Vec::new();
+        if hoses.find(1, bucket) == Found::Miss {
+            hoses.make_room(1, PAGE, 8, &mut given_up);
+            hoses.add(1, run(bucket, 1), Key(bucket), HolderId(bucket as u32));
+        }
+        let id = held(hoses, 1, bucket);
+        hoses.acquire(id);
+        assert_eq!(hoses.release(id), None);
+        given_up
+    };
+    for hot in [0, 1, 0, 1, 100] {
+        assert_eq!(used(&mut hoses, hot), []);
+    }
+    for scanned in 101..200 {
+        assert_eq!(used(&mut hoses, scanned), [HolderId(scanned as u32 - 1)], "the scan's own last one");
+        assert_eq!((used(&mut hoses, 0), used(&mut hoses, 1)), (vec![], vec![]));
+    }
+}
+
+#[test]
 fn a_revoked_firehose_is_given_back_after_its_last_use() {
     let mut hoses = hoses(4);
     hoses.add(1, run(0, 2), Key(1), HolderId(9));

@@ -17,13 +17,23 @@ pub(crate) struct Links {
     older: u32,
     newer: u32,
     linked: bool,
-    /// SIEVE's mark: used since the hand passed.
-    visited: bool,
+    mark: Mark,
+}
+
+/// SIEVE's mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// It has entered for a use that is still to come, and that alone does not make it worth keeping.
+    New,
+    /// Not used since it entered or the hand passed, but for what it entered for.
+    Unvisited,
+    /// Used again.
+    Visited,
 }
 
 impl Default for Links {
     fn default() -> Links {
-        Links { older: NONE, newer: NONE, linked: false, visited: false }
+        Links { older: NONE, newer: NONE, linked: false, mark: Mark::New }
     }
 }
 
@@ -50,18 +60,19 @@ impl Queue {
         Queue { order, oldest: NONE, newest: NONE, hand: NONE, len: 0 }
     }
 
-    /// An entry is there, and in use.
+    /// An entry is there, for a use that is about to begin.
     pub(crate) fn enter(&mut self, entries: &mut impl Linked, at: u32) {
         if self.order != Order::Lru {
             self.push(entries, at);
         }
     }
 
-    /// An entry is used again that may have been idle.
+    /// A use of an entry begins that may have been idle: the first after [`Queue::enter`] is what it entered for.
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
         if self.order == Order::Sieve {
-            entries.links(at).visited = true;
+            let links = entries.links(at);
+            links.mark = if links.mark == Mark::New { Mark::Unvisited } else { Mark::Visited };
         }
     }
 
@@ -102,7 +113,7 @@ impl Queue {
             if at == NONE {
                 break;
             }
-            if !entries.is_used(at) && !std::mem::take(&mut entries.links(at).visited) {
+            if !entries.is_used(at) && !take_back(&mut entries.links(at).mark) {
                 self.remove(entries, at);
                 return Some(at);
             }
@@ -141,7 +152,7 @@ impl Queue {
     fn push(&mut self, entries: &mut impl Linked, at: u32) {
         let links = entries.links(at);
         debug_assert!(!links.linked, "an entry stands in a list once");
-        *links = Links { older: self.newest, newer: NONE, linked: true, visited: false };
+        *links = Links { older: self.newest, newer: NONE, linked: true, mark: Mark::New };
         match self.newest {
             NONE => self.oldest = at,
             newest => entries.links(newest).newer = at,
@@ -149,6 +160,15 @@ impl Queue {
         self.newest = at;
         self.len += 1;
     }
+}
+
+/// Takes the mark of an entry that was used back; whether it had one.
+fn take_back(mark: &mut Mark) -> bool {
+    let visited = *mark == Mark::Visited;
+    if visited {
+        *mark = Mark::Unvisited;
+    }
+    visited
 }
 
 #[cfg(test)]
@@ -173,9 +193,10 @@ mod tests {
     }
 
     impl Entries {
+        /// As the tables do it: what enters is wanted by somebody, who then uses it.
         fn enter(&mut self, queue: &mut Queue, at: u32) {
-            self.used[at as usize] = true;
             queue.enter(self, at);
+            self.touch(queue, at);
         }
 
         fn touch(&mut self, queue: &mut Queue, at: u32) {
@@ -215,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sieve_spares_what_is_used_and_gives_up_a_scan() {
+    fn sieve_spares_what_is_used_again_and_gives_up_a_scan() {
         let (mut queue, mut entries) = (Queue::new(Order::Sieve), Entries::default());
         for at in 0..2 {
             entries.enter(&mut queue, at);
@@ -230,6 +251,18 @@ mod tests {
             entries.idle(&mut queue, at);
             assert_eq!(queue.pick(&mut entries), Some(at), "the scan goes, what is used stays");
         }
+    }
+
+    #[test]
+    fn what_an_entry_entered_for_does_not_spare_it() {
+        let (mut queue, mut entries) = (Queue::new(Order::Sieve), Entries::default());
+        for at in 0..3 {
+            entries.enter(&mut queue, at);
+            entries.idle(&mut queue, at);
+        }
+        entries.touch(&mut queue, 0);
+        entries.idle(&mut queue, 0);
+        assert_eq!(drained(&mut queue, &mut entries), [1, 2, 0], "only 0 was used again");
     }
 
     proptest! {

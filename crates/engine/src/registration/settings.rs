@@ -41,15 +41,18 @@ pub enum Quota {
     },
 }
 
-/// In which order registrations that nobody refers to are given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// In which order registrations that nobody refers to are given up. The default is what `standpipe study policies`
+/// shows to register least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The one that was registered longest ago, used since or not.
     Fifo,
     /// The one that has been idle longest (PM's). The Firehose paper's queue of victims is called first in, first out,
     /// and comes to this, as a victim that is wanted again leaves it and comes back at its end.
     Lru,
-    /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used since it passed.
+    /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used again since it
+    /// entered or the hand passed.
+    #[default]
     Sieve,
 }
 

@@ -127,18 +127,20 @@ impl Table {
             return None;
         }
         let found = (RegId { index: at, generation: entry.generation }, run(entry));
-        if entry.local == 0 {
-            let bytes = bytes_of(&self.settings, found.1);
-            if self.local_used + bytes > self.settings.victims_bytes {
-                return None;
-            }
-            self.local_used += bytes;
-            if entry.holders == 0 {
-                self.victims -= bytes;
-                self.counters.rescues += 1;
-            }
+        if entry.local > 0 {
+            entry.local += 1;
+            return Some(found);
         }
-        entry.local += 1;
+        let bytes = bytes_of(&self.settings, found.1);
+        if self.local_used + bytes > self.settings.victims_bytes {
+            return None;
+        }
+        entry.local = 1;
+        self.local_used += bytes;
+        if entry.holders == 0 {
+            self.victims -= bytes;
+            self.counters.rescues += 1;
+        }
         self.queue.touch(&mut self.entries, at);
         Some(found)
     }
@@ -337,8 +339,8 @@ impl Table {
         entry.local += 1;
         if entry.local == 1 {
             self.local_used += bytes_of(&self.settings, run(entry));
+            self.queue.touch(&mut self.entries, at);
         }
-        self.queue.touch(&mut self.entries, at);
     }
 
     /// Somebody is about to refer to a run, which may be a victim.

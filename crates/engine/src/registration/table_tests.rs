@@ -70,6 +70,28 @@ fn a_victim_is_rescued_without_registering_again() {
 }
 
 #[test]
+fn a_scan_of_local_memory_does_not_drive_out_what_is_used_again() {
+    let mut table = Table::new(Settings { order: Order::default(), ..settings(0, 3) }, 2);
+    // As a transfer does it: what is not there is pinned first, and then referred to by each part.
+    let mut used = |bucket| {
+        let mut pins = Vec::new();
+        let part = table.acquire(bucket).or_else(|| {
+            table.pin(run_of(bucket, 1), &mut pins).expect("room");
+            serve(&mut table);
+            table.acquire(bucket)
+        });
+        pins.iter().chain(part.iter().map(|(reg, _)| reg)).for_each(|reg| table.release(*reg));
+        serve(&mut table);
+        table.counters().registrations
+    };
+    assert_eq!([0, 1, 0, 1].map(&mut used), [1, 2, 2, 2]);
+    for scanned in 100..200 {
+        let registered = scanned - 97;
+        assert_eq!([scanned, 0, 1].map(&mut used), [registered; 3], "only what is scanned is registered");
+    }
+}
+
+#[test]
 fn a_run_waits_until_what_makes_room_for_it_is_really_gone() {
     let mut table = Table::new(settings(2, 2), 2);
     let got = attach(&mut table, 1, run_of(0, 2)).expect("room");

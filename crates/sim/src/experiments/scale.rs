@@ -87,7 +87,7 @@ impl Scale {
             victims_bytes: PEERS_BYTES / 4,
             victims_borrow: false,
             quota: if self.leases { Quota::Leases { guaranteed: BUCKET_BYTES } } else { Quota::Even },
-            order: Order::Fifo,
+            order: Order::default(),
             keep: Keep::Firehoses,
             put_in_move_max: 0,
             recall_within: u64::MAX,
