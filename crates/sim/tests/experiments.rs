@@ -58,6 +58,10 @@ fn unpinning_each_time_is_off_the_scale() {
     figures.working_sets.truncate(1);
     let us = curve(&figures, Shape::RoundTripByWorkingSet, Strategy::RendezvousUnpin).points[0].1;
     assert!((5_000.0..7_000.0).contains(&us), "about 6000 us in the paper, {us} here");
+    // Sixteen pages are unpinned for 6 ms each, and nothing of the initiator's own.
+    let mb_per_s = curve(&figures, Shape::BandwidthByWorkingSet, Strategy::RendezvousUnpin).points[0].1;
+    let us = 65_536.0 / mb_per_s;
+    assert!((96_000.0..98_000.0).contains(&us), "{us}");
 }
 
 #[test]

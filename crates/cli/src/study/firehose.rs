@@ -156,8 +156,7 @@ fn words(shape: Shape) -> Words {
             name: "bandwidth-by-size",
             title: "Bandwidth by size, always to one place",
             note: "One put after the other. What asks for each put pays for the handshake at every size; firehose asks \
-                   once. Above 4 KiB the line of rendezvous-unpin is not the paper’s: here that strategy pins nothing \
-                   of the initiator’s own, so such puts ask and then go by message.",
+                   once.",
             x: "bytes of a put (logarithmic)",
             y: "MB/s",
             columns: &[8.0, 256.0, 4096.0, 65_536.0, 1_048_576.0],
@@ -166,9 +165,8 @@ fn words(shape: Shape) -> Words {
             name: "bandwidth-by-working-set",
             title: "Bandwidth of 64-KiB puts at random",
             note: "The broken lines are at M = 450 MiB, what peers may hold, where the paper’s curve bends, and at M + \
-                   MAXVICTIM = 600 MiB, what the machine can pin: beyond it pages are unpinned, for 6 ms each. Puts by \
-                   rendezvous-unpin ask here and then go by message, as the initiator pins nothing of its own: that \
-                   line is not the paper’s.",
+                   MAXVICTIM = 600 MiB, what the machine can pin: beyond it pages are unpinned, for 6 ms each. \
+                   Rendezvous-unpin unpins all 16 pages of each put.",
             x: "memory that is put to (MiB)",
             y: "MB/s",
             columns: &[64.0, 448.0, 512.0, 576.0, 608.0, 896.0],

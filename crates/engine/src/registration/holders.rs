@@ -3,7 +3,7 @@
 use super::{Action, HolderId, NoRoom, Table};
 use crate::Rank;
 use crate::registration::entry::{Holder, NONE, bytes_of, push};
-use crate::registration::{RegId, Run, end_of};
+use crate::registration::{Keep, RegId, Run, end_of};
 
 impl Table {
     /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
@@ -153,7 +153,10 @@ impl Table {
         entry.holders -= 1;
         if entry.holders == 0 {
             self.peers_used -= bytes;
-            if entry.local == 0 {
+            if self.settings.keep == Keep::Nothing && self.is_victim(at) {
+                self.counters.evictions += 1;
+                self.evict(at);
+            } else if self.entries.0[at as usize].local == 0 {
                 self.on_idle(at);
             }
         }

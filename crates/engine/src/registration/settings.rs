@@ -64,7 +64,8 @@ pub enum Keep {
     /// Nothing here; the peer is told with the next message that asks for registration (rendezvous that unpins late or
     /// never, as the peer's budget has it).
     Registrations,
-    /// Nothing: the peer is told at once, and unpins (rendezvous).
+    /// Nothing of the peer's: it is told at once, and unpins, whatever room it has for victims. This process's own
+    /// memory stays registered, as in the Firehose paper's rendezvous with unpinning.
     Nothing,
 }
 
@@ -77,7 +78,7 @@ pub enum Strategy {
     PinEverything,
     /// Nothing is ever registered: all goes by message.
     Bounce,
-    /// Each operation asks for registration, and gives it up when it ends.
+    /// Each operation asks for registration of the peer's memory, and gives it up when it ends.
     RendezvousUnpin,
     /// Each operation asks; nothing is ever given up.
     RendezvousKeep,
@@ -127,13 +128,9 @@ impl Strategy {
             Strategy::Bounce => {
                 Some(Settings { peers_bytes: 0, victims_bytes: 0, victims_borrow: false, ..firehose })
             }
-            Strategy::RendezvousUnpin => Some(Settings {
-                keep: Keep::Nothing,
-                victims_bytes: 0,
-                victims_borrow: false,
-                put_in_move_max: 0,
-                ..firehose
-            }),
+            Strategy::RendezvousUnpin => {
+                Some(Settings { keep: Keep::Nothing, put_in_move_max: 0, ..firehose })
+            }
             Strategy::RendezvousKeep => {
                 Some(Settings { keep: Keep::Registrations, put_in_move_max: 0, ..unlimited })
             }

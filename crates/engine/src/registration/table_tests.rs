@@ -70,6 +70,29 @@ fn a_victim_is_rescued_without_registering_again() {
 }
 
 #[test]
+fn what_a_peer_gives_back_is_not_kept_where_nothing_is_and_own_memory_is() {
+    let mut table = Table::new(Settings { keep: Keep::Nothing, ..settings(4, 4) }, 2);
+    let got = attach(&mut table, 1, run_of(0, 2)).expect("room");
+    serve(&mut table);
+    assert!(table.detach(1, got[0]));
+    let unpins = |action: Option<Action>| matches!(action, Some(Action::Deregister(_)));
+    let action = table.next_action();
+    assert!(unpins(action), "{action:?}");
+    let mut pinned = Vec::new();
+    table.pin(run_of(8, 2), &mut pinned).expect("room");
+    serve(&mut table);
+    table.release(pinned[0]);
+    assert_eq!(table.next_action(), None, "own memory stays");
+    let (reg, _) = table.acquire(9).expect("it is there");
+    let got = attach(&mut table, 1, run_of(8, 2)).expect("room");
+    assert!(table.detach(1, got[0]));
+    assert_eq!(table.next_action(), None, "it is in use");
+    table.release(reg);
+    let counters = table.counters();
+    assert_eq!((counters.registrations, counters.evictions, counters.pinned), (2, 1, 4 * PAGE));
+}
+
+#[test]
 fn a_scan_of_local_memory_does_not_drive_out_what_is_used_again() {
     let mut table = Table::new(Settings { order: Order::default(), ..settings(0, 3) }, 2);
     // As a transfer does it: what is not there is pinned first, and then referred to by each part.
