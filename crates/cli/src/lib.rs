@@ -8,6 +8,7 @@ pub mod lines;
 pub mod machine;
 pub mod measure;
 pub mod perf;
+pub mod printed;
 pub mod progress;
 pub mod report;
 pub mod sim;

@@ -2,7 +2,11 @@
 
 use std::{fs, thread};
 
+use anyhow::{Result, bail};
 use rustix::system::uname;
+use standpipe::host;
+
+use crate::kv::outcome::bytes;
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]
@@ -24,6 +28,23 @@ pub fn facts() -> Vec<(String, String)> {
     ];
     rows.retain(|(_, value)| !value.is_empty());
     rows.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
+}
+
+/// Refuses what needs more memory than this machine has, rather than to be killed in the midst of it.
+///
+/// # Errors
+/// If it does, with both numbers.
+pub fn check_room(needed_bytes: u64, what: &str) -> Result<()> {
+    match host::memory_bytes() {
+        Some(there) if needed_bytes > there => {
+            bail!(
+                "{what} takes {} of memory at least, and this machine has {}",
+                bytes(needed_bytes),
+                bytes(there)
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How many processes wanted a processor, on average over the last minute.
@@ -55,6 +76,13 @@ mod tests {
         assert_eq!(field(text, "MemTotal"), "24576000 kB");
         assert_eq!(field(text, "Mem"), "");
         assert_eq!(gib(24_576_000), "23.4 GiB");
+    }
+
+    #[test]
+    fn what_needs_more_than_there_is_is_refused() {
+        assert!(check_room(1, "a byte").is_ok());
+        let error = check_room(u64::MAX, "everything").expect_err("no machine has so much").to_string();
+        assert!(error.starts_with("everything takes "), "{error}");
     }
 
     #[test]

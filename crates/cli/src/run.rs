@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use serde::Serialize;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
+use standpipe_cli::printed::print;
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]
@@ -46,10 +47,14 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         .grace(grace);
     match launch.run() {
         Ok(outcome) => {
-            if json {
-                println!("{}", Report::of(&outcome).to_json());
+            let said = if json { print(Report::of(&outcome).to_json()).map(drop) } else { Ok(()) };
+            match said {
+                Ok(()) => outcome.status().into(),
+                Err(error) => {
+                    eprintln!("standpipe: {:#}", anyhow::Error::from(error));
+                    outcome.status().max(1).into()
+                }
             }
-            outcome.status().into()
         }
         Err(error) => {
             eprintln!("standpipe: {error}");

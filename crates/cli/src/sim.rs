@@ -8,25 +8,26 @@ use std::time::{Duration, Instant};
 use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
 use ::sim::{Costs, Faults};
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, value_parser};
+use comfy_table::Table;
 use serde_json::json;
 
-use crate::{measure, progress, table};
+use crate::{measure, printed::print, progress, table};
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
 pub struct SimArgs {
     /// Ranks, 2 or more
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=i64::from(NODES_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u32).range(2..=i64::from(NODES_MAX)))]
     nodes: u32,
     /// The first seed; 0x… is hexadecimal
     #[arg(long, value_name = "S", default_value = "0", value_parser = parse_seed)]
     seed: u64,
     /// How many seeds, one after the other
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// Events of each storm; it then goes on until all has ended
-    #[arg(long, value_name = "K", default_value_t = 100_000)]
+    #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..))]
     steps: u64,
     /// What goes wrong, with a frequency or the usual one: delay, reorder, register-fail, register-slow, shrink, unmap,
     /// stop, mute, restart; `unmap=0.5,delay`
@@ -84,7 +85,7 @@ impl Sum {
 /// Runs the storms, and prints what came of them. The exit status is 1 if one found something.
 ///
 /// # Errors
-/// When the costs cannot be had, or measured.
+/// When the costs cannot be had, or measured, or standard output fails.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
         return measure::run(file, args.json);
@@ -96,9 +97,9 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let sum = run_all(storm, args.seeds);
     if args.json {
-        println!("{}", json_of(args, &sum));
+        print(json_of(args, &sum))?;
     } else {
-        print_table(args, &sum);
+        print(table_of(args, &sum))?;
     }
     if let Some((_, failure)) = &sum.failure {
         let costs = args.costs.as_ref().map_or_else(String::new, |costs| format!(" --costs {costs}"));
@@ -154,7 +155,7 @@ fn json_of(args: &SimArgs, sum: &Sum) -> serde_json::Value {
     })
 }
 
-fn print_table(args: &SimArgs, sum: &Sum) {
+fn table_of(args: &SimArgs, sum: &Sum) -> Table {
     let faults = args.faults.to_string();
     let mut table = table::plain(&["what", "value"]);
     let rows = [
@@ -170,7 +171,7 @@ fn print_table(args: &SimArgs, sum: &Sum) {
     for (what, value) in rows {
         table.add_row([what.to_owned(), value]);
     }
-    println!("{table}");
+    table
 }
 
 #[cfg(test)]

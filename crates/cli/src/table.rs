@@ -2,12 +2,12 @@
 
 use comfy_table::{ContentArrangement, Table, TableStyle, presets};
 
-/// A table without rows, as wide as the terminal at most; 120 letters where there is none.
+/// A table without rows, as wide as the terminal at most; 120 letters where there is none, or none that knows its width.
 #[must_use]
 pub fn plain(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
-    if !table.is_tty() {
+    if table.width().is_none_or(|letters| letters == 0) {
         table.set_width(WIDTH);
     }
     table

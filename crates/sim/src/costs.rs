@@ -4,10 +4,15 @@
 //! the send overhead, then the card for a fixed time and a time a byte, then the wire for the latency, then the
 //! receiver's processor for the receive overhead. One-sided copies take no processor at the target.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use engine::Nanos;
 use serde::{Deserialize, Serialize};
+
+/// No more is read of a file, which may be a device without end.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The costs of one machine. Every field must be in its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,7 +117,9 @@ impl Costs {
 
     /// Costs from a file.
     pub fn load(path: &Path) -> Result<Costs, CostsError> {
-        let text = std::fs::read_to_string(path)
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
             .map_err(|source| CostsError::Read { path: path.display().to_string(), source })?;
         Costs::parse(&text)
     }
@@ -238,5 +245,7 @@ mod tests {
     fn a_file_that_is_not_there_is_named() {
         let error = Costs::load(Path::new("no/such/costs.toml")).expect_err("there is no such file");
         assert!(error.to_string().contains("no/such/costs.toml"), "{error}");
+        let error = Costs::load(Path::new("/dev/zero")).expect_err("zeroes without end");
+        assert!(matches!(error, CostsError::Parse(_)), "{error}");
     }
 }

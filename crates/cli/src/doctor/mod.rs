@@ -5,16 +5,15 @@ mod checks;
 mod facts;
 pub mod peer;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::Result;
 pub use check::{Check, Status};
 use clap::Args;
 use comfy_table::{Cell, Color, Table};
 use facts::Facts;
+
+use crate::printed::print;
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
@@ -30,11 +29,10 @@ pub struct DoctorArgs {
 /// If standard output cannot take the result.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let checks = checks::of(&Facts::gather());
-    let mut out = io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&checks)?)?;
+        print(serde_json::to_string_pretty(&checks)?)?;
     } else {
-        writeln!(out, "{}{}", table(&checks), remedies(&checks))?;
+        print(format_args!("{}{}", table(&checks), remedies(&checks)))?;
     }
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -2,7 +2,6 @@
 
 use std::{
     env, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
@@ -22,7 +21,7 @@ use super::{
     trace::{Part, assemble},
     worker::SUBCOMMAND,
 };
-use crate::{lines, progress};
+use crate::{lines, machine, printed::print, progress};
 
 /// Runs a kernel. The command fails if its result is wrong.
 ///
@@ -30,6 +29,7 @@ use crate::{lines, progress};
 /// If the arguments do not fit together, a rank fails, the result is wrong, or the recording cannot be written.
 pub fn run(args: &KernelArgs) -> Result<ExitCode> {
     let kernel = args.kernel().map_err(anyhow::Error::msg)?;
+    machine::check_room(kernel.bytes_min(), "this")?;
     let options = args.run();
     let recording = options.record.as_deref().map(Parts::beside).transpose()?;
     let ranks = match launch(&kernel, recording.as_ref().map(Parts::directory), options.spoil)? {
@@ -38,11 +38,10 @@ pub fn run(args: &KernelArgs) -> Result<ExitCode> {
     };
     let trace = recording.map(|parts| parts.assemble(&kernel, &ranks)).transpose()?;
     let outcome = Outcome::of(&kernel, &ranks, trace);
-    let mut out = io::stdout().lock();
     if options.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&outcome)?)?;
+        print(serde_json::to_string_pretty(&outcome)?)?;
     } else {
-        writeln!(out, "{}", outcome.table())?;
+        print(outcome.table())?;
     }
     match outcome.fault {
         Some(fault) => bail!("the result is wrong: {fault}"),
@@ -59,6 +58,9 @@ struct Parts {
 impl Parts {
     /// Makes the directory beside the file that the recording is to become: rather now than after the run.
     fn beside(file: &Path) -> Result<Self> {
+        if file.is_dir() {
+            bail!("recording to {}: it is a directory", file.display());
+        }
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),

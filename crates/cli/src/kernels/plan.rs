@@ -138,6 +138,16 @@ impl Kernel {
         }
     }
 
+    /// Memory of all ranks together, in bytes, without what is small: three matrices, or two of each key.
+    #[must_use]
+    pub fn bytes_min(&self) -> u64 {
+        let words = match self {
+            Self::Cannon(plan) => 3 * plan.order() * plan.order(),
+            Self::Bitonic(plan) => 2 * plan.ranks * plan.block,
+        };
+        (words * WORD_BYTES) as u64
+    }
+
     /// Puts of all ranks.
     #[must_use]
     pub fn puts(&self) -> u64 {

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::sim::Costs;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use standpipe::host;
 use tempfile::NamedTempFile;
 
 use self::figures::{Figure, Measured, figures, text};
 use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
-use crate::{machine, progress, table};
+use crate::{machine, printed::print, progress, table};
 
 pub use self::pinning::LockError;
 
@@ -38,13 +38,14 @@ pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
     if json {
         let how = figures.iter().map(|Figure { field, how, .. }| ((*field).to_owned(), how.as_str().into()));
         let how = serde_json::Map::from_iter(how);
-        println!("{}", json!({ "file": file, "costs": costs, "how": how }));
+        print(json!({ "file": file, "costs": costs, "how": how }))?;
     } else {
         let mut table = table::plain(&["cost", "value", "how it was got"]);
         for Figure { field, value, how } in &figures {
             table.add_row([*field, value, how]);
         }
-        println!("{name}\n\n{table}\n\nWritten. Use it: standpipe sim --costs {}", file.display());
+        let file = file.display();
+        print(format_args!("{name}\n\n{table}\n\nWritten. Use it: standpipe sim --costs {file}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,6 +95,9 @@ struct Writer {
 
 impl Writer {
     fn new(file: &Path) -> Result<Writer> {
+        if file.is_dir() {
+            bail!("cannot write {}: it is a directory", file.display());
+        }
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),

@@ -15,7 +15,7 @@ use standpipe::launch::{Launch, Stream};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
-use crate::{lines, machine, progress, table, units::parse_size};
+use crate::{lines, machine, printed::print, progress, table, units::parse_size};
 
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
@@ -57,7 +57,7 @@ pub struct WorkerArgs {
 /// busy.
 ///
 /// # Errors
-/// When a measurement cannot be made.
+/// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let cases = cases(args)?;
     if let Some(warning) = noise(machine::load_average(), host::cores()) {
@@ -72,13 +72,13 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     }
     bar.finish_and_clear();
     if args.json {
-        println!("{}", to_json(&rows)?);
+        print(to_json(&rows)?)?;
     } else {
-        println!("{}\n{LEGEND}", to_table(&rows));
+        print(format_args!("{}\n{LEGEND}", to_table(&rows)))?;
     }
     let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
     if broken > 0 && !args.json {
-        println!("{broken} of {} bounds did not hold in this run.", rows.len());
+        print(format_args!("{broken} of {} bounds did not hold in this run.", rows.len()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -157,6 +157,11 @@ fn check(case: &Case) -> Result<()> {
     }
     if case.op == Op::Am && case.size > standpipe::MEDIUM_MAX {
         bail!("--size {}: a message's payload has at most {} bytes", case.size, standpipe::MEDIUM_MAX);
+    }
+    if moves {
+        // Both sides have a heap and pieces of it, and one side as much again to put from or get into.
+        let pieces = case.n.saturating_add(1).saturating_mul(case.size);
+        machine::check_room(pieces.saturating_mul(3) as u64, &format!("measuring {}", describe(case)))?;
     }
     Ok(())
 }

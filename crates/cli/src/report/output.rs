@@ -2,13 +2,14 @@
 
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
+
+use crate::printed::print;
 
 /// What every study can be told about its results.
 #[derive(Debug, Args)]
@@ -32,11 +33,17 @@ impl<'a> Output<'a> {
     /// Makes the directory, rather before a study than after it.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be made, or takes no files.
     pub fn make(args: &'a OutputArgs) -> Result<Self> {
         let made = !args.out.exists();
+        if !made && !args.out.is_dir() {
+            bail!("cannot write a report to {}: it is no directory", args.out.display());
+        }
         fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-        Ok(Self { args, made })
+        let output = Self { args, made };
+        // Known now rather than after minutes of a study.
+        tempfile::tempfile_in(&args.out).with_context(|| format!("writing to {}", args.out.display()))?;
+        Ok(output)
     }
 
     /// Writes both files, and the result to standard output: as JSON, or as `text`.
@@ -47,11 +54,10 @@ impl<'a> Output<'a> {
         let json = serde_json::to_string_pretty(result)?;
         let page = write(&self.args.out, "report.html", html)?;
         write(&self.args.out, "result.json", &json)?;
-        let mut out = io::stdout().lock();
         if self.args.json {
-            writeln!(out, "{json}")?;
+            print(json)?;
         } else {
-            writeln!(out, "{text}\n\nreport: {}", page.display())?;
+            print(format_args!("{text}\n\nreport: {}", page.display()))?;
         }
         Ok(())
     }

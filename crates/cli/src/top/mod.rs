@@ -4,7 +4,7 @@ mod report;
 mod screen;
 mod text;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use standpipe::watch::{Job, Snapshot, jobs};
 
 use self::report::Report;
 use self::screen::{Screen, Wish};
+use crate::printed::{self, Reader};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
@@ -157,14 +158,12 @@ impl View {
     }
 }
 
-/// Writes to standard output. Whoever has read enough closes it, and that is no failure.
+/// Whoever has read enough wants to leave.
 fn print(text: &str) -> Result<Wish> {
-    let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(Wish::Stay),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Wish::Leave),
-        Err(error) => Err(error.into()),
-    }
+    Ok(match printed::print(text)? {
+        Reader::Listens => Wish::Stay,
+        Reader::Gone => Wish::Leave,
+    })
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

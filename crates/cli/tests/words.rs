@@ -1,0 +1,91 @@
+//! What every command makes of arguments and of a standard output that cannot be.
+
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
+
+fn standpipe(words: &[&str], stdout: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .output()
+        .expect("the command was built with this test")
+}
+
+/// Commands that are soon done, in text and as JSON.
+fn commands(folder: &str) -> Vec<Vec<&str>> {
+    let short = ["sim --steps 50", "doctor", "perf open", "kernel bitonic --size 1024", "run -n 1 -- true"];
+    let mut commands: Vec<Vec<&str>> = short.iter().map(|words| words.split(' ').collect()).collect();
+    commands.push(vec!["study", "kv", "--requests", "2", "--out", folder]);
+    let with_json: Vec<Vec<&str>> =
+        commands.iter().map(|words| [&words[..1], &["--json"], &words[1..]].concat()).collect();
+    // `study kv --json`, not `study --json kv`.
+    let with_json = with_json.into_iter().map(|mut words| {
+        if words[0] == "study" || words[0] == "kernel" {
+            words.swap(1, 2);
+        }
+        words
+    });
+    let mut all: Vec<Vec<&str>> = with_json.collect();
+    all.append(&mut commands);
+    all
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for words in commands(folder.path().to_str().expect("letters")) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = standpipe(&words, writer.into());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !error.contains("pipe ("), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_failure_in_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for words in commands(folder.path().to_str().expect("letters")) {
+        if words == ["run", "-n", "1", "--", "true"] {
+            // It prints nothing itself.
+            continue;
+        }
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let output = standpipe(&words, full.into());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
+        assert!(error.contains("cannot write to standard output: No space left"), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_at_once_and_in_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a file");
+    std::fs::write(&file, "").expect("written");
+    let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
+    let cases: [(&[&str], &str); 11] = [
+        (&["sim", "--seeds", "0"], "0 is not in 1.."),
+        (&["sim", "--steps", "0"], "0 is not in 1.."),
+        (&["sim", "--costs", "/dev/zero"], "these are no costs"),
+        (&["sim", "--measure", folder], "it is a directory"),
+        (&["kernel", "cannon", "--record", folder], "it is a directory"),
+        (&["kernel", "bitonic", "--size", "68719476736"], "of memory at least, and this machine has"),
+        (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
+        (&["perf", "scatter", "--size", "9999999T", "-n", "99999999999"], "of memory at least"),
+        (&["study", "policies", "--out", file], "it is no directory"),
+        (&["study", "firehose", "--out", "/proc"], "writing to /proc"),
+        (&["run", "-n", "0", "--", "true"], "0 is not in 1.."),
+    ];
+    for (words, said) in cases {
+        let output = standpipe(words, Stdio::piped());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && output.stdout.is_empty(),
+            "{words:?}: {error}"
+        );
+        assert!(error.contains(said) && error.lines().count() < 8, "{words:?}: {error}");
+    }
+}
