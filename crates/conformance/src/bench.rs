@@ -85,6 +85,17 @@ impl<C: Cluster> Bench<C> {
         self.cluster.kill(rank);
     }
 
+    /// Makes another process of `rank`. `false`, which it says aloud: there is no such thing here.
+    pub(crate) fn restart(&mut self, rank: Rank) -> bool {
+        let restarts = self.cluster.restart(rank);
+        if restarts {
+            (self.got[rank as usize], self.answers[rank as usize]) = (Vec::new(), 0);
+        } else {
+            eprintln!("skipped: ranks do not return here");
+        }
+        restarts
+    }
+
     /// Polls every node that is awake, runs its handlers, and lets time pass. Returns whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
         let mut busy = false;

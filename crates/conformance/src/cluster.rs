@@ -57,6 +57,15 @@ pub trait Cluster {
     /// [`ARRIVAL_STEPS`] calls of `step` ([`Node::lose`]).
     fn kill(&mut self, rank: Rank);
 
+    /// Makes another process of `rank`, as if it had crashed and been started again: its memory is gone, and
+    /// [`Cluster::node`] is a node without a past. The other nodes are told within [`ARRIVAL_STEPS`] calls of `step`, at
+    /// the latest by what the new one sends them ([`engine::Event::Returned`]). `false`: ranks do not return here, and
+    /// what needs that is skipped.
+    fn restart(&mut self, rank: Rank) -> bool {
+        let _ = rank;
+        false
+    }
+
     /// The time now, on the clock that the nodes' deadlines count in.
     fn now(&self) -> Nanos;
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! which makes one `#[test]` a case. [`cases()`] and [`run_all`] serve those who want the cases at run time, for many
-//! seeds say. What a transport does not offer (one-sided copies, atomics) and what the platform does not have
-//! (inaccessible pages) is skipped aloud; everything else must hold.
+//! seeds say. What a transport does not offer (one-sided copies, atomics, ranks that return) and what the platform
+//! does not have (inaccessible pages) is skipped aloud; everything else must hold.
 //!
 //! [`memory`] is the reference: a transport inside one thread, whose delays a seed decides.
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod cases {
     pub(crate) mod faults;
     pub(crate) mod losses;
     pub(crate) mod messages;
+    pub(crate) mod returns;
 }
 
 pub use bench::Make;
@@ -109,6 +110,9 @@ declare! { $
         a_loss_amid_transfers_ends_those_with_the_lost
         nothing_starts_with_the_lost
         the_others_go_on;
+    returns:
+        nothing_of_the_old_process_reaches_or_leaves_the_new
+        a_rank_that_returns_is_a_peer_like_any_other;
     counting:
         everything_is_counted;
 }

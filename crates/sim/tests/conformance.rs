@@ -71,6 +71,10 @@ impl conformance::Cluster for Polled {
         self.cluster.kill(rank);
     }
 
+    fn restart(&mut self, rank: Rank) -> bool {
+        self.cluster.restart(rank) == Step::Restarted(rank)
+    }
+
     fn now(&self) -> Nanos {
         self.cluster.now()
     }
