@@ -157,11 +157,13 @@ const HEAD: &str = "Costs of one machine, measured on it by `standpipe sim --mea
                     arithmetic on that; [stand-in] measured on what comes nearest; [read] from the system or the \
                     library; [assumed] chosen, with the reason; [none] this machine has no such thing.";
 
-/// The file's text.
-pub(super) fn text(name: &str, figures: &[Figure]) -> String {
+/// The file's text; `load` is what the machine did besides when it was measured.
+pub(super) fn text(name: &str, load: Option<f64>, figures: &[Figure]) -> String {
     // A string of JSON is one of TOML.
     let name = serde_json::Value::from(name);
-    let head = HEAD.lines().map(comment).collect::<String>();
+    let busy = load
+        .map(|load| format!("The load average was {load:.1} on {} cores when this began.", host::cores()));
+    let head = HEAD.lines().chain(busy.as_deref()).map(comment).collect::<String>();
     let figures =
         figures.iter().map(|Figure { field, value, how }| format!("{}{field} = {value}\n", comment(how)));
     format!("{head}\nname = {name}\n\n{}", figures.collect::<String>())
@@ -210,7 +212,7 @@ mod tests {
     fn figures_make_a_file_that_the_simulator_takes() {
         let name = "Processor \"9\" \\ 2";
         let figures = figures(&measured(200.0));
-        let text = text(name, &figures);
+        let text = text(name, Some(1.25), &figures);
         let costs = Costs::parse(&text).expect("all costs are in it");
         assert_eq!(costs.name, name);
         let times = (costs.latency_ns, costs.send_overhead_ns, costs.receive_overhead_ns);
@@ -229,8 +231,8 @@ mod tests {
     #[test]
     fn a_round_trip_takes_in_the_model_what_it_took_here() {
         for (round_trip, sum) in [(200.0, 100), (904.0, 452), (60.0, 47)] {
-            let costs =
-                Costs::parse(&text("here", &figures(&measured(round_trip)))).expect("all costs are in it");
+            let costs = Costs::parse(&text("here", None, &figures(&measured(round_trip))))
+                .expect("all costs are in it");
             let times = [costs.latency_ns, costs.send_overhead_ns, costs.receive_overhead_ns];
             assert_eq!(times.iter().sum::<u64>(), sum, "{times:?}");
             assert!(times.iter().all(|ns| *ns > 0), "{times:?}");

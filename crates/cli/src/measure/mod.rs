@@ -28,11 +28,12 @@ pub use self::pinning::LockError;
 /// If the file cannot be written, a job cannot be run, or pages may not be locked ([`LockError`]).
 pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
     let writer = Writer::new(file)?;
-    if let Some(warning) = perf::noise(machine::load_average(), host::cores()) {
+    let load = machine::load_average();
+    if let Some(warning) = perf::noise(load, host::cores()) {
         eprintln!("standpipe: {warning}");
     }
     let (name, figures) = (name(), figures(&measure()?));
-    let text = text(&name, &figures);
+    let text = text(&name, load, &figures);
     let costs = Costs::parse(&text).context("what was measured is beyond what the simulator takes")?;
     writer.write(&text)?;
     if json {
