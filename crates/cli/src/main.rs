@@ -25,7 +25,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Put to and get from any address of any peer, without registering memory.
 #[derive(Debug, Parser)]
-#[command(name = "standpipe", version, about, propagate_version = true)]
+#[command(name = "standpipe", version, propagate_version = true)]
 struct Cli {
     /// Say more on standard error: -v what is done, -vv how, -vvv every step
     #[arg(long, short, action = ArgAction::Count, global = true)]
