@@ -212,6 +212,15 @@ pub trait Transport {
         let _ = op;
     }
 
+    /// Gives a peer up, which is lost to this node: from now on nothing comes in from it, neither messages nor one-sided
+    /// operations, until another process has its rank. If it still runs, it is told that this process is lost to it
+    /// ([`crate::Node::lose`]). Needed where a peer can be lost that has not ended: by not answering in time.
+    ///
+    /// Messages that had come before may still be returned.
+    fn disconnect(&mut self, peer: Rank) {
+        let _ = peer;
+    }
+
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);

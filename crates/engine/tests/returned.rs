@@ -197,6 +197,8 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
         }
         assert_eq!(node.expire(1099), (!answers).then_some(1100));
         assert_eq!((node.expire(1100), node.is_lost(2)), (None, !answers));
+        let given_up: &[Rank] = if answers { &[] } else { &[2] };
+        assert_eq!(node.transport().disconnected, given_up);
         ask(&mut node, 0, 4, 1);
         assert_eq!(node.rights_given(0).len(), usize::from(!answers));
     }

@@ -5,7 +5,7 @@
 pub(crate) struct Met {
     /// How many had the rank before.
     pub(crate) incarnation: u32,
-    /// Those before this one are known to have ended: none of them is met any more.
+    /// Those before this one are known to have ended, or were given up: nothing is let in that comes from them.
     pub(crate) void: u32,
 }
 
@@ -16,6 +16,6 @@ pub(crate) enum Admission {
     Granted,
     /// It waits there, and will happen anew.
     Waits,
-    /// Nothing comes of it: its sender is known to have ended.
+    /// Nothing comes of it: its sender is known to have ended, or was given up.
     Refused,
 }

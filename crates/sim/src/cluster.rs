@@ -241,6 +241,11 @@ impl Cluster {
             Some(Event::Wake(rank)) if polls => self.run(rank),
             Some(Event::Alarm(rank)) => self.expire(rank),
             Some(Event::Lose { to, lost, incarnation }) => self.lose(to, lost, incarnation),
+            Some(Event::HangUp { to, to_incarnation, by, incarnation })
+                if self.incarnation(to) == to_incarnation =>
+            {
+                self.lose(to, by, incarnation)
+            }
             Some(Event::Restart(rank)) if !self.is_there(rank) => self.restart(rank),
             Some(Event::Unmute(rank)) => self.unmute(rank),
             Some(Event::Remap { rank, offset, pages }) => self.remap(rank, offset, pages),

@@ -26,7 +26,7 @@ impl World {
     }
 
     fn acquaintance(&self, rank: Rank, peer: Rank) -> Met {
-        match self.any_restarted {
+        match self.any_lost {
             false => Met::default(),
             true if rank == peer => Met { incarnation: self.incarnation(rank), void: 0 },
             true => self.process(rank).met.get(&peer).copied().unwrap_or_default(),
@@ -45,11 +45,11 @@ impl World {
     /// Whether what comes from this process of `from` may go on at `to`'s card; `event` is to happen again if it waits.
     pub(crate) fn admit(&mut self, to: Rank, from: Rank, incarnation: u32, event: Event) -> Admission {
         let met = self.acquaintance(to, from);
-        if incarnation == met.incarnation {
-            return Admission::Granted;
-        }
         if incarnation < met.incarnation.max(met.void) {
             return Admission::Refused;
+        }
+        if incarnation == met.incarnation {
+            return Admission::Granted;
         }
         self.process_mut(to).strangers.push(event);
         self.announce(to, from, incarnation);
@@ -94,6 +94,7 @@ impl World {
         }
         met.void = met.void.max(incarnation + 1);
         let void = met.void;
+        self.any_lost = true;
         let alive = |told: &Told| match told {
             Told::Returned { peer, incarnation } => *peer != lost || *incarnation >= void,
             _ => true,
@@ -101,6 +102,21 @@ impl World {
         self.process_mut(rank).reports.retain(alive);
         self.retry_strangers(rank);
         true
+    }
+
+    /// `rank` gives up the process of `peer` that it talks to, which learns of that later if it still runs.
+    pub(crate) fn disconnect(&mut self, rank: Rank, peer: Rank) {
+        let (own, incarnation) = (self.incarnation(rank), self.met(rank, peer));
+        let is_new = self.acquaintance(rank, peer).void <= incarnation;
+        self.bury(rank, peer, incarnation);
+        let talks = self.incarnation(peer) == incarnation && self.acquaintance(peer, rank).incarnation == own;
+        if is_new && talks {
+            let at = self.now + self.costs.latency_ns * (1 + self.weather.below(NEWS_LATENCIES_MAX));
+            self.queue.push(
+                at,
+                Event::HangUp { to: peer, to_incarnation: incarnation, by: rank, incarnation: own },
+            );
+        }
     }
 
     /// What waits at `rank`'s card happens, and may wait again.
@@ -115,7 +131,7 @@ impl World {
         let Health::Dead(end) = self.process(rank).health else {
             unreachable!("the caller has ended it");
         };
-        self.any_restarted = true;
+        self.any_lost = true;
         let mut process = Process::new(rank, &self.costs);
         process.ends = std::mem::take(&mut self.process_mut(rank).ends);
         process.ends.push(end);

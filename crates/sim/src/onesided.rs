@@ -139,9 +139,8 @@ impl World {
             self.break_off(index);
             return;
         }
-        let is_back =
-            matches!(self.flights[index as usize].work, Work::Copy { direction: Direction::Get, .. });
-        if !is_back && !self.lets_in(index, Event::Land(index)) {
+        // The bytes of a get have left, but are read only now.
+        if !self.lets_in(index, Event::Land(index)) {
             return;
         }
         let flight = &mut self.flights[index as usize];

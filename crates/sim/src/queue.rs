@@ -26,6 +26,8 @@ pub(crate) enum Event {
     Alarm(Rank),
     /// A process learns that another is gone.
     Lose { to: Rank, lost: Rank, incarnation: u32 },
+    /// A process learns that another, which still runs, has given it up.
+    HangUp { to: Rank, to_incarnation: u32, by: Rank, incarnation: u32 },
     /// A process learns that another has a rank that was lost.
     Introduce { to: Rank, rank: Rank },
     /// A rank that has ended is another process's from now on.

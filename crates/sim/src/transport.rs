@@ -93,6 +93,10 @@ impl Transport for SimTransport {
         self.world.borrow_mut().abandon(op, self.rank);
     }
 
+    fn disconnect(&mut self, peer: Rank) {
+        self.world.borrow_mut().disconnect(self.rank, peer);
+    }
+
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         self.world.borrow_mut().start_atomic(op, self.rank, peer, word, atomic);
         Submit::Pending

@@ -66,8 +66,8 @@ pub(crate) struct World {
     spare: Vec<Vec<u8>>,
     /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
     pub(crate) traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
-    /// Whether any rank was ever another process's than the first.
-    pub(crate) any_restarted: bool,
+    /// Whether anybody was ever lost to anybody.
+    pub(crate) any_lost: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
     words: FxHashMap<(Rank, Place), Heard>,
     /// Changes of memory so far.
@@ -90,7 +90,7 @@ impl World {
             messages: Slab::new(),
             spare: Vec::new(),
             traffic: FxHashMap::default(),
-            any_restarted: false,
+            any_lost: false,
             words: FxHashMap::default(),
             changes: 0,
             trace: Trace::default(),

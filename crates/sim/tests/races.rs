@@ -228,6 +228,27 @@ fn a_recall_for_others_whose_holder_computes_for_ever() {
     assert_eq!((race.counters(2).bounced, race.counters(2).hits), (3, 1));
 }
 
+/// Rank 0 has given rank 1 up, which has not heard, and puts by a right that it had: to memory that is registered still,
+/// under the same key.
+#[test]
+fn who_was_given_up_and_still_runs_is_let_in_no_more() {
+    let mut race = Race::new(3, settings(8, 8), "", 0);
+    let (remote, local) = held_for_ever(&mut race);
+    let (other, elsewhere) = (race.pages(0, 1, 5), race.pages(2, 1, 0));
+    let get = race.start(2, 0, Direction::Get, &[(other, elsewhere, PAGE)]);
+    assert_eq!(race.wait(2, get), Ok(0));
+    race.until("rank 1 is lost", |race, _| race.cluster.node(0).is_lost(1));
+    assert_eq!(race.cluster.pinned(0), 8 * PAGE, "nobody has wanted the room yet");
+    race.fill(1, local, PAGE, 9);
+    let hits = race.counters(1).hits;
+    let late = race.start(1, 0, Direction::Put, &[(remote, local, PAGE)]);
+    assert_eq!(race.counters(1).hits, hits + 1, "it holds the right, as far as it knows");
+    assert_eq!(race.wait(1, late), Err(OpError::PeerLost { peer: 0 }));
+    race.rest();
+    assert_eq!(race.bytes(0, remote, PAGE), [4; PAGE as usize]);
+    assert!(race.cluster.node(1).is_lost(0) && !race.cluster.node(1).is_lost(2));
+}
+
 /// Rank 0 frees what rank 1 holds, and wants to tell rank 2: it waits as long as it said, and not for ever.
 #[test]
 fn a_recall_whose_holder_computes_for_ever() {

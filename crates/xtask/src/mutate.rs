@@ -23,7 +23,7 @@ struct Mutation {
     breaks: &'static str,
 }
 
-const MUTATIONS: [Mutation; 22] = [
+const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "every reference is given back",
         file: "engine/src/node/keyed.rs",
@@ -137,6 +137,12 @@ const MUTATIONS: [Mutation; 22] = [
         file: "sim/src/meeting.rs",
         keeps: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Refused;",
         breaks: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Granted;",
+    },
+    Mutation {
+        rule: "who was given up is let in no more",
+        file: "engine/src/node/progress.rs",
+        keeps: "            self.transport.disconnect(peer);\n",
+        breaks: "",
     },
     Mutation {
         rule: "rights to the memory of a process that is gone are gone",

@@ -71,6 +71,8 @@ impl<T: Transport> Node<T> {
     #[cold]
     pub fn lose(&mut self, peer: Rank) {
         if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
+            // Before what it holds is others', and while it is still kept from being anything else.
+            self.transport.disconnect(peer);
             self.forget(peer);
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Script {
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
     pub(crate) abandoned: Vec<OpId>,
+    /// Peers given up.
+    pub(crate) disconnected: Vec<Rank>,
     /// Whether it registers memory.
     pub(crate) registers: bool,
 }
@@ -60,6 +62,7 @@ impl Script {
             copies: VecDeque::new(),
             started: Vec::new(),
             abandoned: Vec::new(),
+            disconnected: Vec::new(),
             registers: false,
         }
     }
@@ -139,6 +142,10 @@ impl Transport for Script {
 
     fn abandon(&mut self, op: OpId) {
         self.abandoned.push(op);
+    }
+
+    fn disconnect(&mut self, peer: Rank) {
+        self.disconnected.push(peer);
     }
 
     fn register(&mut self, reg: RegId, _: u64, _: u64) -> Registering {

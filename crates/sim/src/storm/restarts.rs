@@ -16,7 +16,6 @@ impl Run {
         self.knowledge.forget(rank);
         // Whoever gave the old one up has nothing against the new.
         self.cut.retain(|(one, other)| *one != rank && *other != rank);
-        self.crews.iter_mut().for_each(|crew| crew.given_up_by.retain(|by| *by != rank));
         self.cluster.compute(rank, 0);
     }
 

@@ -48,8 +48,6 @@ pub(super) struct Crew {
     pub(super) slots_used: u32,
     /// Whose memory it has heard the news of, and will try next.
     pub(super) curious: Option<Rank>,
-    /// Who has given it up while it was mute.
-    pub(super) given_up_by: Vec<Rank>,
 }
 
 impl Crew {
@@ -61,7 +59,6 @@ impl Crew {
             slots: cluster.map(rank, u64::from(SLOTS) * SLOT_BYTES, Access::Full),
             slots_used: 0,
             curious: None,
-            given_up_by: Vec::new(),
         }
     }
 }
@@ -257,32 +254,20 @@ impl Run {
 
     fn on_unmuted(&mut self, rank: Rank) {
         self.crews[rank as usize].health = Health::Alive;
-        for by in std::mem::take(&mut self.crews[rank as usize].given_up_by) {
-            self.cluster.node(rank).lose(by);
-        }
         // It has looked at its deadlines already.
         self.look_for_given_up(rank);
         self.cluster.compute(rank, 0);
     }
 
-    /// A rank that gives another up cuts its connection: the other notices, once it looks.
+    /// A rank that gives another up cuts its connection.
     fn look_for_given_up(&mut self, rank: Rank) {
         if !self.mutes || self.crews[rank as usize].health == Health::Dead {
             return;
         }
         for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {
             let strangers = self.are_strangers(rank, peer);
-            if !self.cluster.view(rank).is_lost(peer) || self.is(peer, Health::Dead) || strangers {
-                continue;
-            }
-            if !self.cut.insert((rank.min(peer), rank.max(peer))) {
-                continue;
-            }
-            if self.is(peer, Health::Alive) {
-                self.cluster.node(peer).lose(rank);
-                self.cluster.compute(peer, 0);
-            } else {
-                self.crews[peer as usize].given_up_by.push(rank);
+            if self.cluster.view(rank).is_lost(peer) && !self.is(peer, Health::Dead) && !strangers {
+                self.cut.insert((rank.min(peer), rank.max(peer)));
             }
         }
     }
@@ -323,15 +308,12 @@ impl Run {
 
     fn judge_violation(&self, violation: &Violation) -> Result<(), String> {
         let Violation { initiator, owner, serial, breach, .. } = *violation;
-        // Who was given up by the owner may not have noticed: the connection is cut, and with it go all promises.
-        let cut = initiator != owner && self.is_cut(initiator, owner);
         let excused = match breach {
             // It could not know yet.
-            Breach::Stale { since, knew } => {
-                cut || !(knew || self.knowledge.knew(initiator, owner, since, serial))
+            Breach::Stale { since, knew } => !(knew || self.knowledge.knew(initiator, owner, since, serial)),
+            Breach::Unknown | Breach::Revoked | Breach::Early | Breach::Beyond | Breach::Unregistered => {
+                false
             }
-            Breach::Revoked => cut,
-            Breach::Unknown | Breach::Early | Breach::Beyond | Breach::Unregistered => false,
         };
         if excused { Ok(()) } else { Err(format!("a wrong access: {violation:?}")) }
     }
