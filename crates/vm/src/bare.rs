@@ -241,3 +241,26 @@ pub fn futex_barrier(arrived: &AtomicU64, round: &AtomicU64, size: u64, times: u
     }
     begun.elapsed()
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_locked_and_unlocked_as_often_as_wanted() {
+        let pages = LockablePages::new(4).expect("room for four pages");
+        for _ in 0..3 {
+            match pages.lock_and_unlock() {
+                Ok((lock, unlock)) => assert!(lock > Duration::ZERO && unlock > Duration::ZERO),
+                Err(refused) => return println!("skipped: no page may be locked here: {refused}"),
+            }
+        }
+    }
+
+    #[test]
+    fn more_pages_than_there_are_addresses_are_an_error() {
+        for count in [usize::MAX, usize::MAX / 4096, usize::MAX / 8192] {
+            assert!(LockablePages::new(count).is_err(), "{count}");
+        }
+    }
+}
