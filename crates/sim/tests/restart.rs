@@ -297,3 +297,36 @@ fn two_restarts_in_a_row() {
     }
     assert!(unheard > 20, "{unheard} of 200");
 }
+
+/// Ranks 1 and 2 wait at a barrier when rank 0, whose card counts, or rank 2 restarts. If all had arrived the others pass;
+/// otherwise they do not, and the new process has no part in it, or in any other.
+#[test]
+fn a_barrier_begun_with_the_old_process() {
+    for seed in 0..60 {
+        for (restarts, all_arrive) in [(0, false), (2, false), (2, true)] {
+            let mut race = Race::new(3, settings(8, 8), "delay=0.3,reorder", seed);
+            let ranks: Vec<Rank> = (0..3).filter(|rank| *rank != restarts || all_arrive).collect();
+            let waits: Vec<(Rank, OpId)> =
+                ranks.into_iter().map(|rank| (rank, race.cluster.node(rank).barrier(None))).collect();
+            for _ in 0..seed {
+                race.step();
+            }
+            let passed = race.cluster.node(restarts).is_done(waits[waits.len() - 1].1);
+            race.cluster.restart(restarts);
+            let own = race.cluster.node(restarts).barrier(None);
+            assert_eq!(race.wait(restarts, own), Err(OpError::PeerLost { peer: restarts }));
+            for (rank, wait) in waits.into_iter().filter(|(rank, _)| *rank != restarts) {
+                let outcome = race.wait(rank, wait);
+                let lost = Err(OpError::PeerLost { peer: restarts });
+                assert!(outcome == lost || all_arrive && outcome == Ok(0), "seed {seed}: {outcome:?}");
+                assert!(
+                    outcome != lost || !all_arrive || !passed,
+                    "seed {seed}: rank {rank} of one that was passed"
+                );
+                race.rest();
+                let next = race.cluster.node(rank).barrier(None);
+                assert_eq!(race.wait(rank, next), lost, "seed {seed}: the next one is nobody's");
+            }
+        }
+    }
+}
