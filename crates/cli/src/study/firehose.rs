@@ -9,7 +9,7 @@ use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
 
 use super::{
     applications::{self, Application},
-    recording::Program,
+    recording::{Program, Size},
     show::{Show, row},
     work::{Bar, on_all_cores},
 };
@@ -68,14 +68,14 @@ struct SeriesResult {
 pub fn run(args: &FirehoseArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
     let experiment = experiment(args);
-    let recorded = record(args.small)?;
+    let recorded = record(&experiment, args.small)?;
     let outcome = Outcome {
         machine: experiment.costs.name.clone(),
         applications: applications::table(&experiment, &recorded)?,
         figures: figures(&experiment)?,
     };
     let mut show = show(args, &experiment, &outcome);
-    show.setup.extend(applications::setup(&recorded, args.small));
+    show.setup.extend(applications::setup(&recorded, size(args.small)));
     output.deliver(&show.html(), &show.text(), &outcome)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -94,15 +94,20 @@ fn experiment(args: &FirehoseArgs) -> Figures {
 }
 
 /// Runs both programs here, one after the other: they want the cores for themselves.
-fn record(small: bool) -> Result<Vec<(Program, Recorded)>> {
+fn record(experiment: &Figures, small: bool) -> Result<Vec<(Program, Recorded)>> {
+    let hosts = applications::hosts(experiment);
     let directory = tempfile::tempdir().context("making a directory for the recordings")?;
     let bar = Bar::new(Program::ALL.len(), "programs recorded");
     let record = |program: Program| {
-        let recorded = program.record(small, directory.path())?;
+        let recorded = program.record(size(small), &hosts, directory.path())?;
         bar.step();
         Ok((program, recorded))
     };
     Program::ALL.into_iter().map(record).collect()
+}
+
+fn size(small: bool) -> Size {
+    if small { Size::Small } else { Size::Paper }
 }
 
 fn figures(experiment: &Figures) -> Result<Vec<FigureResult>> {

@@ -161,10 +161,11 @@ fn findings(outcome: &Outcome) -> Vec<String> {
             .to_owned(),
     ];
     for row in &outcome.rows {
-        let Some(by) = row.deviation_percent.filter(|by| by.abs() > 20.0) else { continue };
+        let (Some(paper), Some(by)) = (row.paper_mb_per_s, row.deviation_percent) else { continue };
+        let warning = if by.abs() > 20.0 { ", more than 20 % off" } else { "" };
         findings.push(format!(
-            "At {:.0} % hits the bandwidth is {by:+.0} % off the paper’s.",
-            row.wanted_percent
+            "At {:.0} % hits it is {:.1} MB/s where the paper has {paper} ({by:+.1} %{warning}).",
+            row.wanted_percent, row.mb_per_s
         ));
     }
     findings

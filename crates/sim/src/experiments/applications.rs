@@ -1,7 +1,7 @@
 //! What programs did, done again under another strategy.
 
-use engine::Nanos;
 use engine::registration::{Settings, Strategy};
+use engine::{Direction, Nanos};
 
 use crate::cluster::{Cluster, Plan};
 use crate::costs::Costs;
@@ -23,6 +23,21 @@ pub struct RecordedRank {
     pub memory: Vec<(u64, u64)>,
     /// How long it computed, in ns, and what it did then.
     pub steps: Vec<(Nanos, Act)>,
+}
+
+/// How it is done again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Again {
+    /// What everything costs.
+    pub costs: Costs,
+    /// How nodes register.
+    pub strategy: Strategy,
+    /// What the strategy is made from.
+    pub settings: Settings,
+    /// How many times longer phases of computing take than they did.
+    pub slower: f64,
+    /// Pages, of every 40 of each rank's memory, that its owner has pinned before for itself, and keeps as victims.
+    pub pinned_before: u64,
 }
 
 /// How it went another time.
@@ -63,54 +78,90 @@ impl Recorded {
         vec![(0..count).map(mean).collect(); own.len()]
     }
 
-    /// Does it all again, on nodes that register by `strategy`, which makes its own of `settings`.
+    /// Does it all again, each rank on a node of its own.
     ///
-    /// *Phases of computing*, which come after ranks have waited for each other, take `slower` times as long, and
-    /// equally long at all ranks: or what disturbed the machine that recorded them would be magnified too. What was
-    /// computed between one transfer and the next takes as long as it did.
+    /// *Phases of computing*, which come after ranks have waited for each other, take longer, and equally long at all
+    /// ranks: or what disturbed the machine that recorded them would be magnified too. What was computed between one
+    /// transfer and the next takes as long as it did.
     ///
     /// # Errors
     /// If a transfer fails, or ranks wait for each other for ever: then what was recorded does not fit together.
-    pub fn replay(
-        &self,
-        costs: &Costs,
-        strategy: Strategy,
-        settings: Settings,
-        slower: f64,
-    ) -> Result<Replayed, ReplayError> {
-        let reach = if strategy == Strategy::Hardware { Reach::Everything } else { Reach::Heap };
+    pub fn replay(&self, again: &Again) -> Result<Replayed, ReplayError> {
+        let mut cluster = self.cluster(again);
+        if again.pinned_before > 0 {
+            let programs: Vec<_> =
+                (0..).zip(&self.ranks).map(|(rank, own)| own.pin(&mut cluster, rank, again)).collect();
+            replay(&mut cluster, programs)?;
+        }
+        let before = counted(&mut cluster);
+        let programs = self.ranks.iter().zip(self.phases());
+        let programs = programs.map(|(rank, phases)| rank.acts(phases, again.slower)).collect();
+        let ran = replay(&mut cluster, programs)?;
+        let after = counted(&mut cluster);
+        Ok(Replayed { ran, registrations: after.0 - before.0, evictions: after.1 - before.1 })
+    }
+
+    /// Nodes with the memory of the ranks.
+    fn cluster(&self, again: &Again) -> Cluster {
+        let reach = if again.strategy == Strategy::Hardware { Reach::Everything } else { Reach::Heap };
         let size = self.ranks.len() as u32;
         let plan = Plan {
             handlers: 1,
             reach,
-            registration: strategy.settings(settings),
-            ..Plan::new(size, costs.clone())
+            registration: again.strategy.settings(again.settings),
+            ..Plan::new(size, again.costs.clone())
         };
         let mut cluster = Cluster::new(plan);
         for (rank, recorded) in (0..).zip(&self.ranks) {
-            for (at, len) in &recorded.memory {
-                let start = at - at % STRETCH;
-                let end = (at + len).next_multiple_of(STRETCH);
+            for (start, end) in recorded.stretches() {
                 cluster.map_at(rank, start, end - start, Access::Full);
             }
         }
-        let programs =
-            self.ranks.iter().zip(self.phases()).map(|(rank, phases)| rank.acts(phases, slower)).collect();
-        let ran = replay(&mut cluster, programs)?;
-        let mut replayed = Replayed { ran, registrations: 0, evictions: 0 };
-        for rank in 0..size {
-            let table = cluster.node(rank).registration_counters().table;
-            replayed.registrations += table.registrations;
-            replayed.evictions += table.evictions;
-        }
-        Ok(replayed)
+        cluster
     }
+}
+
+/// Registrations that all nodes have made, and those that they have given up to make room.
+fn counted(cluster: &mut Cluster) -> (u64, u64) {
+    let (mut registrations, mut evictions) = (0, 0);
+    for rank in 0..cluster.size() {
+        let table = cluster.node(rank).registration_counters().table;
+        registrations += table.registrations;
+        evictions += table.evictions;
+    }
+    (registrations, evictions)
 }
 
 /// Bytes that are mapped whole around an array: allocators ask for no less, and buckets at its ends can be registered.
 const STRETCH: u64 = 64 << 10;
 
 impl RecordedRank {
+    /// Its memory as it is mapped: where it starts and ends.
+    fn stretches(&self) -> impl Iterator<Item = (u64, u64)> + use<'_> {
+        self.memory.iter().map(|(at, len)| (at - at % STRETCH, (at + len).next_multiple_of(STRETCH)))
+    }
+
+    /// Pins pages as a rank does that sends them: by puts out of each, of more than the card copies, to memory of its
+    /// neighbour's that nobody else uses.
+    fn pin(&self, cluster: &mut Cluster, rank: u32, again: &Again) -> impl Iterator<Item = Act> + use<> {
+        let page = again.costs.page_bytes;
+        let len = again.costs.unregistered_max_bytes + page;
+        let peer = (rank + 1) % cluster.size();
+        let remote = cluster.map(peer, len, Access::Full).offset;
+        let pinned = |(at, _): &(u64, u64)| at / page * again.pinned_before % 40 < again.pinned_before;
+        let pages = self
+            .stretches()
+            .flat_map(|(start, end)| (start..end).step_by(page as usize).map(move |at| (at, end - at)));
+        let puts = pages.filter(pinned).filter(|(_, left)| len <= *left).map(|(local, _)| Act::Transfer {
+            direction: Direction::Put,
+            peer,
+            remote,
+            local,
+            len,
+        });
+        puts.collect::<Vec<_>>().into_iter()
+    }
+
     /// What it does, its phases of computing taking `slower` times what is given.
     fn acts(&self, phases: Vec<Nanos>, slower: f64) -> impl Iterator<Item = Act> + use<'_> {
         let mut phases = phases.into_iter();
@@ -125,7 +176,7 @@ impl RecordedRank {
 /// For each step, whether what is computed before it is a phase of computing: it comes after ranks have waited for each
 /// other, or first of all.
 fn in_phase(steps: &[(Nanos, Act)]) -> impl Iterator<Item = bool> + use<'_> {
-    let waited = |(_, act): &(Nanos, Act)| !matches!(act, Act::Transfer { .. });
+    let waited = |(_, act): &(Nanos, Act)| !matches!(act, Act::Transfer { .. } | Act::Compute(_));
     std::iter::once(true).chain(steps.iter().map(waited)).take(steps.len())
 }
 
@@ -135,7 +186,7 @@ mod tests {
 
     #[test]
     fn phases_of_computing_come_after_waits_and_are_evened_out() {
-        let put = Act::Transfer { direction: engine::Direction::Put, peer: 1, remote: 0, local: 0, len: 8 };
+        let put = Act::Transfer { direction: Direction::Put, peer: 1, remote: 0, local: 0, len: 8 };
         let rank = |phase| RecordedRank {
             memory: Vec::new(),
             steps: vec![(phase, put), (7, put), (0, Act::Signal(1)), (phase, Act::Wait(1)), (5, put)],

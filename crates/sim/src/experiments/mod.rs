@@ -9,15 +9,15 @@ mod pindown;
 mod policies;
 mod scale;
 
-pub use applications::{Recorded, RecordedRank, Replayed};
+pub use applications::{Again, Recorded, RecordedRank, Replayed};
 pub use figures::{Curve, Figures, Shape, ahead};
 pub use pindown::{PinDown, PinDownPoint};
 pub use policies::{Accesses, Kept, with_order};
 pub use scale::Scale;
 
-pub use engine::registration::{Order, Strategy};
+pub use engine::registration::{Order, Settings, Strategy};
 
-use engine::registration::{Keep, Quota, Settings};
+use engine::registration::{Keep, Quota};
 use engine::span::BucketSize;
 
 /// The Firehose paper's settings on its machine of 2003: a bucket is a page, a move names up to a put of 64 KiB, the
@@ -38,15 +38,4 @@ pub fn paper_settings() -> Settings {
         put_in_move_max: 0,
         recall_within: u64::MAX,
     }
-}
-
-/// The same settings with buckets of so many pages, a power of two, in registrations as large as before.
-///
-/// # Panics
-/// If that is not a power of two, or more than a registration has.
-pub fn with_buckets(settings: Settings, pages: u32) -> Settings {
-    assert!(pages.is_power_of_two() && pages <= settings.run_max, "{pages} pages in a bucket");
-    let shift = settings.bucket.bytes().ilog2() + pages.ilog2();
-    let bucket = BucketSize::new(shift).expect("a few pages are a size that buckets can have");
-    Settings { bucket, run_max: settings.run_max / pages, ..settings }
 }
