@@ -199,4 +199,34 @@ mod tests {
             .collect();
         assert_eq!(computed, [400, 7, 0, 400, 10]);
     }
+
+    /// Rank 0 puts once to each page of rank 1's memory, `pinned_before` of every 40 of which are pinned.
+    fn once_to_each_page(pinned_before: u64) -> Replayed {
+        let (page, remote, local) = (4096, 1u64 << 30, 1u64 << 31);
+        // A page more: out of the last one no put goes that pins it.
+        let bytes = 81 * page;
+        let put = |at: u64| {
+            let (remote, local) = (remote + at * page, local + at * page);
+            (0, Act::Transfer { direction: Direction::Put, peer: 1, remote, local, len: 8 })
+        };
+        let first = RecordedRank { memory: vec![(local, bytes)], steps: (0..80).map(put).collect() };
+        let second = RecordedRank { memory: vec![(remote, bytes)], steps: Vec::new() };
+        let again = Again {
+            costs: Costs::myrinet_gm_2003(),
+            strategy: Strategy::Firehose,
+            settings: Settings { run_max: 1, ..super::super::paper_settings() },
+            slower: 1.0,
+            pinned_before,
+        };
+        Recorded { ranks: vec![first, second] }.replay(&again).expect("nothing goes wrong")
+    }
+
+    #[test]
+    fn what_an_owner_has_pinned_before_is_not_pinned_for_its_peer() {
+        let (cold, warm) = (once_to_each_page(0), once_to_each_page(30));
+        assert_eq!((cold.registrations, warm.registrations), (80, 20));
+        assert_eq!((cold.ran.misses.count, warm.ran.misses.count), (80, 80), "what is pinned is not held");
+        let saved_us = (cold.ran.misses.mean_ns() - warm.ran.misses.mean_ns()) / 1e3;
+        assert!((29.0..31.0).contains(&saved_us), "three quarters of 40 us: {saved_us}");
+    }
 }
