@@ -181,6 +181,13 @@ pub trait Transport {
         payload: &[u8],
     ) -> Result<(), SendError>;
 
+    /// Whether it is worth while to try a message that found the lane full before. `false` only where the lane has no
+    /// room still. Optional.
+    fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
+        let _ = (peer, lane);
+        true
+    }
+
     /// Makes progress and returns the next event, if there is one. `inbox` is overwritten by a message.
     ///
     /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of

@@ -291,6 +291,9 @@ impl Cluster {
             }
         }
         self.tell_time(rank);
+        if !(self.world.borrow().has_news(rank) || self.nodes[rank as usize].has_work()) {
+            return None;
+        }
         match self.nodes[rank as usize].poll(&mut self.inbox) {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
@@ -329,6 +332,9 @@ impl Cluster {
             let mut world = self.world.borrow_mut();
             if world.has_news(rank) {
                 world.wake(rank);
+                return Step::Polled(rank);
+            }
+            if !self.nodes[rank as usize].has_work() {
                 return Step::Polled(rank);
             }
         }

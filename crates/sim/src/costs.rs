@@ -138,12 +138,12 @@ impl Costs {
 
     /// Time that the processor takes to copy so many bytes.
     pub fn copy_ns(&self, bytes: u64) -> Nanos {
-        (bytes as f64 * self.copy_ns_per_byte).round() as Nanos
+        whole(bytes as f64 * self.copy_ns_per_byte)
     }
 
     /// Time that the card takes for one message or piece of so many bytes, up to its last byte's leaving.
     pub fn card_ns(&self, bytes: u64) -> Nanos {
-        self.message_ns + ((self.header_bytes + bytes) as f64 * self.gap_ns_per_byte).round() as Nanos
+        self.message_ns + whole((self.header_bytes + bytes) as f64 * self.gap_ns_per_byte)
     }
 
     /// Time that the owner's processor takes to register so many bytes, which are whole pages.
@@ -197,6 +197,11 @@ impl Costs {
 
 fn built_in(text: &str) -> Costs {
     Costs::parse(text).expect("a test parses every built-in file")
+}
+
+/// The nearest whole number of nanoseconds, 0 or more; without a call, as there are several for each message.
+fn whole(nanos: f64) -> Nanos {
+    (nanos + 0.5) as Nanos
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ impl World {
     /// The lanes from `rank` to `peer` are new.
     fn clear_lanes(&mut self, rank: Rank, peer: Rank) {
         for lane in [Lane::Request, Lane::Reply] {
-            self.traffic.remove(&(rank, peer, lane));
+            self.clear_lane(rank, peer, lane);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What is going to happen, in order of time; what is due at the same time happens in the order it was planned in.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use engine::{Nanos, Rank, RegId};
+use slab::Slab;
 
 /// Something that happens by itself at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,63 +39,42 @@ pub(crate) enum Event {
     Remap { rank: Rank, offset: u64, pages: u32 },
 }
 
-/// An event in the queue.
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    /// The time, above how many events were planned before: one comparison orders by both.
-    key: u128,
-    event: Event,
-}
-
-impl Planned {
-    fn at(&self) -> Nanos {
-        (self.key >> 64) as Nanos
-    }
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Planned) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    /// The other way round: the greatest, which a heap gives first, is the earliest.
-    fn cmp(&self, other: &Planned) -> Ordering {
-        other.key.cmp(&self.key)
-    }
-}
+/// Bits of a key that say where its event is; as many may be planned at a time.
+const SLOT_BITS: u32 = 24;
 
 /// Events and their times.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Planned>,
+    /// The time, above how many events were planned before, above where the event is: one comparison of two words
+    /// orders by time and turn, and two words are all that is moved about.
+    heap: BinaryHeap<Reverse<u128>>,
+    events: Slab<Event>,
     planned: u64,
+}
+
+fn at(key: u128) -> Nanos {
+    (key >> 64) as Nanos
 }
 
 impl Queue {
     /// Plans an event.
     pub(crate) fn push(&mut self, at: Nanos, event: Event) {
         self.planned += 1;
-        self.heap.push(Planned { key: u128::from(at) << 64 | u128::from(self.planned), event });
+        let slot = self.events.insert(event) as u64;
+        assert!(slot >> SLOT_BITS == 0, "{slot} events are planned");
+        self.heap.push(Reverse(u128::from(at) << 64 | u128::from(self.planned << SLOT_BITS | slot)));
     }
 
     /// When the next event is.
     pub(crate) fn next_at(&self) -> Option<Nanos> {
-        self.heap.peek().map(Planned::at)
+        self.heap.peek().map(|Reverse(key)| at(*key))
     }
 
     /// Takes the next event.
     pub(crate) fn pop(&mut self) -> Option<(Nanos, Event)> {
-        self.heap.pop().map(|planned| (planned.at(), planned.event))
+        let Reverse(key) = self.heap.pop()?;
+        let slot = key as usize & ((1 << SLOT_BITS) - 1);
+        Some((at(key), self.events.remove(slot)))
     }
 }
 

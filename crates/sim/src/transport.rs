@@ -52,6 +52,10 @@ impl Transport for SimTransport {
         self.world.borrow_mut().send(self.rank, peer, lane, header, payload)
     }
 
+    fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
+        self.world.borrow_mut().has_room(self.rank, peer, lane)
+    }
+
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let mut world = self.world.borrow_mut();
         world.next_report(self.rank).or_else(|| world.receive(self.rank, inbox))

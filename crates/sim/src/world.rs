@@ -26,6 +26,8 @@ struct Message {
     /// How many processes had these ranks before those that it is from and for.
     incarnations: (u32, u32),
     lane: Lane,
+    /// Its place in the world's traffic.
+    traffic: u32,
     /// When its last byte left the sender.
     left: Nanos,
     header: [u64; Header::WORDS],
@@ -36,7 +38,9 @@ struct Message {
 
 /// The messages of one lane from one rank to another.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+struct Traffic {
+    /// The place of the replies' lane the other way, once it was looked for.
+    replies: Option<u32>,
     /// Sent and not taken.
     held: u32,
     /// Whether the sender has found it full since.
@@ -64,8 +68,10 @@ pub(crate) struct World {
     messages: Slab<Message>,
     /// Payloads that are done with, for messages to come.
     spare: Vec<Vec<u8>>,
-    /// By (sender, receiver, lane); only for those that talk. Never iterated over: its order is no part of a run.
-    pub(crate) traffic: FxHashMap<(Rank, Rank, Lane), Traffic>,
+    /// Only for those that talk.
+    traffic: Vec<Traffic>,
+    /// By (sender, receiver, lane): its place there. Never iterated over: its order is no part of a run.
+    lanes: FxHashMap<(Rank, Rank, Lane), u32>,
     /// Whether anybody was ever lost to anybody.
     pub(crate) any_lost: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
@@ -89,7 +95,8 @@ impl World {
             scratch: Vec::new(),
             messages: Slab::new(),
             spare: Vec::new(),
-            traffic: FxHashMap::default(),
+            traffic: Vec::new(),
+            lanes: FxHashMap::default(),
             any_lost: false,
             words: FxHashMap::default(),
             changes: 0,
@@ -241,7 +248,8 @@ impl World {
         if to as usize >= self.processes.len() {
             return Err(SendError::Failed(OpError::PeerLost { peer: to }));
         }
-        let traffic = self.traffic.entry((from, to, lane)).or_default();
+        let place = self.traffic_of(from, to, lane);
+        let traffic = &mut self.traffic[place as usize];
         if traffic.held >= self.costs.lane_messages {
             traffic.found_full = true;
             return Err(SendError::Busy);
@@ -251,7 +259,7 @@ impl World {
         let sent = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(bytes));
         let left = self.leave(from, sent, self.costs.card_ns(bytes));
         let arrives = left + self.wire(from, to);
-        let traffic = self.traffic.entry((from, to, lane)).or_default();
+        let traffic = &mut self.traffic[place as usize];
         traffic.last = traffic.last.max(arrives);
         let at = traffic.last;
         let mut copy = self.spare.pop().unwrap_or_default();
@@ -260,7 +268,8 @@ impl World {
         let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
         let told = if tells { heard.clone() } else { Heard::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
-        let message = Message { from, to, incarnations, lane, left, header: *header, payload: copy, told };
+        let (header, payload) = (*header, copy);
+        let message = Message { from, to, incarnations, lane, traffic: place, left, header, payload, told };
         let message = self.messages.insert(message);
         self.queue.push(at, Event::Arrive(message as u32));
         Ok(())
@@ -311,7 +320,7 @@ impl World {
         self.spend(rank, self.costs.receive_overhead_ns);
         // Another process of that rank has lanes of its own.
         if self.incarnation(message.from) == message.incarnations.0 {
-            let traffic = self.traffic.entry((message.from, rank, message.lane)).or_default();
+            let traffic = &mut self.traffic[message.traffic as usize];
             traffic.held -= 1;
             if std::mem::take(&mut traffic.found_full) {
                 self.wake_later(message.from, self.costs.latency_ns);
@@ -326,10 +335,44 @@ impl World {
         if message.lane == Lane::Reply {
             return true;
         }
-        let Some(replies) = self.traffic.get_mut(&(rank, message.from, Lane::Reply)) else { return true };
-        let room = replies.held < self.costs.lane_messages;
-        replies.found_full |= !room;
+        let (from, place) = (message.from, message.traffic as usize);
+        let replies = match self.traffic[place].replies {
+            Some(replies) => replies,
+            None => {
+                let replies = self.traffic_of(rank, from, Lane::Reply);
+                *self.traffic[place].replies.insert(replies)
+            }
+        };
+        self.note_room(replies)
+    }
+
+    /// Whether another message would find room. If not, its sender is woken when one would.
+    pub(crate) fn has_room(&mut self, from: Rank, to: Rank, lane: Lane) -> bool {
+        let place = self.traffic_of(from, to, lane);
+        self.note_room(place)
+    }
+
+    fn note_room(&mut self, place: u32) -> bool {
+        let traffic = &mut self.traffic[place as usize];
+        let room = traffic.held < self.costs.lane_messages;
+        traffic.found_full |= !room;
         room
+    }
+
+    /// A lane is new: whoever was at its ends is there no more.
+    pub(crate) fn clear_lane(&mut self, from: Rank, to: Rank, lane: Lane) {
+        if let Some(place) = self.lanes.get(&(from, to, lane)) {
+            let traffic = &mut self.traffic[*place as usize];
+            (traffic.held, traffic.found_full, traffic.last) = (0, false, 0);
+        }
+    }
+
+    /// The place of a lane's traffic.
+    fn traffic_of(&mut self, from: Rank, to: Rank, lane: Lane) -> u32 {
+        *self.lanes.entry((from, to, lane)).or_insert_with(|| {
+            self.traffic.push(Traffic::default());
+            self.traffic.len() as u32 - 1
+        })
     }
 
     /// Makes `rank` look in so much time, if it does not look before.

@@ -1,8 +1,7 @@
 //! Progress: what a poll, a deadline or a loss does to the operations under way.
 
-use std::collections::BTreeSet;
-
 use super::am::Polled;
+use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{Head, Kind};
@@ -13,7 +12,8 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
         let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
-        let retried = (waiting && self.retry()) | (self.registrar.is_some() && self.tend());
+        let tends = self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar));
+        let retried = (waiting && self.retry()) | (tends && self.tend());
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
@@ -39,6 +39,14 @@ impl<T: Transport> Node<T> {
     /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
     pub fn wants_time(&self) -> bool {
         self.registrar.as_ref().is_some_and(|registrar| registrar.wants_time)
+    }
+
+    /// Whether a poll may do something though the transport has no news: something could not be sent yet, or is to be
+    /// gone on with.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        let waits = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
+        waits || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
     }
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
@@ -118,12 +126,22 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Whether registration has anything to see to.
+    #[inline]
+    fn has_chores(&self, registrar: &Registrar) -> bool {
+        !(registrar.later.is_empty() && self.ready.is_empty()) || self.actions_due || self.has_held()
+    }
+
+    #[inline]
+    fn has_held(&self) -> bool {
+        self.held_arrival || !(self.held.is_empty() && self.held_starts.is_empty())
+    }
+
     /// Sees to registration. Returns whether anything moved.
     #[inline(never)]
     fn tend(&mut self) -> bool {
         let mut moved = self.send_later();
-        let held = self.held_arrival || !(self.held.is_empty() && self.held_starts.is_empty());
-        if held && !self.holds_back() {
+        if self.has_held() && !self.holds_back() {
             moved = true;
             self.ready.extend(std::mem::take(&mut self.held));
             self.submit_held();
@@ -198,23 +216,30 @@ impl<T: Transport> Node<T> {
     fn retry(&mut self) -> bool {
         let mut moved = self.drain_outbox() | self.retry_opens();
         // A lane that had no room for one transfer is not tried for the others behind it.
-        let mut full = BTreeSet::new();
+        let mut full = std::mem::take(&mut self.full);
+        full.clear();
         for _ in 0..self.stalled.len() {
             let Some(key) = self.stalled.pop_front() else { break };
             let Some(OpKind::Transfer(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;
             };
-            let peer = transfer.peer;
-            if full.contains(&peer) {
+            let lane = (transfer.peer, Lane::Request);
+            if full.contains(&lane) {
                 self.stalled.push_back(key);
+                continue;
+            }
+            if !self.transport.has_room(lane.0, lane.1) {
+                self.stalled.push_back(key);
+                full.push(lane);
                 continue;
             }
             transfer.stalled = false;
             moved |= self.pump(key);
             if self.stalled.back() == Some(&key) {
-                full.insert(peer);
+                full.push(lane);
             }
         }
+        self.full = full;
         moved
     }
 }

@@ -189,8 +189,11 @@ impl<T: Transport> Node<T> {
         let holds = self.holds_back();
         let Some(registrar) = &mut self.registrar else { return false };
         let before = registrar.later.len();
-        let (transport, lost) = (&mut self.transport, &self.lost);
-        let mut full = Vec::new();
+        if before == 0 {
+            return false;
+        }
+        let (transport, lost, full) = (&mut self.transport, &self.lost, &mut self.full);
+        full.clear();
         registrar.later.retain(|later| {
             let lane = (later.peer, later.lane);
             if lost.get(&later.peer) == Some(&Lost::Gone) {

@@ -54,6 +54,8 @@ pub struct Node<T> {
     /// Somebody is at it.
     pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
+    /// For lanes that are found full while others are tried.
+    pub(super) full: Vec<(Rank, Lane)>,
     pub(super) counters: Counters,
 }
 
@@ -249,6 +251,7 @@ impl<T: Transport> Node<T> {
             actions_due: false,
             acting: false,
             scratch,
+            full: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -400,7 +403,8 @@ impl<T: Transport> Node<T> {
         let before = self.outbox.len();
         let transport = &mut self.transport;
         let (unsent, detached_error) = (&mut self.unsent, &mut self.detached_error);
-        let mut full = Vec::new();
+        let full = &mut self.full;
+        full.clear();
         self.outbox.retain(|(peer, lane, header)| {
             // A lane that was full may have room again by now; what comes later must still not overtake.
             if full.contains(&(*peer, *lane)) {
