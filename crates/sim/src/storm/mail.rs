@@ -105,7 +105,8 @@ impl Run {
             if self.cluster.peek(rank, self.shadow.place(words.first), &mut self.bytes).is_ok() {
                 let incarnation = self.cluster.incarnation(rank);
                 let found = Found { rank, incarnation, first: words.first, bytes: &self.bytes };
-                self.shadow.judge(found, std::iter::repeat(below), Some(since), |_| {})?;
+                let floors = vec![below; words.count as usize];
+                self.shadow.judge(found, &floors, Some(since), |_| {})?;
             }
         }
         Ok(())

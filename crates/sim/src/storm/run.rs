@@ -115,6 +115,8 @@ pub(super) struct Run {
     /// For what goes into memory, and comes from there.
     pub(super) bytes: Vec<u8>,
     steps: u64,
+    /// The step after which everything is looked at next.
+    audit_at: u64,
     mutes: bool,
     budget: u64,
 }
@@ -152,6 +154,7 @@ impl Run {
             failed: 0,
             bytes: Vec::new(),
             steps: storm.steps,
+            audit_at: 1,
             mutes: storm.faults.mute > 0.0,
             budget: settings.peers_bytes + settings.victims_bytes,
             cluster,
@@ -222,6 +225,7 @@ impl Run {
     /// `rank` has the processor: it sees what has ended, and starts something else.
     fn turn(&mut self, rank: Rank, acts: bool) -> Result<(), String> {
         self.look_for_given_up(rank);
+        self.look_at_budget(rank)?;
         self.reap(rank)?;
         if !acts || !self.is(rank, Health::Alive) {
             return Ok(());
@@ -288,13 +292,14 @@ impl Run {
         for violation in self.cluster.take_violations() {
             self.judge_violation(&violation)?;
         }
-        if self.step.is_multiple_of((self.steps / AUDITS_MIN).clamp(1, AUDIT_STEPS)) {
+        if self.step == self.audit_at {
+            self.audit_at += (self.steps / AUDITS_MIN).clamp(1, AUDIT_STEPS);
             self.audit()?;
         }
-        self.look_at_budget((self.step % u64::from(self.cluster.size())) as Rank)
+        Ok(())
     }
 
-    /// The peak says of every moment what the card had pinned, so that a look at one rank a step misses nothing.
+    /// The peak says of every moment what the card had pinned, so that a look whenever the rank is polled misses nothing.
     fn look_at_budget(&mut self, rank: Rank) -> Result<(), String> {
         let (peak, budget) = (self.cluster.pinned_peak(rank), self.budget);
         let books = self.cluster.view(rank).registration_counters().table.pinned_peak;

@@ -78,6 +78,21 @@ struct Put {
     known: Known,
 }
 
+/// Words that are looked at together.
+const BLOCK: usize = 16;
+
+/// Whether all of these words are what put `put` brought to those from `word` on, and none should be newer. Nothing but
+/// zeros, for put 0.
+fn are(values: &[[u8; WORD as usize]], floors: &[u32], put: u32, word: u32) -> bool {
+    let (mut wanted, step) = if put == 0 { (0, 0) } else { (Shadow::value(put, word), 1) };
+    let mut differ = 0;
+    for value in values {
+        differ |= u64::from_ne_bytes(*value) ^ wanted;
+        wanted += step;
+    }
+    differ == 0 && !floors.iter().fold(false, |newer, floor| newer | (*floor > put))
+}
+
 /// What must lie in every rank's memory.
 #[derive(Debug)]
 pub(super) struct Shadow {
@@ -236,28 +251,37 @@ impl Shadow {
     pub(super) fn judge(
         &self,
         found: Found<'_>,
-        mut floors: impl Iterator<Item = u32>,
+        floors: &[u32],
         since: Option<Since>,
         mut heard: impl FnMut(&Known),
     ) -> Result<(), String> {
-        let (values, _) = found.bytes.as_chunks::<{ WORD as usize }>();
+        let (mut values, _) = found.bytes.as_chunks::<{ WORD as usize }>();
+        let mut floors = &floors[..values.len()];
         let all = Words { first: found.first, count: values.len() as u32, local: 0 };
-        let mut values = values.iter().map(|value| u64::from_ne_bytes(*value));
         for words in self.stretches(&all) {
             // What is not known any more of the memory of a process that is gone.
             let gone = found.incarnation != self.incarnations[found.rank as usize];
             let lax = gone || since.is_some_and(|since| !self.is_clean(found.rank, words.first, since));
             // The last put of which a word was judged: what it knew and whose it is needs no second look.
             let mut last = 0;
-            for word in words.first..words.first + words.count {
-                let (value, floor) = (values.next().unwrap_or(0), floors.next().unwrap_or(0));
-                let put = (value >> PLACE_BITS) as u32;
-                let is_old = put < floor;
-                if value == 0 && floor == 0 || (value == Shadow::value(last, word) && !is_old && last > 0) {
+            let mut first = words.first;
+            let (these, those);
+            (these, values) = values.split_at(words.count as usize);
+            (those, floors) = floors.split_at(words.count as usize);
+            for (values, floors) in these.chunks(BLOCK).zip(those.chunks(BLOCK)) {
+                let word = first;
+                first += values.len() as u32;
+                if are(values, floors, 0, 0) || (last > 0 && are(values, floors, last, word)) {
                     continue;
                 }
-                heard(self.judge_word((found.rank, found.incarnation), word, value, floor, lax)?);
-                last = put;
+                for (word, (value, floor)) in (word..).zip(values.iter().zip(floors)) {
+                    let value = u64::from_ne_bytes(*value);
+                    if value == Shadow::value(last, word) && last > 0 && last >= *floor {
+                        continue;
+                    }
+                    heard(self.judge_word((found.rank, found.incarnation), word, value, *floor, lax)?);
+                    last = (value >> PLACE_BITS) as u32;
+                }
             }
         }
         Ok(())

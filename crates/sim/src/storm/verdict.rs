@@ -63,7 +63,7 @@ impl Run {
             let found = Found { rank: peer, incarnation: flying.met, first: words.first, bytes: &self.bytes };
             let since = Since { known: flying.known, step: flying.started };
             let curious = &mut self.crews[rank as usize].curious;
-            let judged = self.shadow.judge(found, these.iter().copied(), Some(since), |known| {
+            let judged = self.shadow.judge(found, these, Some(since), |known| {
                 if let Some(owner) = self.knowledge.learn(rank, known, started) {
                     *curious = Some(owner);
                 }
@@ -114,7 +114,7 @@ impl Run {
             self.cluster
                 .peek(rank, place, &mut self.bytes)
                 .map_err(|at| format!("rank {rank}: {at:#x} is unmapped"))?;
-            let floors = self.shadow.floors(rank, &words).iter().copied();
+            let floors = self.shadow.floors(rank, &words);
             let incarnation = self.cluster.incarnation(rank);
             let found = Found { rank, incarnation, first, bytes: &self.bytes };
             self.shadow.judge(found, floors, None, |_| {})?;
