@@ -1,9 +1,6 @@
 //! The whole registration table, looked at anew: what its steps keep in mind must be what follows from its entries.
 
-use std::collections::BTreeMap;
-
 use super::{Entry, NONE, State, Table, run};
-use crate::Rank;
 use crate::registration::end_of;
 
 impl Table {
@@ -68,12 +65,22 @@ impl Table {
     }
 
     fn audit_leases(&self) -> Result<(), String> {
-        let mut held: BTreeMap<Rank, u64> = BTreeMap::new();
+        let mut held = Vec::new();
         for holder in self.holders.iter().filter(|holder| holder.entry != NONE) {
-            *held.entry(holder.peer).or_default() += self.bytes(holder.entry);
+            let peer = holder.peer as usize;
+            held.resize(held.len().max(peer + 1), 0);
+            held[peer] += self.bytes(holder.entry);
         }
-        let kept: BTreeMap<Rank, u64> = self.leases.all().collect();
-        if held == kept { Ok(()) } else { Err(format!("the holders make {held:?}, the leases say {kept:?}")) }
+        for (peer, kept) in self.leases.all() {
+            let held = held.get_mut(peer as usize).map(std::mem::take).unwrap_or_default();
+            if held != kept {
+                return Err(format!("the holders of rank {peer} make {held}, its lease says {kept}"));
+            }
+        }
+        match held.iter().position(|held| *held > 0) {
+            Some(peer) => Err(format!("the holders of rank {peer} make {}, and it has no lease", held[peer])),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
 //! and given up in the order of a `Queue` when the peer allows no more.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
@@ -439,9 +438,9 @@ impl Firehoses {
     /// # Errors
     /// What does not add up.
     pub(crate) fn audit(&self) -> Result<(), String> {
-        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut held = vec![0; self.peers.len()];
         for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
-            *held.entry(hose.known).or_default() += self.bytes(hose.run());
+            held[hose.known as usize] += self.bytes(hose.run());
             if hose.revoked && hose.refs == 0 {
                 return Err(format!("firehose {at} is revoked, idle, and kept"));
             }
@@ -463,8 +462,7 @@ impl Firehoses {
                 ));
             }
         }
-        let kept = (0..).zip(&self.peers).filter(|(_, known)| known.held > 0);
-        let kept: BTreeMap<u32, u64> = kept.map(|(at, known)| (at, known.held)).collect();
+        let kept: Vec<u64> = self.peers.iter().map(|known| known.held).collect();
         if held == kept {
             Ok(())
         } else {
