@@ -48,20 +48,14 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
         self.counters.add(operation, Mechanism::Registered, pieces.iter().map(|piece| piece.len).sum());
-        let todo = pieces.iter().rev().filter(|piece| piece.len > 0).copied().collect();
-        let keyed = Keyed {
-            peer,
-            direction,
-            todo,
-            children: 0,
-            error: None,
-            announce,
-            riding: None,
-            pins: Vec::new(),
-            asked: false,
-            pinned: false,
-        };
-        let key = self.insert(OpKind::Keyed(Box::new(keyed)), deadline);
+        // What an earlier transfer has left, in most cases.
+        let mut keyed = self.spare_keyed.pop().unwrap_or_else(|| Box::new(Keyed::new(peer, direction)));
+        let (mut todo, mut pins) = (std::mem::take(&mut keyed.todo), std::mem::take(&mut keyed.pins));
+        todo.clear();
+        pins.clear();
+        todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
+        *keyed = Keyed { todo, pins, announce, ..Keyed::new(peer, direction) };
+        let key = self.insert(OpKind::Keyed(keyed), deadline);
         self.ready.push_back(key);
         self.run_actions();
         OpId::of(key)
@@ -82,14 +76,16 @@ impl<T: Transport> Node<T> {
                 self.held.push(key);
                 return;
             }
-            let mut part = Part::default();
+            let mut part = self.spare_parts.pop().unwrap_or_default();
             let next = loop {
                 match self.gather(key, &mut part) {
                     Next::More => {}
                     next => break next,
                 }
             };
-            if !part.pieces.is_empty() {
+            if part.pieces.is_empty() {
+                self.spare_parts.push(part);
+            } else {
                 self.submit_part(key, part);
             }
             match next {
@@ -230,14 +226,14 @@ impl<T: Transport> Node<T> {
         Next::Wait
     }
 
-    fn submit_part(&mut self, parent: OpKey, part: Part) {
+    fn submit_part(&mut self, parent: OpKey, mut part: Box<Part>) {
         let Some(keyed) = self.keyed(parent) else { return };
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
-        let key = self.insert_child(OpKind::Part(Box::new(Part { peer, ..part })), parent);
-        let OpKind::Part(part) = &mut self.ops[key].kind else { unreachable!("inserted above") };
-        let pieces = std::mem::take(&mut part.pieces);
-        match self.transport.copy_keyed(OpId::of(key), peer, direction, &pieces) {
+        part.peer = peer;
+        let key = self.insert_child(OpKind::Part(part), parent);
+        let OpKind::Part(part) = &self.ops[key].kind else { unreachable!("inserted above") };
+        match self.transport.copy_keyed(OpId::of(key), peer, direction, &part.pieces) {
             Submit::Pending => {}
             Submit::Done(_) => self.on_part(key, Ok(0)),
             Submit::Failed(error) => self.on_part(key, Err(error)),
@@ -248,16 +244,18 @@ impl<T: Transport> Node<T> {
     /// A part is over: neither end is touched by it any more.
     pub(super) fn on_part(&mut self, key: OpKey, result: Outcome) {
         let Some(op) = self.ops.remove(key) else { return };
-        let OpKind::Part(part) = op.kind else { return };
-        let Part { hoses, locals, .. } = *part;
-        self.let_go(hoses, locals);
+        let OpKind::Part(mut part) = op.kind else { return };
+        self.let_go(part.hoses.drain(..), part.locals.drain(..));
+        part.pieces.clear();
+        part.bytes = 0;
+        self.spare_parts.push(part);
         if let Some(parent) = op.parent {
             self.on_child(parent, result);
         }
         self.run_actions();
     }
 
-    fn let_go(&mut self, hoses: Vec<HoseId>, locals: Vec<RegId>) {
+    fn let_go(&mut self, hoses: impl IntoIterator<Item = HoseId>, locals: impl IntoIterator<Item = RegId>) {
         hoses.into_iter().for_each(|hose| self.release_hose(hose));
         if let Some(registrar) = &mut self.registrar {
             locals.into_iter().for_each(|reg| registrar.table.release(reg));
@@ -309,7 +307,7 @@ impl<T: Transport> Node<T> {
         let Some(keyed) = self.keyed(key) else { return };
         let (peer, error, announce) = (keyed.peer, keyed.error, keyed.announce.take());
         let pins = std::mem::take(&mut keyed.pins);
-        self.let_go(Vec::new(), pins);
+        self.let_go([], pins);
         self.actions_due = true;
         match error {
             None => {
@@ -324,7 +322,7 @@ impl<T: Transport> Node<T> {
     pub(super) fn abandon_keyed(&mut self, key: OpKey) {
         let Some(keyed) = self.keyed(key) else { return };
         let pins = std::mem::take(&mut keyed.pins);
-        self.let_go(Vec::new(), pins);
+        self.let_go([], pins);
         let children: Vec<OpKey> =
             self.ops.iter().filter(|(_, op)| op.parent == Some(key)).map(|(child, _)| child).collect();
         for child in children {

@@ -54,6 +54,11 @@ pub struct Node<T> {
     /// Somebody is at it.
     pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
+    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    pub(super) spare_keyed: Vec<Box<Keyed>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    pub(super) spare_parts: Vec<Box<Part>>,
     /// For lanes that are found full while others are tried.
     pub(super) full: Vec<(Rank, Lane)>,
     pub(super) counters: Counters,
@@ -184,6 +189,23 @@ pub(super) struct Part {
     pub(super) locals: Vec<RegId>,
 }
 
+impl Keyed {
+    pub(super) fn new(peer: Rank, direction: Direction) -> Keyed {
+        Keyed {
+            peer,
+            direction,
+            todo: Vec::new(),
+            children: 0,
+            error: None,
+            announce: None,
+            riding: None,
+            pins: Vec::new(),
+            asked: false,
+            pinned: false,
+        }
+    }
+}
+
 impl Transfer {
     pub(super) fn is_locally_done(&self) -> bool {
         self.direction == Direction::Put && self.rest.is_empty()
@@ -251,6 +273,8 @@ impl<T: Transport> Node<T> {
             actions_due: false,
             acting: false,
             scratch,
+            spare_keyed: Vec::new(),
+            spare_parts: Vec::new(),
             full: Vec::new(),
             counters: Counters::default(),
         }
@@ -278,7 +302,9 @@ impl<T: Transport> Node<T> {
     /// gives `None`.
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
         let outcome = self.ops.get(id.key())?.outcome?;
-        self.ops.remove(id.key());
+        if let Some(Op { kind: OpKind::Keyed(keyed), .. }) = self.ops.remove(id.key()) {
+            self.spare_keyed.push(keyed);
+        }
         Some(outcome)
     }
 
