@@ -19,7 +19,7 @@ impl World {
         pieces: &[Piece],
     ) {
         let pieces = pieces.iter().map(|piece| KeyedPiece { piece: *piece, key: Key(0), local: None });
-        self.launch(op, from, peer, direction, pieces.collect(), false);
+        self.launch(op, from, peer, direction, pieces, false);
     }
 
     /// Starts a copy by which the card reaches what is registered.
@@ -31,7 +31,7 @@ impl World {
         direction: Direction,
         pieces: &[KeyedPiece],
     ) {
-        self.launch(op, from, peer, direction, pieces.to_vec(), true);
+        self.launch(op, from, peer, direction, pieces.iter().copied(), true);
     }
 
     fn launch(
@@ -40,11 +40,12 @@ impl World {
         from: Rank,
         peer: Rank,
         direction: Direction,
-        mut pieces: Vec<KeyedPiece>,
+        all: impl Iterator<Item = KeyedPiece>,
         keyed: bool,
     ) {
         let origin = self.origin(from, peer);
-        pieces.retain(|keyed| keyed.piece.len > 0);
+        let mut pieces = self.spare_pieces.pop().unwrap_or_default();
+        pieces.extend(all.filter(|keyed| keyed.piece.len > 0));
         let copied =
             pieces.iter().filter(|part| keyed && part.local.is_none()).map(|part| part.piece.len).sum();
         let ready = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(copied));
@@ -149,11 +150,13 @@ impl World {
         let work = std::mem::replace(&mut flight.work, Work::Report(Ok(0), Heard::default()));
         let mut answered_at = self.now;
         let (result, heard) = match work {
-            Work::Copy { direction, pieces, keyed } => {
+            Work::Copy { direction, mut pieces, keyed } => {
                 if direction == Direction::Put {
                     answered_at += self.wire(peer, from);
                 }
                 let copied = self.copy_all(&origin, peer, direction, &pieces, keyed);
+                pieces.clear();
+                self.spare_pieces.push(pieces);
                 (copied.map(|()| 0), Heard::default())
             }
             Work::Atomic(word, atomic, told) => {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, Place, Rank, SendError};
+use engine::{Event as Told, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, Place, Rank, SendError};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
@@ -68,6 +68,8 @@ pub(crate) struct World {
     messages: Slab<Message>,
     /// Payloads that are done with, for messages to come.
     spare: Vec<Vec<u8>>,
+    /// Likewise the pieces of one-sided operations.
+    pub(crate) spare_pieces: Vec<Vec<KeyedPiece>>,
     /// Only for those that talk.
     traffic: Vec<Traffic>,
     /// By (sender, receiver, lane): its place there. Never iterated over: its order is no part of a run.
@@ -95,6 +97,7 @@ impl World {
             scratch: Vec::new(),
             messages: Slab::new(),
             spare: Vec::new(),
+            spare_pieces: Vec::new(),
             traffic: Vec::new(),
             lanes: FxHashMap::default(),
             any_lost: false,
