@@ -142,6 +142,11 @@ impl Storm {
                 Step::Polled(rank) => self.turn(rank),
                 Step::Stopped(rank) | Step::Muted(rank) => self.silent[rank as usize] = true,
                 Step::Unmuted(rank) => self.silent[rank as usize] = false,
+                // What the one before it had under way is nobody's.
+                Step::Restarted(rank) => {
+                    self.under_way[rank as usize].clear();
+                    self.in_barrier[rank as usize] = None;
+                }
                 Step::Unmapped { rank, offset, len } => self.cluster.node(rank).invalidate(offset, len),
                 _ => {}
             }
