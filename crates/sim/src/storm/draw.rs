@@ -41,12 +41,15 @@ impl Dice {
     }
 }
 
+/// Buckets of either budget: hardly any, so that much goes by message; some; or plenty.
+const BUCKETS: [u64; 12] = [0, 1, 2, 3, 5, 8, 16, 40, 100, 200, 400, 800];
+
 /// How nodes register, from hardly any memory to plenty.
 pub(super) fn settings(dice: &mut Dice, costs: &Costs, faults: &Faults) -> Settings {
     let page_bits = costs.page_bytes.ilog2().max(12);
     let bits = page_bits + dice.pick(&[0, 0, 1, 3]);
     let bucket = BucketSize::new(bits).expect("a page, or a few of them");
-    let buckets = |dice: &mut Dice| dice.pick(&[0, 1, 2, 3, 5, 8, 16, 40, 200]) << bits;
+    let buckets = |dice: &mut Dice| dice.pick(&BUCKETS) << bits;
     let (peers_bytes, victims_bytes) = (buckets(dice), buckets(dice));
     let guaranteed = dice.pick(&[0, 1, 2, 4]) << bits;
     Settings {

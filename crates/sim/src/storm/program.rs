@@ -32,9 +32,9 @@ impl Run {
     /// Somebody, mostly one of two.
     fn peer(&mut self, rank: Rank) -> Rank {
         let ranks = u64::from(self.cluster.size());
-        match self.dice.below(8) {
+        match self.dice.below(32) {
             0 => rank,
-            1..5 => (rank + 1 + self.dice.below(2) as Rank) % ranks as Rank,
+            1..18 => (rank + 1 + self.dice.below(2) as Rank) % ranks as Rank,
             _ => self.dice.below(ranks) as Rank,
         }
     }
@@ -42,7 +42,12 @@ impl Run {
     fn put(&mut self, rank: Rank) {
         let Some(slot) = self.free_slot(rank) else { return };
         // It writes to those ranks before it that have words for it.
-        let distance = self.dice.below(u64::from(self.shadow.writers)) as Rank;
+        let others = u64::from(self.shadow.writers) - 1;
+        let distance = match self.dice.below(32) {
+            0 => 0,
+            1..18 => 1 + self.dice.below(others.min(2)) as Rank,
+            _ => 1 + self.dice.below(others) as Rank,
+        };
         let words = self.words(rank, slot, Some(distance));
         self.put_words(rank, distance, slot, words);
     }
@@ -209,26 +214,33 @@ impl Run {
         let start = slots + u64::from(slot) * SLOT_BYTES;
         let mut local = start + self.dice.below(64) * WORD;
         let mut all = Vec::new();
+        let (mostly, mixes) = (self.region(), self.dice.once_in(3));
+        let writers = self.shadow.writers;
         for _ in 0..count {
-            let region = self.shadow.regions[self.dice.pick(&[0, 0, 0, 1, 1, 2])];
-            let (from, room) = match writer {
-                Some(writer) => {
-                    let each = u64::from(region.units / self.shadow.writers);
-                    let unit = self.dice.below(each) as u32 * self.shadow.writers + writer;
-                    (unit * region.grain, region.grain)
-                }
-                None => (0, region.grain * region.units),
+            let region = self.shadow.regions[if mixes { self.region() } else { mostly }];
+            let group = self.dice.below(u64::from(region.units / writers)) as u32 * writers;
+            let (unit, units) = match writer {
+                Some(writer) => (group + writer, group + writer + 1),
+                None => (group + self.dice.below(u64::from(writers)) as u32, region.units),
             };
-            let first = self.dice.below(u64::from(room)) as u32;
-            let most = u64::from(room - first).min((start + SLOT_BYTES - local) / WORD);
+            // Mostly where others go, too.
+            let usual = if self.dice.once_in(4) { region.grain } else { region.grain.div_ceil(16) };
+            let from = unit * region.grain + self.dice.below(u64::from(usual)) as u32;
+            let room = units * region.grain - from;
+            let most = u64::from(room).min((start + SLOT_BYTES - local) / WORD);
             if most == 0 {
                 break;
             }
             let count = self.dice.small(most) as u32;
-            all.push(Words { first: region.first + from + first, count, local });
+            all.push(Words { first: region.first + from, count, local });
             local += u64::from(count) * WORD;
         }
         all
+    }
+
+    /// One of the shadow's regions.
+    fn region(&mut self) -> usize {
+        self.dice.pick(&[0, 0, 0, 1, 1, HEAP])
     }
 
     fn pieces(&self, words: &[Words]) -> Vec<Piece> {
