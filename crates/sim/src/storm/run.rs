@@ -269,8 +269,8 @@ impl Run {
             return;
         }
         for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {
-            let strangers = self.are_strangers(rank, peer);
-            if self.cluster.view(rank).is_lost(peer) && !self.is(peer, Health::Dead) && !strangers {
+            let lost = self.cluster.view(rank).is_lost(peer) && !self.is(peer, Health::Dead);
+            if lost && !self.are_strangers(rank, peer) {
                 self.cut.insert((rank.min(peer), rank.max(peer)));
             }
         }
