@@ -10,7 +10,7 @@ use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;
 use engine::wire::Kind;
 use engine::{
-    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, Piece, Place, Rank,
+    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank,
     SendError, Submit,
 };
 
@@ -201,5 +201,50 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
         assert_eq!(node.transport().disconnected, given_up);
         ask(&mut node, 0, 4, 1);
         assert_eq!(node.rights_given(0).len(), usize::from(!answers));
+    }
+}
+
+/// A node that waits at the barrier, and cannot arrive before `holder` has given a right back.
+fn held_back(holder: Rank) -> (Node<Script>, OpId) {
+    let mut node = registering();
+    ask(&mut node, holder, 0, 1);
+    node.invalidate(0, 1);
+    let begun = node.barrier(None);
+    assert!(node.transport().started.is_empty(), "who sees it counted may know of the new memory");
+    (node, begun)
+}
+
+#[test]
+fn an_arrival_that_was_held_back_is_not_counted_by_another_process() {
+    let (mut node, begun) = held_back(2);
+    node.transport().atomics.push_back(Submit::Done(0));
+    let event = Event::Returned { peer: 0, incarnation: 1 };
+    node.transport().inbox.push_back((event, Inbox::default()));
+    drain(&mut node);
+    let broken = Some(Err(OpError::PeerLost { peer: 0 }));
+    assert_eq!(node.outcome(begun), broken, "who counts is gone");
+    let looked = node.transport().started.len();
+    node.lose(2);
+    drain(&mut node);
+    assert_eq!(node.transport().started.len(), looked, "the counter is another process's");
+    let next = node.barrier(None);
+    assert_eq!(node.outcome(next), broken, "what was said once stays true");
+}
+
+#[test]
+fn who_cannot_arrive_yet_when_a_peer_is_lost_looks_who_has_when_it_does() {
+    let lost = Some(Err(LOST));
+    for (before, after, outcome) in [(2, None, Some(Ok(0))), (1, Some(2), lost)] {
+        let (mut node, begun) = held_back(0);
+        returned(&mut node, 1);
+        assert_eq!(node.outcome(begun), None, "it has not arrived itself");
+        let counts = std::iter::once(before).chain(after).map(Submit::Done);
+        node.transport().atomics.extend(counts);
+        let right = Header { args: [1 | 1 << 32, 0, 0, 0], ..Header::new(Kind::Release) };
+        node.transport().arrive(0, Lane::Request, right.encode(), &[]);
+        drain(&mut node);
+        assert_eq!(node.outcome(begun), outcome, "{before} others had arrived");
+        assert_eq!(sent(&mut node, Kind::BarrierOpen).len(), usize::from(before == 2));
+        assert!(node.transport().atomics.is_empty());
     }
 }

@@ -59,6 +59,10 @@ impl<T: Transport> Node<T> {
         if self.held_arrival {
             return;
         }
+        // Who waited has been told; the counter that is there now, if any, is another process's.
+        if self.barrier.lost.contains(&KEEPER) {
+            return;
+        }
         let epoch = self.barrier.arrived;
         let key = self.insert(OpKind::BarrierArrival { epoch }, None);
         match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(1)) {
@@ -68,6 +72,9 @@ impl<T: Transport> Node<T> {
                 self.on_arrival(key, epoch, Err(OpError::Unsupported { peer: KEEPER, why }));
             }
             Submit::Failed(error) => self.on_arrival(key, epoch, Err(error)),
+        }
+        if !self.barrier.lost.is_empty() {
+            self.recount();
         }
     }
 
@@ -92,7 +99,9 @@ impl<T: Transport> Node<T> {
     pub(super) fn recount(&mut self) {
         let waiting =
             self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
-        if !waiting {
+        // It does not know of this rank yet: `Node::arrive` asks it.
+        let early = self.held_arrival && !self.barrier.lost.contains(&KEEPER);
+        if !waiting || early {
             return;
         }
         let key = self.insert(OpKind::BarrierCount, None);
@@ -182,8 +191,8 @@ impl<T: Transport> Node<T> {
     }
 
     fn break_barrier(&mut self, error: OpError) {
-        self.barrier.broken = Some(error);
-        self.end_waits(Err(error));
+        let first = *self.barrier.broken.get_or_insert(error);
+        self.end_waits(Err(first));
     }
 
     /// Ends every wait for the barrier. Returns whether there was one.
