@@ -22,10 +22,15 @@ fn node() -> Node<Script> {
 
 /// A node that lets its peers hold two pages.
 fn registering() -> Node<Script> {
+    registering_by(12)
+}
+
+/// Likewise, two buckets of so many bits.
+fn registering_by(bits: u32) -> Node<Script> {
     let settings = Settings {
-        bucket: BucketSize::new(12).expect("a page"),
+        bucket: BucketSize::new(bits).expect("a page or more"),
         run_max: 8,
-        peers_bytes: 2 << 12,
+        peers_bytes: 2 << bits,
         victims_bytes: 0,
         victims_borrow: false,
         quota: Quota::Leases { guaranteed: 0 },
@@ -247,4 +252,17 @@ fn who_cannot_arrive_yet_when_a_peer_is_lost_looks_who_has_when_it_does() {
         assert_eq!(sent(&mut node, Kind::BarrierOpen).len(), usize::from(before == 2));
         assert!(node.transport().atomics.is_empty());
     }
+}
+
+#[test]
+fn a_peer_asks_for_no_buckets_beyond_the_address_space() {
+    let mut node = registering_by(16);
+    for (first, pages) in [(1 << 48, 1), ((1 << 48) - 1, 2), ((1 << 52) - 1, 1)] {
+        ask(&mut node, 2, first, pages);
+        assert_eq!(node.rights_given(2), [] as [u32; 0], "bucket {first:#x}: 2^64 is 0");
+    }
+    assert_eq!(node.counters().malformed, 3);
+    assert_eq!(sent(&mut node, Kind::Moved).len(), 3, "a move is always answered");
+    ask(&mut node, 2, (1 << 48) - 1, 1);
+    assert_eq!(node.rights_given(2).len(), 1);
 }

@@ -101,8 +101,9 @@ impl<T: Transport> Node<T> {
             (Ok(attach), Ok(detach)) => message::take_move(payload, attach, detach),
             _ => None,
         };
-        let wanted_max = self.registrar.as_ref().map_or(0, |registrar| registrar.wanted_max());
-        let parts = parts.filter(|parts| parts.attach.iter().all(|run| u64::from(run.count) <= wanted_max));
+        let registrar = self.registrar.as_ref();
+        let may_ask = |run: &Run| registrar.is_some_and(|registrar| registrar.may_ask(*run));
+        let parts = parts.filter(|parts| parts.attach.iter().all(may_ask));
         let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
             self.counters.malformed += 1;
             let refusal = Header { token: header.token, ..Header::new(Kind::Moved) };

@@ -8,7 +8,7 @@ use slab::Slab;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
-use crate::registration::{RegId, Run, Settings, TableCounters};
+use crate::registration::{RegId, Run, Settings, TableCounters, end_of};
 use crate::{Header, Lane, Nanos, Rank};
 
 /// What happened at the initiator's end, and what the table counts at the owner's.
@@ -137,9 +137,11 @@ impl Registrar {
         }
     }
 
-    /// Buckets, at most, that one miss asks for, wherever its bytes begin.
-    pub(super) fn wanted_max(&self) -> u64 {
-        CHUNK_BYTES / self.settings.bucket.bytes() + 2
+    /// Whether a peer may ask for this run: it is no longer than what one miss asks for, wherever its bytes begin, and
+    /// lies in the address space. Beyond, the same memory would have another name, under which nobody revokes it.
+    pub(super) fn may_ask(&self, run: Run) -> bool {
+        let bucket = self.settings.bucket;
+        u64::from(run.count) <= CHUNK_BYTES / bucket.bytes() + 2 && end_of(run) - 1 <= bucket.index(u64::MAX)
     }
 
     /// Whether a move to `peer` has not been answered.
