@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use standpipe_cli::kernels::trace::{Action, Array, Header, Step, Trace, TraceError};
 
@@ -242,8 +243,7 @@ fn an_interrupted_recording_says_so_and_leaves_nothing() {
         assert!(start.elapsed() < PATIENCE, "{} parts", parts(directory.path()));
         thread::sleep(Duration::from_millis(5));
     }
-    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(told.expect("kill is everywhere").success());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let output = finish(child);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{stderr}");

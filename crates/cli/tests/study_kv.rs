@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -84,8 +85,7 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     let child = study(out.path(), &["--requests", "120", "--compute-us", "3000"]).spawn().expect("it starts");
     let victim = wait_for_workers(child.id());
     thread::sleep(Duration::from_millis(500));
-    let killed = Command::new("kill").args(["-KILL", &victim]).status().expect("kill is everywhere");
-    assert!(killed.success(), "worker {victim} had ended already");
+    kill_process(victim, Signal::KILL).expect("the worker has not ended yet");
     let output = finish(child);
     let json = json(&output);
     assert!(!output.status.success());
@@ -94,16 +94,16 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     assert!((90..120).contains(&requests), "three of four workers served all theirs: {requests}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("1 of 4 workers died"), "{stderr}");
-    assert!(!Path::new("/proc").join(&victim).exists());
+    assert!(!Path::new("/proc").join(victim.to_string()).exists());
 }
 
 /// Waits until the command has started all workers, and gives the process number of one.
-fn wait_for_workers(parent: u32) -> String {
+fn wait_for_workers(parent: u32) -> Pid {
     let start = Instant::now();
     loop {
         let children = children(parent);
         if let [_, _, victim, _] = children.as_slice() {
-            return victim.clone();
+            return victim.parse().ok().and_then(Pid::from_raw).expect("a process's number");
         }
         assert!(start.elapsed() < PATIENCE, "{} workers", children.len());
         thread::sleep(Duration::from_millis(5));
@@ -124,8 +124,7 @@ fn an_interrupted_study_says_so_and_leaves_nothing() {
     wait_for_workers(child.id());
     thread::sleep(Duration::from_millis(300));
     assert!(out.exists(), "the study is under way");
-    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(told.expect("kill is everywhere").success());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let output = finish(child);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{stderr}");
