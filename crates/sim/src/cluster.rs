@@ -110,9 +110,31 @@ pub struct Cluster {
     pub(crate) world: Rc<RefCell<World>>,
     inbox: Inbox,
     /// By rank: when it looks at its deadlines next.
-    alarms: Vec<Option<Nanos>>,
+    alarms: Vec<Alarms>,
     /// Whose nodes the driver has had in its hands, and must be polled until they have nothing more to do.
     touched: Vec<Rank>,
+}
+
+/// When a rank is to look at its deadlines.
+#[derive(Clone, Debug, Default)]
+struct Alarms {
+    /// Next.
+    due: Option<Nanos>,
+    /// The events that it was planned by and that have not come, the next one last. Each is before all that were planned
+    /// then: deadlines a long way off, which come and go by the thousand, do not fill the queue.
+    planned: Vec<Nanos>,
+}
+
+impl Alarms {
+    /// Notes that the rank is to look at `at`. `true`: nothing is planned that would have it look by then.
+    fn set(&mut self, at: Nanos) -> bool {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        let new = self.planned.last().is_none_or(|planned| at < *planned);
+        if new {
+            self.planned.push(at);
+        }
+        new
+    }
 }
 
 /// What makes a node.
@@ -151,7 +173,7 @@ impl Cluster {
             nodes: (0..size).map(|rank| make.node(rank, &world)).collect(),
             make,
             inbox: Inbox::default(),
-            alarms: vec![None; size as usize],
+            alarms: vec![Alarms::default(); size as usize],
             touched: Vec::new(),
             world,
         }
@@ -200,9 +222,7 @@ impl Cluster {
     pub fn alarm(&mut self, rank: Rank, at: Nanos) {
         let mut world = self.world.borrow_mut();
         let at = at.max(world.now);
-        let alarm = &mut self.alarms[rank as usize];
-        if alarm.is_none_or(|before| at < before) {
-            *alarm = Some(at);
+        if self.alarms[rank as usize].set(at) {
             world.queue.push(at, Event::Alarm(rank));
         }
     }
@@ -239,7 +259,10 @@ impl Cluster {
         let event = self.world.borrow_mut().advance()?;
         Some(match event {
             Some(Event::Wake(rank)) if polls => self.run(rank),
-            Some(Event::Alarm(rank)) => self.expire(rank),
+            Some(Event::Alarm(rank)) => {
+                self.alarms[rank as usize].planned.pop();
+                self.expire(rank)
+            }
             Some(Event::Lose { to, lost, incarnation }) => self.lose(to, lost, incarnation),
             Some(Event::HangUp { to, to_incarnation, by, incarnation })
                 if self.incarnation(to) == to_incarnation =>
@@ -350,10 +373,12 @@ impl Cluster {
     fn expire(&mut self, rank: Rank) -> Step {
         let now = self.now();
         let alive = self.world.borrow().process(rank).health == Health::Alive;
-        if !alive || self.alarms[rank as usize].is_none_or(|at| at > now) {
+        let Some(due) = self.alarms[rank as usize].due.filter(|_| alive) else { return Step::Network };
+        if due > now {
+            self.alarm(rank, due);
             return Step::Network;
         }
-        self.alarms[rank as usize] = None;
+        self.alarms[rank as usize].due = None;
         if let Some(next) = self.node(rank).expire(now) {
             self.alarm(rank, next);
         }
@@ -385,7 +410,7 @@ impl Cluster {
         self.kill(rank);
         self.world.borrow_mut().restart(rank);
         self.nodes[rank as usize] = self.make.node(rank, &self.world).as_replacement();
-        self.alarms[rank as usize] = None;
+        self.alarms[rank as usize].due = None;
         Step::Restarted(rank)
     }
 
