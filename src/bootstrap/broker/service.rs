@@ -49,6 +49,18 @@ struct Member {
     verdict_by: Option<Instant>,
 }
 
+impl Member {
+    /// Whether a leave is among the letters that a member whose connection has gone had sent, which are at most so many.
+    fn has_taken_leave(&self, letters_max: usize) -> bool {
+        (0..letters_max)
+            .map_while(|_| match receive(&self.line.socket) {
+                Received::Datagram { bytes, .. } => Some(matches!(decode(&bytes), Ok(Request::Leave))),
+                Received::Nothing | Received::Closed | Received::TooLong => None,
+            })
+            .any(|is_leave| is_leave)
+    }
+}
+
 /// What a ready file descriptor belongs to.
 #[derive(Clone, Copy)]
 enum Source {
@@ -249,7 +261,12 @@ impl Service {
     }
 
     fn notice_missing(&mut self, rank: u32) -> Mails {
+        let letters_max = self.roster.mail_max();
         let Some(member) = self.members.get_mut(&rank) else { return Vec::new() };
+        // Whoever finds that it reads no more may be earlier than its last words are.
+        if member.has_taken_leave(letters_max) {
+            return self.remove(rank, How::Left);
+        }
         if !self.supervised {
             return self.remove(rank, How::Vanished);
         }
@@ -297,5 +314,60 @@ impl Service {
             self.members.values_mut().for_each(|member| member.line.offer(&Reply::Look));
         }
         self.watchers.tell(&self.roster, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::getpid;
+
+    use super::*;
+    use crate::bootstrap::env::JobName;
+    use crate::bootstrap::roster::Standing;
+    use crate::bootstrap::socket::{listen_at, send};
+    use crate::bootstrap::wire::encode;
+
+    /// A broker with one member, rank 0 of 2, whose end of the connection this returns.
+    fn with_member(supervised: bool) -> (Service, OwnedFd) {
+        let listener = listen_at(&JobName::random().expect("random")).expect("a socket");
+        let (_, inbox) = std::sync::mpsc::channel();
+        let waker = Arc::new(Waker::new().expect("an event"));
+        let mut service =
+            Service::new(2, Secret::random().expect("random"), listener, inbox, waker, supervised);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("ourselves");
+        let line = Line::new(ours, service.roster.mail_max());
+        let candidate = Candidate { rank: 0, size: 2, pid: 1, program: String::new(), handles: [].into() };
+        service.roster.join(candidate, 1).expect("open");
+        service.members.insert(0, Member { line, process, verdict_by: None });
+        (service, theirs)
+    }
+
+    #[test]
+    fn whoever_took_leave_has_left_even_if_a_letter_to_it_is_the_first_to_notice() {
+        for supervised in [false, true] {
+            let (mut service, theirs) = with_member(supervised);
+            for request in [Request::Connect { peer: 1 }, Request::Leave] {
+                send(&theirs, &encode(&request), &[]).expect("room");
+            }
+            drop(theirs);
+            service.deliver(vec![Mail {
+                to: 0,
+                reply: Reply::Lost { rank: 1, how: How::Left },
+                handles: None,
+            }]);
+            assert!(matches!(service.roster.standing(0), Standing::Over(How::Left)), "{supervised}");
+        }
+    }
+
+    #[test]
+    fn whoever_did_not_take_leave_is_missed() {
+        let (mut service, theirs) = with_member(false);
+        drop(theirs);
+        service.deliver(vec![Mail { to: 0, reply: Reply::Look, handles: None }]);
+        assert!(matches!(service.roster.standing(0), Standing::Over(How::Vanished)));
     }
 }
