@@ -230,13 +230,13 @@ impl<T: Transport> Node<T> {
             }
             if !self.transport.has_room(lane.0, lane.1) {
                 self.stalled.push_back(key);
-                full.push(lane);
+                full.insert(lane);
                 continue;
             }
             transfer.stalled = false;
             moved |= self.pump(key);
             if self.stalled.back() == Some(&key) {
-                full.push(lane);
+                full.insert(lane);
             }
         }
         self.full = full;

@@ -205,7 +205,7 @@ impl<T: Transport> Node<T> {
             let busy = transport.send(later.peer, later.lane, &later.header.encode(), &later.payload)
                 == Err(SendError::Busy);
             if busy {
-                full.push(lane);
+                full.insert(lane);
             }
             busy
         });

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use super::registrar::Registrar;
@@ -20,6 +21,9 @@ pub const KEEPER: Rank = 0;
 
 /// Chunks of one transfer under way at a time.
 pub(super) const WINDOW: usize = 8;
+
+/// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
+const SPARE_PIECES_MAX: usize = 1024;
 
 /// One process's operations over one transport. Not for sharing: one thread at a time.
 pub struct Node<T> {
@@ -54,13 +58,14 @@ pub struct Node<T> {
     /// Somebody is at it.
     pub(super) acting: bool,
     pub(super) scratch: Vec<u8>,
-    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once.
+    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once, but
+    /// those with long lists.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     pub(super) spare_keyed: Vec<Box<Keyed>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     pub(super) spare_parts: Vec<Box<Part>>,
     /// For lanes that are found full while others are tried.
-    pub(super) full: Vec<(Rank, Lane)>,
+    pub(super) full: HashSet<(Rank, Lane)>,
     pub(super) counters: Counters,
 }
 
@@ -275,7 +280,7 @@ impl<T: Transport> Node<T> {
             scratch,
             spare_keyed: Vec::new(),
             spare_parts: Vec::new(),
-            full: Vec::new(),
+            full: HashSet::new(),
             counters: Counters::default(),
         }
     }
@@ -303,7 +308,10 @@ impl<T: Transport> Node<T> {
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
         let outcome = self.ops.get(id.key())?.outcome?;
         if let Some(Op { kind: OpKind::Keyed(keyed), .. }) = self.ops.remove(id.key()) {
-            self.spare_keyed.push(keyed);
+            // A list of thousands is one program's one transfer: it need not stay for good.
+            if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX {
+                self.spare_keyed.push(keyed);
+            }
         }
         Some(outcome)
     }
@@ -437,7 +445,9 @@ impl<T: Transport> Node<T> {
                 return true;
             }
             match transport.send(*peer, *lane, &header.encode(), &[]) {
-                Err(SendError::Busy) => full.push((*peer, *lane)),
+                Err(SendError::Busy) => {
+                    full.insert((*peer, *lane));
+                }
                 Err(SendError::Failed(_)) if header.kind == Kind::BarrierOpen => unsent.keep(*peer, *header),
                 Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
                 Ok(()) => {}
