@@ -50,7 +50,7 @@ pub(crate) struct Queue {
     order: Order,
     oldest: u32,
     newest: u32,
-    /// Where FIFO and SIEVE look next; at the oldest where there is none.
+    /// Where SIEVE looks next; at the oldest where there is none.
     hand: u32,
     len: u32,
 }
@@ -81,13 +81,23 @@ impl Queue {
     pub(crate) fn idle(&mut self, entries: &mut impl Linked, at: u32) {
         if self.order == Order::Lru {
             self.renew(entries, at);
+        } else if !entries.links(at).linked {
+            self.come_back(entries, at);
         }
     }
 
     /// Takes an entry out, wherever it is, if it is in the list.
     #[inline]
     pub(crate) fn remove(&mut self, entries: &mut impl Linked, at: u32) {
-        let links = std::mem::take(entries.links(at));
+        self.unlink(entries, at);
+        entries.links(at).mark = Mark::New;
+    }
+
+    /// Likewise, but what was noted of its use stays.
+    #[inline]
+    fn unlink(&mut self, entries: &mut impl Linked, at: u32) {
+        let mark = entries.links(at).mark;
+        let links = std::mem::replace(entries.links(at), Links { mark, ..Links::default() });
         if !links.linked {
             return;
         }
@@ -113,14 +123,16 @@ impl Queue {
             if at == NONE {
                 break;
             }
-            if !entries.is_used(at) && !take_back(&mut entries.links(at).mark) {
+            let used = entries.is_used(at);
+            if !used && !take_back(&mut entries.links(at).mark) {
                 self.remove(entries, at);
                 return Some(at);
             }
-            match self.order {
-                Order::Fifo | Order::Sieve => self.hand = entries.links(at).newer,
-                // It comes back when it is idle.
-                Order::Lru => self.remove(entries, at),
+            if used {
+                // It comes back when it is idle: few victims among much that is in use are found at once.
+                self.unlink(entries, at);
+            } else {
+                self.hand = entries.links(at).newer;
             }
         }
         None
@@ -148,11 +160,25 @@ impl Queue {
         self.newest = at;
     }
 
+    /// Puts what was taken out in use where its order wants it: it is older than all that FIFO has not come to yet.
+    #[cold]
+    #[inline(never)]
+    fn come_back(&mut self, entries: &mut impl Linked, at: u32) {
+        if self.order == Order::Sieve || self.oldest == NONE {
+            return self.push(entries, at);
+        }
+        let links = entries.links(at);
+        *links = Links { older: NONE, newer: self.oldest, linked: true, ..*links };
+        entries.links(self.oldest).older = at;
+        self.oldest = at;
+        self.len += 1;
+    }
+
     #[inline]
     fn push(&mut self, entries: &mut impl Linked, at: u32) {
         let links = entries.links(at);
         debug_assert!(!links.linked, "an entry stands in a list once");
-        *links = Links { older: self.newest, newer: NONE, linked: true, mark: Mark::New };
+        *links = Links { older: self.newest, newer: NONE, linked: true, ..*links };
         match self.newest {
             NONE => self.oldest = at,
             newest => entries.links(newest).newer = at,
@@ -173,6 +199,8 @@ fn take_back(mark: &mut Mark) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -180,6 +208,7 @@ mod tests {
     struct Entries {
         links: [Links; 8],
         used: [bool; 8],
+        looks: Cell<u32>,
     }
 
     impl Linked for Entries {
@@ -188,6 +217,7 @@ mod tests {
         }
 
         fn is_used(&self, at: u32) -> bool {
+            self.looks.set(self.looks.get() + 1);
             self.used[at as usize]
         }
     }
@@ -263,6 +293,50 @@ mod tests {
         entries.touch(&mut queue, 0);
         entries.idle(&mut queue, 0);
         assert_eq!(drained(&mut queue, &mut entries), [1, 2, 0], "only 0 was used again");
+    }
+
+    #[test]
+    fn fifo_gives_up_first_what_was_in_use_at_its_turn() {
+        let (mut queue, mut entries) = (Queue::new(Order::Fifo), Entries::default());
+        for at in 0..4 {
+            entries.enter(&mut queue, at);
+        }
+        entries.idle(&mut queue, 2);
+        assert_eq!(queue.pick(&mut entries), Some(2), "0 and 1 are in use");
+        for at in [3, 1] {
+            entries.idle(&mut queue, at);
+        }
+        assert_eq!(drained(&mut queue, &mut entries), [1, 3], "as they entered");
+        entries.idle(&mut queue, 0);
+        assert_eq!(drained(&mut queue, &mut entries), [0]);
+    }
+
+    #[test]
+    fn what_stays_in_use_is_not_looked_at_for_each_victim() {
+        for order in [Order::Fifo, Order::Lru, Order::Sieve] {
+            let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+            for at in 0..6 {
+                entries.enter(&mut queue, at);
+            }
+            for round in 0..10 {
+                for at in [6, 7] {
+                    entries.enter(&mut queue, at);
+                    entries.idle(&mut queue, at);
+                    // Used again: SIEVE's hand goes round.
+                    entries.touch(&mut queue, at);
+                    entries.idle(&mut queue, at);
+                }
+                entries.looks.set(0);
+                assert_eq!(drained(&mut queue, &mut entries), [6, 7]);
+                assert!(
+                    round == 0 || entries.looks.get() <= 4,
+                    "{order:?} looks {} times",
+                    entries.looks.get()
+                );
+            }
+            entries.idle(&mut queue, 3);
+            assert_eq!(drained(&mut queue, &mut entries), [3], "it is back as soon as nobody uses it");
+        }
     }
 
     proptest! {

@@ -51,7 +51,7 @@ pub enum Order {
     /// and comes to this, as a victim that is wanted again leaves it and comes back at its end.
     Lru,
     /// SIEVE (Zhang et al., NSDI '24): a hand moves from the oldest on, and spares once what was used again since it
-    /// entered or the hand passed.
+    /// entered or the hand passed. What is in use when it comes by is the newest when it is idle again.
     #[default]
     Sieve,
 }
