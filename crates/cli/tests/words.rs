@@ -1,6 +1,7 @@
 //! What every command makes of arguments and of a standard output that cannot be.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 fn standpipe(words: &[&str], stdout: Stdio) -> Output {
@@ -58,6 +59,19 @@ fn a_full_disk_is_a_failure_in_a_line() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {error}");
         assert!(error.contains("cannot write to standard output: No space left"), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    command.arg("perf").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command was built with this test");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let told = lines.find(|line| line.contains(" % after "));
+    child.kill().expect("it has more to measure");
+    child.wait().expect("our child");
+    let told = told.expect("two of its cases are a tenth, and take more than two seconds");
+    assert!(told.starts_with("standpipe: 11 % after ") && told.contains(": 2/17 "), "{told}");
 }
 
 #[test]
