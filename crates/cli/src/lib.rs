@@ -11,6 +11,7 @@ pub mod perf;
 pub mod printed;
 pub mod progress;
 pub mod report;
+pub mod signals;
 pub mod sim;
 pub mod study;
 pub mod table;

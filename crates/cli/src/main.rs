@@ -4,15 +4,19 @@ mod run;
 
 use std::{
     io::{self, IsTerminal},
+    path::PathBuf,
     process::ExitCode,
 };
 
-use clap::{ArgAction, Parser, Subcommand};
+use anyhow::{Context, Result};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use standpipe_cli::{
     doctor,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
-    perf, sim,
+    perf,
+    signals::Attended,
+    sim,
     study::{
         firehose::{self, FirehoseArgs},
         pindown::{self, PinDownArgs},
@@ -85,30 +89,73 @@ enum Study {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
-    let result = match cli.command {
-        Command::Run(args) => Ok(run::run(args)),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Study(Study::Kv(args)) => study::run(&args),
-        Command::Study(Study::Firehose(args)) => firehose::run(&args),
-        Command::Study(Study::PinDown(args)) => pindown::run(&args),
-        Command::Study(Study::Scale(args)) => scale::run(&args),
-        Command::Study(Study::Policies(args)) => policies::run(&args),
-        Command::ScaleRow(args) => scale::run_row(&args),
-        Command::KvWorker(args) => worker_process::run(&args),
-        Command::Kernel(args) => kernel::run(&args),
-        Command::KernelWorker(args) => kernel_worker::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Perf(args) => perf::run(&args),
-        Command::PerfWorker(args) => perf::run_worker(&args),
-        Command::DoctorPeer => doctor::peer::run(),
+    let Some(without) = cli.command.without() else { return status(cli.command.run()) };
+    let attended = match Attended::begin(without).context("minding signals") {
+        Ok(attended) => attended,
+        Err(error) => return status(Err(error)),
     };
+    let attended = match folder_of_results(&matches) {
+        Some(out) => attended.keep_tidy(out),
+        None => attended,
+    };
+    let result = cli.command.run();
+    attended.finish();
+    status(result)
+}
+
+/// The exit status, after the error has been said if there is one.
+fn status(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("standpipe: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Where a study's results are to go.
+fn folder_of_results(matches: &ArgMatches) -> Option<&PathBuf> {
+    match matches.subcommand() {
+        Some((_, inner)) => folder_of_results(inner),
+        None => matches.try_get_one("out").ok().flatten(),
+    }
+}
+
+impl Command {
+    /// What there will not be if a signal ends it; `None` where signals mean something else: they are for the ranks, or
+    /// are the way to leave, or the process that started this one minds them.
+    fn without(&self) -> Option<&'static str> {
+        match self {
+            Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
+            Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) => None,
+            Self::Study(_) => Some("no report was written"),
+            Self::Doctor(_) | Self::Kernel(_) | Self::Perf(_) | Self::Sim(_) | Self::ScaleRow(_) => {
+                Some("there is no result")
+            }
+        }
+    }
+
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Run(args) => Ok(run::run(args)),
+            Self::Doctor(args) => doctor::run(&args),
+            Self::Study(Study::Kv(args)) => study::run(&args),
+            Self::Study(Study::Firehose(args)) => firehose::run(&args),
+            Self::Study(Study::PinDown(args)) => pindown::run(&args),
+            Self::Study(Study::Scale(args)) => scale::run(&args),
+            Self::Study(Study::Policies(args)) => policies::run(&args),
+            Self::ScaleRow(args) => scale::run_row(&args),
+            Self::KvWorker(args) => worker_process::run(&args),
+            Self::Kernel(args) => kernel::run(&args),
+            Self::KernelWorker(args) => kernel_worker::run(&args),
+            Self::Sim(args) => sim::run(&args),
+            Self::Top(args) => top::run(&args),
+            Self::Perf(args) => perf::run(&args),
+            Self::PerfWorker(args) => perf::run_worker(&args),
+            Self::DoctorPeer => doctor::peer::run(),
+        }
+    }
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -127,8 +174,6 @@ fn log_to_stderr(verbose: u8) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

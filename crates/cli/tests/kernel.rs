@@ -247,7 +247,7 @@ fn an_interrupted_recording_says_so_and_leaves_nothing() {
     let output = finish(child);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{stderr}");
-    assert!(stderr.contains("standpipe: interrupted"), "{stderr}");
+    assert!(stderr.contains("standpipe: ended by SIGINT"), "{stderr}");
     assert_eq!(fs::read_dir(directory.path()).expect("our directory").count(), 0);
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use standpipe::launch::{End, Launch, Stream};
+use standpipe::launch::{Launch, Stream};
 use tempfile::TempDir;
 
 use super::{
@@ -21,7 +21,12 @@ use super::{
     trace::{Part, assemble},
     worker::SUBCOMMAND,
 };
-use crate::{lines, machine, printed::print, progress};
+use crate::{
+    lines, machine,
+    printed::print,
+    progress,
+    signals::{self, Leftover},
+};
 
 /// Runs a kernel. The command fails if its result is wrong.
 ///
@@ -67,6 +72,7 @@ impl Parts {
         };
         let directory = tempfile::Builder::new().prefix(".recording-").tempdir_in(parent);
         let directory = directory.with_context(|| format!("recording to {}", file.display()))?;
+        Leftover::Folder(directory.path().to_owned()).note();
         Ok(Self { file: file.to_owned(), directory })
     }
 
@@ -126,14 +132,8 @@ fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> 
         let all: Option<Vec<Done>> = done.into_iter().collect();
         return Ok(Ended::Done(all.context("a rank ended without a word")?));
     }
-    if outcome.ranks.iter().all(|rank| rank.end == End::Killed(SIGINT)) {
-        eprintln!("standpipe: interrupted");
-    }
     Ok(Ended::Failed(outcome.status()))
 }
-
-/// The signal of Ctrl-C.
-const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
 
 /// What the ranks say, gathered while they run, and shown as a bar on standard error where that is a terminal.
 struct Progress {
@@ -171,9 +171,11 @@ impl Progress {
         true
     }
 
-    /// Shows a line above the bar.
+    /// Shows a line above the bar, unless a signal ends all of this.
     fn show(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        if !signals::ending() {
+            self.bar.suspend(|| eprintln!("{line}"));
+        }
     }
 
     /// Takes the bar away and gives what was heard.

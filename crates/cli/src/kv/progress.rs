@@ -8,7 +8,7 @@ use super::{
     lines::Line,
     outcome::{Record, bytes, grouped},
 };
-use crate::{lines, progress};
+use crate::{lines, progress, signals};
 
 /// Gathers the workers' lines, from any thread.
 #[derive(Debug)]
@@ -59,9 +59,11 @@ impl Progress {
         true
     }
 
-    /// Shows a line above the bar.
+    /// Shows a line above the bar, unless a signal ends all of this.
     pub fn show(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        if !signals::ending() {
+            self.bar.suspend(|| eprintln!("{line}"));
+        }
     }
 
     /// Takes the bar away and gives what was heard.

@@ -40,10 +40,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
-    let Some(record) = replay(&args.kv, trace.requests as u64)? else {
-        eprintln!("standpipe: interrupted");
-        return Ok(ExitCode::from(End::Killed(SIGINT).status()));
-    };
+    let record = replay(&args.kv, trace.requests as u64)?;
     let outcome = Outcome::of(&record);
     let report = report(args, plan, &trace, &record, &outcome);
     output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
@@ -59,11 +56,8 @@ fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
     }
 }
 
-/// The signal of Ctrl-C.
-const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
-
-/// Runs the workers to their end; `None` if the user interrupted them.
-fn replay(args: &KvArgs, requests: u64) -> Result<Option<Record>> {
+/// Runs the workers to their end.
+fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
     let workers = usize::try_from(args.workers)?;
     let progress = Arc::new(Progress::new(workers, requests));
     let listener = Arc::clone(&progress);
@@ -73,7 +67,7 @@ fn replay(args: &KvArgs, requests: u64) -> Result<Option<Record>> {
         .args(args.to_words())
         .ranks(u32::try_from(workers)?)
         .keep_going(true)
-        .say(move |text| teller.show(text))
+        .say(move |text| teller.show(&format!("standpipe: {text}")))
         .on_line(move |rank, stream, line| {
             let line = String::from_utf8_lossy(line);
             if stream != Stream::Stdout || !listener.hear(rank as usize, &line) {
@@ -82,16 +76,12 @@ fn replay(args: &KvArgs, requests: u64) -> Result<Option<Record>> {
         })
         .run()?;
     let mut record = progress.finish();
-    let lost = || outcome.ranks.iter().zip(&record.done).filter(|(_, done)| done.is_none());
-    if lost().next().is_some() && lost().all(|(rank, _)| rank.end == End::Killed(SIGINT)) {
-        return Ok(None);
-    }
     if record.done.iter().all(Option::is_none) {
         let how: Vec<String> = outcome.ranks.iter().map(|rank| rank.end.to_string()).collect();
         bail!("no worker came to its end: the first {}", how.first().map_or("never started", String::as_str));
     }
     record.gave_up = outcome.ranks.iter().map(|rank| matches!(rank.end, End::Exited(_))).collect();
-    Ok(Some(record))
+    Ok(record)
 }
 
 fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {

@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 
 use self::figures::{Figure, Measured, figures, text};
 use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
-use crate::{machine, printed::print, progress, table};
+use crate::{machine, printed::print, progress, signals::Leftover, table};
 
 pub use self::pinning::LockError;
 
@@ -109,6 +109,7 @@ impl Writer {
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(parent);
         let beside = beside.with_context(|| format!("cannot write {}", file.display()))?;
+        Leftover::File(beside.path().to_owned()).note();
         Ok(Writer { file: file.to_owned(), beside })
     }
 

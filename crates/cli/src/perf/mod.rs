@@ -15,7 +15,7 @@ use standpipe::launch::{Launch, Stream};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
-use crate::{lines, machine, printed::print, progress, table, units::parse_size};
+use crate::{lines, machine, printed::print, progress, signals, table, units::parse_size};
 
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
@@ -196,8 +196,10 @@ fn measure_once(case: &Case) -> Result<Row> {
             Stream::Stdout if rank == 0 => {
                 let _ = send.send(String::from_utf8_lossy(line).into_owned());
             }
+            _ if signals::ending() => {}
             _ => eprintln!("[{rank}] {}", String::from_utf8_lossy(line)),
         })
+        .say(signals::say)
         .run()?;
     let Some(line) = lines.try_iter().last() else {
         bail!("no result: the job ended with status {}", outcome.status());
