@@ -12,7 +12,7 @@ use crate::faults::{Faults, Incident};
 use crate::process::Health;
 use crate::queue::Event;
 use crate::transport::{Reach, SimTransport};
-use crate::world::World;
+use crate::world::{Next, World};
 
 /// What a cluster is made from. The same plan, driven the same way, gives the same run.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Plan {
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something inside the network, or nothing that a program could notice.
+    /// Something inside the network, or nothing that a program could notice: [`Cluster::pass`] alone tells of it.
     Network,
     /// A process has the processor, and its node was polled: operations may have ended, lanes may have room, what it
     /// computed is done. Its program's turn.
@@ -113,6 +113,8 @@ pub struct Cluster {
     alarms: Vec<Alarms>,
     /// Whose nodes the driver has had in its hands, and must be polled until they have nothing more to do.
     touched: Vec<Rank>,
+    /// Who has the processor, and goes on to what its card has for it already when it has done with what came first.
+    busy: Option<Rank>,
 }
 
 /// When a rank is to look at its deadlines.
@@ -175,6 +177,7 @@ impl Cluster {
             inbox: Inbox::default(),
             alarms: vec![Alarms::default(); size as usize],
             touched: Vec::new(),
+            busy: None,
             world,
         }
     }
@@ -212,6 +215,7 @@ impl Cluster {
 
     /// Has `rank`'s program compute for `work` ns. Its node is not polled meanwhile; [`Step::Polled`] follows.
     pub fn compute(&mut self, rank: Rank, work: Nanos) {
+        self.busy = None;
         let mut world = self.world.borrow_mut();
         world.spend(rank, work);
         world.wake(rank);
@@ -227,53 +231,61 @@ impl Cluster {
         }
     }
 
-    /// Lets the next thing happen. `None` when nothing will any more, unless a program does something.
+    /// Lets things happen, up to the next that a program could notice. `None` when nothing will happen any more, unless a
+    /// program does something.
     pub fn step(&mut self) -> Option<Step> {
-        while let Some(rank) = self.touched.pop() {
-            if let Some(step) = self.settle(rank) {
+        loop {
+            while let Some(rank) = self.touched.pop() {
+                if let Some(step) = self.settle(rank) {
+                    return Some(step);
+                }
+            }
+            let next = self.world.borrow_mut().go_on();
+            let step = match next {
+                Next::Due(rank) => self.run(rank),
+                Next::Befalls(incident) => self.befall(incident),
+                Next::Happens(event) => self.on_event(event),
+                Next::Nothing => return None,
+            };
+            if step != Step::Network {
                 return Some(step);
             }
         }
-        let due = self.world.borrow_mut().due.pop_front();
-        if let Some(rank) = due {
-            return Some(self.run(rank));
-        }
-        let incident = self.world.borrow_mut().incident();
-        if let Some(incident) = incident {
-            return Some(self.befall(incident));
-        }
-        self.advance(true)
     }
 
-    /// Lets the next thing happen, as [`Cluster::step`] does, but polls no node: that is left to a driver that polls
-    /// them all in turn.
+    /// Lets the next thing happen, whether a program could notice it or not, but polls no node: that is left to a driver
+    /// that polls them all in turn.
     pub fn pass(&mut self) -> Option<Step> {
         let incident = self.world.borrow_mut().incident();
         if let Some(incident) = incident {
             return Some(self.befall(incident));
         }
-        self.advance(false)
-    }
-
-    fn advance(&mut self, polls: bool) -> Option<Step> {
         let event = self.world.borrow_mut().advance()?;
         Some(match event {
-            Some(Event::Wake(rank)) if polls => self.run(rank),
-            Some(Event::Alarm(rank)) => {
+            None | Some(Event::Wake(_)) => Step::Network,
+            Some(event) => self.on_event(event),
+        })
+    }
+
+    /// What happens outside the network.
+    fn on_event(&mut self, event: Event) -> Step {
+        match event {
+            Event::Wake(rank) => self.run(rank),
+            Event::Alarm(rank) => {
                 self.alarms[rank as usize].planned.pop();
                 self.expire(rank)
             }
-            Some(Event::Lose { to, lost, incarnation }) => self.lose(to, lost, incarnation),
-            Some(Event::HangUp { to, to_incarnation, by, incarnation })
+            Event::Lose { to, lost, incarnation } => self.lose(to, lost, incarnation),
+            Event::HangUp { to, to_incarnation, by, incarnation }
                 if self.incarnation(to) == to_incarnation =>
             {
                 self.lose(to, by, incarnation)
             }
-            Some(Event::Restart(rank)) if !self.is_there(rank) => self.restart(rank),
-            Some(Event::Unmute(rank)) => self.unmute(rank),
-            Some(Event::Remap { rank, offset, pages }) => self.remap(rank, offset, pages),
+            Event::Restart(rank) if !self.is_there(rank) => self.restart(rank),
+            Event::Unmute(rank) => self.unmute(rank),
+            Event::Remap { rank, offset, pages } => self.remap(rank, offset, pages),
             _ => Step::Network,
-        })
+        }
     }
 
     /// Gives `rank` the processor, if it is free.
@@ -291,6 +303,7 @@ impl Cluster {
                 return Step::Network;
             }
         }
+        self.busy = Some(rank);
         self.poll(rank)
     }
 
@@ -308,7 +321,7 @@ impl Cluster {
             if world.process(rank).health != Health::Alive {
                 return None;
             }
-            if world.has_news(rank) && world.time_of(rank) > world.now {
+            if self.busy != Some(rank) && world.has_news(rank) && world.time_of(rank) > world.now {
                 world.wake(rank);
                 return None;
             }
@@ -335,7 +348,8 @@ impl Cluster {
         Some(Step::Returned { rank, peer })
     }
 
-    /// Polls a node until it has nothing more to do, or its card has more for it once it has the processor again.
+    /// Polls a node until it has done with what its card has for it now. All of that takes its processor one after the
+    /// other, and happens at [`Cluster::time_of`] the rank.
     fn poll(&mut self, rank: Rank) -> Step {
         loop {
             let polled = self.nodes[rank as usize].poll(&mut self.inbox);
@@ -352,12 +366,7 @@ impl Cluster {
                     return Step::Deliver(rank, delivery);
                 }
             }
-            let mut world = self.world.borrow_mut();
-            if world.has_news(rank) {
-                world.wake(rank);
-                return Step::Polled(rank);
-            }
-            if !self.nodes[rank as usize].has_work() {
+            if !(self.world.borrow().has_news(rank) || self.nodes[rank as usize].has_work()) {
                 return Step::Polled(rank);
             }
         }

@@ -167,7 +167,11 @@ impl World {
             Work::Report(result, heard) => (result, heard),
         };
         self.flights[index as usize].work = Work::Report(result, heard);
-        self.queue.push(answered_at, Event::Report(index));
+        if answered_at == self.now {
+            self.report(index);
+        } else {
+            self.queue.push(answered_at, Event::Report(index));
+        }
     }
 
     /// The initiator's card learns of the end.

@@ -10,7 +10,7 @@ use slab::Slab;
 
 use crate::acquaintance::Admission;
 use crate::costs::Costs;
-use crate::faults::{Faults, Weather};
+use crate::faults::{Faults, Incident, Weather};
 use crate::flight::{Flight, Origin};
 use crate::hearsay::{self, Change, Heard};
 use crate::process::{Health, Process};
@@ -47,6 +47,19 @@ struct Traffic {
     found_full: bool,
     /// When the last one arrives.
     last: Nanos,
+}
+
+/// What comes next outside the network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    /// This process has the processor, and something to look at.
+    Due(Rank),
+    /// A fault.
+    Befalls(Incident),
+    /// An event.
+    Happens(Event),
+    /// Nothing will happen any more, unless a program does something.
+    Nothing,
 }
 
 /// Everything but the nodes.
@@ -119,6 +132,23 @@ impl World {
     /// The fingerprint of the run so far.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.trace.number()
+    }
+
+    /// Lets things happen inside the network until something else is next.
+    pub(crate) fn go_on(&mut self) -> Next {
+        loop {
+            if let Some(rank) = self.due.pop_front() {
+                return Next::Due(rank);
+            }
+            if let Some(incident) = self.incident() {
+                return Next::Befalls(incident);
+            }
+            match self.advance() {
+                None => return Next::Nothing,
+                Some(Some(event)) => return Next::Happens(event),
+                Some(None) => {}
+            }
+        }
     }
 
     /// Goes to the next event and takes it; those that happen inside the network have then happened, and are not

@@ -186,7 +186,7 @@ fn a_restart_of_the_holder_during_a_recall() {
         race.cluster.node(1).invalidate(there.offset, PAGE);
         let freed = race.cluster.now();
         race.say(1, 2);
-        for _ in 0..seed % 3 {
+        for _ in 0..seed % 2 {
             race.step();
         }
         restart(&mut race, 9);

@@ -13,7 +13,10 @@ pub struct Storm {
     pub nodes: u32,
     /// Decides everything else.
     pub seed: u64,
-    /// Events for which ranks start operations and faults happen; the storm then goes on until all has ended.
+    /// Steps ([`Cluster::step`]) for which ranks start operations and faults happen; the storm then goes on until all has
+    /// ended.
+    ///
+    /// [`Cluster::step`]: crate::Cluster::step
     pub steps: u64,
     /// What goes wrong.
     pub faults: Faults,
@@ -28,7 +31,7 @@ pub struct Outcome {
     pub operations: u64,
     /// Of these, operations that failed as the faults explain.
     pub failed: u64,
-    /// Events, those after the storm included.
+    /// Steps, those after the storm included.
     pub steps: u64,
     /// The most bytes that any rank had pinned.
     pub pinned_peak_bytes: u64,
