@@ -30,6 +30,8 @@ pub enum Kind {
     GetData,
     /// Everyone has arrived at the barrier numbered by argument 0.
     BarrierOpen,
+    /// The sender has given up the rank that argument 0 names, and waits at no barrier with it any more.
+    BarrierBroken,
     /// Attach and detach firehoses: the payload lists both; a put's data may follow. Answered by [`Kind::Moved`].
     Move,
     /// The answer to a [`Kind::Move`]: the payload lists what was attached.
@@ -42,7 +44,7 @@ pub enum Kind {
     Release,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -51,6 +53,7 @@ const KINDS: [Kind; 13] = [
     Kind::PutDone,
     Kind::GetData,
     Kind::BarrierOpen,
+    Kind::BarrierBroken,
     Kind::Move,
     Kind::Moved,
     Kind::Revoke,
@@ -150,7 +153,8 @@ impl Head {
         let has_payload = match kind {
             Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
             Kind::GetData => words[3] == 0,
-            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone | Kind::BarrierOpen => false,
+            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
+            Kind::BarrierOpen | Kind::BarrierBroken => false,
             Kind::Revoke | Kind::Recall | Kind::Release => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {

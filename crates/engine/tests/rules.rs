@@ -323,6 +323,46 @@ fn a_barrier_that_all_had_reached_opens_when_its_last_rank_is_lost() {
     }
 }
 
+#[test]
+fn a_barrier_ends_for_all_when_one_of_them_gives_another_up() {
+    for (count, given_up, outcome) in [
+        (2, 2, Err(OpError::PeerLost { peer: 2 })),
+        (3, 2, Ok(0)),
+        (2, 1, Err(OpError::PeerLost { peer: 0 })),
+    ] {
+        let mut node = node();
+        node.transport().atomics.extend([Submit::Done(0), Submit::Done(count)]);
+        let wait = node.barrier(None);
+        let header = Header { args: [given_up, 0, 0, 0], ..Header::new(Kind::BarrierBroken) };
+        node.transport().arrive(0, Lane::Request, header.encode(), &[]);
+        drain(&mut node);
+        assert_eq!(node.outcome(wait), Some(outcome), "{count} had arrived, 0 gave {given_up} up");
+        if let Err(lost) = outcome {
+            let next = node.barrier(None);
+            assert_eq!(node.outcome(next), Some(Err(lost)), "0 comes to no barrier any more");
+        }
+        assert!(!node.is_lost(2), "only the barrier is");
+    }
+}
+
+#[test]
+fn who_gives_a_peer_up_tells_the_others_and_need_not_be_able_to_at_once() {
+    let mut node = node();
+    node.transport().broken = Some(0);
+    node.transport().inbox.push_back((Event::Garbled { peer: 2 }, Inbox::default()));
+    drain(&mut node);
+    let told = |node: &mut Node<Script>| {
+        let sent = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::BarrierBroken);
+        sent.map(|sent| (sent.peer, sent.header.args[0])).collect::<Vec<_>>()
+    };
+    assert_eq!((node.is_lost(2), told(&mut node)), (true, vec![]));
+    node.transport().broken = None;
+    for _ in 0..100 {
+        drain(&mut node);
+    }
+    assert_eq!(told(&mut node), [(0, 2)]);
+}
+
 fn opened(node: &mut Node<Script>, peer: u32) -> usize {
     let opens = node.transport().sent.iter().filter(|s| s.header.kind == Kind::BarrierOpen);
     opens.filter(|s| s.peer == peer).count()

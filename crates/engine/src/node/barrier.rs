@@ -19,8 +19,11 @@ const PAUSE_POLLS_MAX: u32 = 31;
 
 impl Unsent {
     /// Keeps the news for `peer` in place of older news, to be tried at the next poll.
-    pub(super) fn keep(&mut self, peer: Rank, open: Header) {
-        self.opens.insert(peer, open);
+    pub(super) fn keep(&mut self, peer: Rank, news: Header) {
+        let kept = self.news.entry(peer).or_insert(news);
+        if kept.kind != Kind::BarrierBroken {
+            *kept = news;
+        }
         (self.polls_left, self.pause) = (0, 0);
     }
 }
@@ -134,33 +137,41 @@ impl<T: Transport> Node<T> {
     }
 
     fn open_barrier(&mut self, epoch: u64) {
-        let header = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
+        self.tell_all(Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) });
+        self.settle_barrier(epoch);
+    }
+
+    /// Tells all others that this rank has given up `peer`, and comes to no barrier any more.
+    pub(super) fn tell_broken(&mut self, peer: Rank) {
+        self.tell_all(Header { args: [u64::from(peer), 0, 0, 0], ..Header::new(Kind::BarrierBroken) });
+    }
+
+    fn tell_all(&mut self, news: Header) {
         let me = self.rank;
         for peer in (0..self.size).filter(|peer| *peer != me) {
             // Whoever has the rank of one that was lost waits for no barrier.
             if self.barrier.lost.contains(&peer) {
                 continue;
             }
-            if self.send_soon(peer, Lane::Request, header).is_err() {
-                self.unsent.keep(peer, header);
+            if self.send_soon(peer, Lane::Request, news).is_err() {
+                self.unsent.keep(peer, news);
             }
         }
-        self.settle_barrier(epoch);
     }
 
-    /// Tries again to tell those that could not be told that a barrier is open. Returns whether one has been.
-    pub(super) fn retry_opens(&mut self) -> bool {
+    /// Tries again to tell those that could not be told about the barrier. Returns whether one has been.
+    pub(super) fn retry_news(&mut self) -> bool {
         let (unsent, transport) = (&mut self.unsent, &mut self.transport);
         if unsent.polls_left > 0 {
             unsent.polls_left -= 1;
             return false;
         }
-        let before = unsent.opens.len();
-        unsent.opens.retain(|peer, open| transport.send(*peer, Lane::Request, &open.encode(), &[]).is_err());
+        let before = unsent.news.len();
+        unsent.news.retain(|peer, news| transport.send(*peer, Lane::Request, &news.encode(), &[]).is_err());
         // A trial may cost a talk with a directory, and the reason seldom goes away within a few polls.
         unsent.pause = (2 * unsent.pause + 1).min(PAUSE_POLLS_MAX);
         unsent.polls_left = unsent.pause;
-        unsent.opens.len() < before
+        unsent.news.len() < before
     }
 
     pub(super) fn on_barrier_open(&mut self, header: &Header) {
@@ -171,6 +182,20 @@ impl<T: Transport> Node<T> {
             return;
         }
         self.settle_barrier(epoch);
+    }
+
+    /// Takes the word of `peer` that it has given up another, which may well run, and be heard from here.
+    pub(super) fn on_barrier_broken(&mut self, peer: Rank, header: &Header) {
+        match Rank::try_from(header.args[0]) {
+            // The other side of it: `peer` is lost to this rank, and it is the transport that says so to both of them.
+            Ok(given_up) if given_up == self.rank => _ = self.barrier.lost.insert(peer),
+            Ok(given_up) if given_up < self.size => _ = self.barrier.lost.insert(given_up),
+            _ => {
+                self.counters.malformed += 1;
+                return;
+            }
+        }
+        self.recount();
     }
 
     fn settle_barrier(&mut self, epoch: u64) {

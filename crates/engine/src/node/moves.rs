@@ -294,7 +294,7 @@ impl<T: Transport> Node<T> {
     pub(super) fn expire_holders(&mut self, now: Nanos) -> Option<Nanos> {
         let (late, next) = self.registrar.as_mut()?.late(now);
         for peer in late {
-            self.lose(peer);
+            self.give_up_peer(peer);
         }
         next
     }

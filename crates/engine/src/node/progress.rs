@@ -11,7 +11,7 @@ impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
-        let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
+        let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty());
         let tends = self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar));
         let retried = (waiting && self.retry()) | (tends && self.tend());
         match self.transport.poll(inbox) {
@@ -45,7 +45,7 @@ impl<T: Transport> Node<T> {
     /// gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
-        let waits = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.opens.is_empty());
+        let waits = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty());
         waits || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
     }
 
@@ -85,6 +85,17 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Loses a peer by this node's own judgement. The others, who may still hear from it, must not wait for ever at a
+    /// barrier that this node comes to no more.
+    #[cold]
+    pub(super) fn give_up_peer(&mut self, peer: Rank) {
+        let news = !self.barrier.lost.contains(&peer);
+        self.lose(peer);
+        if news {
+            self.tell_broken(peer);
+        }
+    }
+
     /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
     #[cold]
     fn on_returned(&mut self, peer: Rank, incarnation: u32) -> Polled {
@@ -102,7 +113,7 @@ impl<T: Transport> Node<T> {
     fn forget(&mut self, peer: Rank) {
         self.barrier.lost.insert(peer);
         self.outbox.retain(|(to, ..)| *to != peer);
-        self.unsent.opens.remove(&peer);
+        self.unsent.news.remove(&peer);
         let hit: Vec<OpKey> = self
             .ops
             .iter()
@@ -159,7 +170,7 @@ impl<T: Transport> Node<T> {
     #[cold]
     fn on_garbled(&mut self, peer: Rank) -> Polled {
         self.counters.malformed += 1;
-        self.lose(peer);
+        self.give_up_peer(peer);
         Polled::Progressed
     }
 
@@ -175,6 +186,7 @@ impl<T: Transport> Node<T> {
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
+            (Kind::BarrierBroken, Lane::Request) => self.on_barrier_broken(peer, &header),
             _ if self.registrar.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
             _ if self.is_gone(peer) => {}
@@ -214,7 +226,7 @@ impl<T: Transport> Node<T> {
     /// Tries again what found no room. Returns whether anything moved.
     #[inline(never)]
     fn retry(&mut self) -> bool {
-        let mut moved = self.drain_outbox() | self.retry_opens();
+        let mut moved = self.drain_outbox() | self.retry_news();
         // A lane that had no room for one transfer is not tried for the others behind it.
         let mut full = std::mem::take(&mut self.full);
         full.clear();

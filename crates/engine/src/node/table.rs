@@ -221,11 +221,12 @@ impl Transfer {
     }
 }
 
-/// The messages that open a barrier and could not be sent, though their peers are not lost: those would wait for ever.
-/// One a peer, for the last barrier: nobody waits for an earlier one any more.
+/// What is to be told about the barrier and could not be sent, though the peers are not lost: those would wait for ever.
+/// One message a peer: that the last barrier is open, as nobody waits for an earlier one any more, or that none will
+/// open again, which makes the peer look itself whether the last one is.
 #[derive(Default)]
 pub(super) struct Unsent {
-    pub(super) opens: BTreeMap<Rank, Header>,
+    pub(super) news: BTreeMap<Rank, Header>,
     /// Polls until they are tried again.
     pub(super) polls_left: u32,
     /// What `polls_left` started from: it doubles with each trial in vain.
@@ -448,7 +449,11 @@ impl<T: Transport> Node<T> {
                 Err(SendError::Busy) => {
                     full.insert((*peer, *lane));
                 }
-                Err(SendError::Failed(_)) if header.kind == Kind::BarrierOpen => unsent.keep(*peer, *header),
+                Err(SendError::Failed(_))
+                    if matches!(header.kind, Kind::BarrierOpen | Kind::BarrierBroken) =>
+                {
+                    unsent.keep(*peer, *header);
+                }
                 Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
                 Ok(()) => {}
             }
