@@ -1,0 +1,415 @@
+//! An endpoint with all that belongs to it, opened and closed as one.
+
+use crate::errno::Errno;
+use crate::error::{Error, check};
+use crate::ffi::{
+    self, fi_av_attr, fi_cq_attr, fi_cq_data_entry, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, offers,
+};
+use crate::info::Info;
+use crate::object::Owned;
+use crate::provider::{Description, Provider};
+use crate::region::{self, Access, Memory, Region, RegionId, Regions};
+use crate::signals::kept;
+use crate::slots::Slots;
+use libc::c_int;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// How an endpoint is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Operations in flight at once, buffers that wait for messages included. Memory: 88 bytes each.
+    pub depth: u32,
+    /// Whether a thread wants to sleep until something happens: then there is a [descriptor](Endpoint::wait_fd) to
+    /// wait on.
+    pub wait: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { depth: 1024, wait: false }
+    }
+}
+
+/// A peer, as one endpoint knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer(u32);
+
+/// Completions read at once.
+pub(crate) const BATCH: usize = 16;
+
+/// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue and registrations.
+///
+/// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at a time.
+/// Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
+pub struct Endpoint {
+    pub(crate) ep: Owned<fid_ep>,
+    pub(crate) slots: Slots,
+    pub(crate) peers: Vec<u64>,
+    pub(crate) cq: Owned<fid_cq>,
+    pub(crate) batch: [fi_cq_data_entry; BATCH],
+    /// The part of the batch that nobody has seen yet.
+    pub(crate) unseen: std::ops::Range<usize>,
+    pub(crate) fabric: Owned<fid_fabric>,
+    regions: Regions,
+    av: Owned<fid_av>,
+    domain: Owned<fid_domain>,
+    description: Description,
+    address: Box<[u8]>,
+    wait_fd: Option<RawFd>,
+}
+
+// SAFETY: the library was asked for FI_THREAD_DOMAIN: any thread may use a domain and what belongs to it, one at a
+// time. All of that is in here, nothing of it is handed out, and every call to it takes `&mut self`.
+unsafe impl Send for Endpoint {}
+
+// SAFETY: through a shared reference only plain values are read, and the library is not called.
+unsafe impl Sync for Endpoint {}
+
+impl Endpoint {
+    /// Opens an endpoint at a provider.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for whatever step failed; [`Error::Absent`] if the provider lacks what every endpoint needs, or
+    /// has no descriptor to wait on and one was wanted.
+    pub fn open(provider: &Provider, options: &Options) -> Result<Endpoint, Error> {
+        kept(|| Endpoint::opened(provider, options))
+    }
+
+    fn opened(provider: &Provider, options: &Options) -> Result<Endpoint, Error> {
+        let info = provider.info().copy()?;
+        let fabric = open_fabric(&info)?;
+        let domain = open_domain(&fabric, &info)?;
+        let (cq, wait_fd) = open_cq(&domain, options)?;
+        let av = open_av(&domain, &info)?;
+        let ep = open_ep(&domain, &info)?;
+        ep.bind("fi_ep_bind", &av, 0)?;
+        ep.bind("fi_ep_bind", &cq, ffi::FI_TRANSMIT | ffi::FI_RECV)?;
+        // SAFETY: this command takes no argument: nothing is read or written through it.
+        unsafe { ep.control("fi_enable", ffi::FI_ENABLE, std::ptr::null_mut()) }?;
+        check_tables(&ep, &cq)?;
+        let mut description = provider.description().clone();
+        description.atomics = info.head().caps & ffi::FI_ATOMIC != 0 && has_atomics(&ep);
+        Ok(Endpoint {
+            address: address(&ep)?,
+            slots: Slots::new(options.depth),
+            peers: Vec::new(),
+            batch: [EMPTY; BATCH],
+            unseen: 0..0,
+            regions: Regions::default(),
+            ep,
+            cq,
+            av,
+            domain,
+            fabric,
+            description,
+            wait_fd,
+        })
+    }
+
+    /// What the provider can do and needs; here `atomics` says whether this very endpoint has them.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The endpoint's own address, for [`Endpoint::add_peer`] of others on the same fabric with the same format of
+    /// addresses.
+    pub fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    /// The descriptor that becomes readable when something happens, if the endpoint was opened for waiting. It is
+    /// only to be slept on after [`Endpoint::try_wait`] said so.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor belongs to the completion queue, which is open as long as `self` is borrowed.
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Operations in flight, buffers that wait for messages included.
+    pub fn in_flight(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// Makes a peer known by the address that its endpoint says it has. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] if these bytes are no address, [`Error::Call`] for `fi_av_insert`.
+    pub fn add_peer(&mut self, address: &[u8]) -> Result<Peer, Error> {
+        const CALL: &str = "fi_av_insert";
+        let bad = Error::BadAddress { len: address.len() };
+        let text = self.description.address_format == "text";
+        let fits = if text { address.contains(&0) } else { address.len() == self.address.len() };
+        // The call takes no length: a provider may read as far as it thinks that an address of its kind goes.
+        let mut padded = [0_u8; 512];
+        let room = padded.get_mut(..address.len()).filter(|_| fits).ok_or(bad.clone())?;
+        room.copy_from_slice(address);
+        let index = self.free_peer();
+        let mut peer = ffi::FI_ADDR_UNSPEC;
+        // SAFETY: the address vector is open, so its table is alive.
+        let insert = unsafe { offers!((*self.av.as_ptr()).ops, fi_ops_av, insert) };
+        let insert = insert.ok_or(Error::Absent { call: CALL })?;
+        // SAFETY: one address is read from `padded`, which is larger than any, and one number written.
+        let inserted = unsafe {
+            insert(self.av.as_ptr(), padded.as_ptr().cast(), 1, &mut peer, 0, std::ptr::null_mut())
+        };
+        if check(CALL, inserted.into())? != 1 || peer == ffi::FI_ADDR_UNSPEC {
+            return Err(bad);
+        }
+        self.peers[index] = peer;
+        Ok(Peer(index as u32))
+    }
+
+    /// Forgets a peer; its number may be given to another one later. Operations with it end as the provider sees fit.
+    ///
+    /// # Errors
+    /// [`Error::NoPeer`]; [`Error::Call`] for `fi_av_remove`.
+    pub fn remove_peer(&mut self, peer: Peer) -> Result<(), Error> {
+        const CALL: &str = "fi_av_remove";
+        let mut known = self.known(peer)?;
+        // SAFETY: the address vector is open, so its table is alive.
+        let remove = unsafe { offers!((*self.av.as_ptr()).ops, fi_ops_av, remove) };
+        let remove = remove.ok_or(Error::Absent { call: CALL })?;
+        // SAFETY: the address was inserted into this vector and not removed since; one is read.
+        check(CALL, unsafe { remove(self.av.as_ptr(), &mut known, 1, 0) }.into())?;
+        self.peers[peer.0 as usize] = ffi::FI_ADDR_UNSPEC;
+        Ok(())
+    }
+
+    /// The provider's name for a peer.
+    #[inline]
+    pub(crate) fn known(&self, peer: Peer) -> Result<u64, Error> {
+        let known = self.peers.get(peer.0 as usize).copied().filter(|known| *known != ffi::FI_ADDR_UNSPEC);
+        known.ok_or(Error::NoPeer { index: peer.0 })
+    }
+
+    /// A place in the table of peers that is free.
+    fn free_peer(&mut self) -> usize {
+        let free = self.peers.iter().position(|known| *known == ffi::FI_ADDR_UNSPEC);
+        free.unwrap_or_else(|| {
+            self.peers.push(ffi::FI_ADDR_UNSPEC);
+            self.peers.len() - 1
+        })
+    }
+
+    /// Registers memory. Where the provider does not choose keys, `wanted_key` becomes the key, and must not be in
+    /// use at this endpoint; where it does, it is ignored. Keys shorter than 64 bits exist: see
+    /// [`Description::key_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `fi_mr_reg` (`FI_ENOKEY` if the key is taken, `FI_ENOMEM` where no more may be pinned),
+    /// `fi_mr_bind`, `fi_mr_enable` or `fi_mr_raw_attr`.
+    ///
+    /// # Safety
+    /// Until the registration or the endpoint is closed, and on providers in software until transfers under way have
+    /// ended too (see the crate's notes on closing): the memory must be there, unless the provider
+    /// [asks for nothing](crate::MrMode::is_free) and the caller accepts that it then dies, or its peer gets an error,
+    /// when something reaches what is not there; and, as far as `access` allows peers to, they may write it at any
+    /// time, so no Rust reference to plain data may point into it.
+    pub unsafe fn register(
+        &mut self,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        wanted_key: u64,
+    ) -> Result<Region, Error> {
+        let memory = Memory { addr, len, access, wanted_key };
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.regions.register(&self.domain, &self.ep, self.description.mr_mode, memory) }
+    }
+
+    /// Closes a registration: peers' operations that use its key from now on fail.
+    ///
+    /// # Errors
+    /// [`Error::NoRegion`] if it is closed; [`Error::Call`] for `fi_close`, after which it is still open.
+    pub fn deregister(&mut self, region: RegionId) -> Result<(), Error> {
+        self.regions.close(region)
+    }
+
+    /// Makes a number, to be used in posts, of a [raw key](crate::Key::Raw) of a peer's.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `fi_mr_map_raw`: the provider does not have such keys, or this is none.
+    pub fn map_key(&mut self, base: u64, bytes: &[u8]) -> Result<u64, Error> {
+        region::map_key(&self.domain, base, bytes)
+    }
+
+    /// Forgets a number that [`Endpoint::map_key`] gave.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `fi_mr_unmap_key`.
+    pub fn unmap_key(&mut self, key: u64) -> Result<(), Error> {
+        region::unmap_key(&self.domain, key)
+    }
+
+    /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no completion
+    /// comes.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for the first `fi_close` that failed; what could not be closed is leaked, and stays as it was.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.close_all()
+    }
+
+    /// Closes in the order that every provider accepts.
+    fn close_all(&mut self) -> Result<(), Error> {
+        self.regions.close_all()?;
+        self.ep.close()?;
+        self.cq.close()?;
+        self.av.close()?;
+        self.domain.close()?;
+        self.fabric.close()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if self.close_all().is_err() {
+            // Whatever still uses something keeps it.
+            self.regions.leak();
+            self.ep.leak();
+            self.cq.leak();
+            self.av.leak();
+            self.domain.leak();
+            self.fabric.leak();
+            self.slots.leak();
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Description { provider, domain, .. } = &self.description;
+        f.debug_struct("Endpoint").field("provider", provider).field("domain", domain).finish_non_exhaustive()
+    }
+}
+
+const EMPTY: fi_cq_data_entry = fi_cq_data_entry {
+    op_context: std::ptr::null_mut(),
+    flags: 0,
+    len: 0,
+    buf: std::ptr::null_mut(),
+    data: 0,
+};
+
+fn open_fabric(info: &Info) -> Result<Owned<fid_fabric>, Error> {
+    let (open, attr) = (info.fabric().fabric, info.head().fabric_attr);
+    // SAFETY: the attribute is of a `fi_info` that the library made; it writes a fabric that is ours.
+    unsafe { Owned::made("fi_fabric", |fabric| open(attr, fabric, std::ptr::null_mut())) }
+}
+
+fn open_domain(fabric: &Owned<fid_fabric>, info: &Info) -> Result<Owned<fid_domain>, Error> {
+    const CALL: &str = "fi_domain";
+    // SAFETY: the fabric is open, so its table is alive.
+    let open = unsafe { offers!((*fabric.as_ptr()).ops, fi_ops_fabric, domain) };
+    let open = open.ok_or(Error::Absent { call: CALL })?;
+    // SAFETY: the fabric is open, the info is the one it was opened from; it writes a domain that is ours.
+    unsafe { Owned::made(CALL, |domain| open(fabric.as_ptr(), info.as_ptr(), domain, std::ptr::null_mut())) }
+}
+
+fn open_cq(domain: &Owned<fid_domain>, options: &Options) -> Result<(Owned<fid_cq>, Option<RawFd>), Error> {
+    const CALL: &str = "fi_cq_open";
+    let mut attr = fi_cq_attr {
+        size: options.depth as usize,
+        flags: 0,
+        format: ffi::FI_CQ_FORMAT_DATA as u32,
+        wait_obj: if options.wait { ffi::FI_WAIT_FD } else { ffi::FI_WAIT_NONE } as u32,
+        signaling_vector: 0,
+        wait_cond: 0,
+        wait_set: std::ptr::null_mut(),
+    };
+    // SAFETY: the domain is open, so its table is alive.
+    let open = unsafe { offers!((*domain.as_ptr()).ops, fi_ops_domain, cq_open) };
+    let open = open.ok_or(Error::Absent { call: CALL })?;
+    // SAFETY: the domain is open, the attribute a local value; it writes a queue that is ours.
+    let cq: Owned<fid_cq> =
+        unsafe { Owned::made(CALL, |cq| open(domain.as_ptr(), &mut attr, cq, std::ptr::null_mut())) }?;
+    if !options.wait {
+        return Ok((cq, None));
+    }
+    let mut fd: c_int = -1;
+    // SAFETY: of a queue that waits by descriptor this command writes the descriptor.
+    unsafe { cq.control("fi_control(FI_GETWAIT)", ffi::FI_GETWAIT, (&raw mut fd).cast()) }?;
+    if fd < 0 { Err(Error::Absent { call: "fi_control(FI_GETWAIT)" }) } else { Ok((cq, Some(fd))) }
+}
+
+fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Error> {
+    const CALL: &str = "fi_av_open";
+    let mut attr = fi_av_attr {
+        r#type: info.attrs().domain.av_type,
+        rx_ctx_bits: 0,
+        count: 0,
+        ep_per_node: 0,
+        name: std::ptr::null(),
+        map_addr: std::ptr::null_mut(),
+        flags: 0,
+    };
+    // SAFETY: the domain is open, so its table is alive.
+    let open = unsafe { offers!((*domain.as_ptr()).ops, fi_ops_domain, av_open) };
+    let open = open.ok_or(Error::Absent { call: CALL })?;
+    // SAFETY: the domain is open, the attribute a local value; it writes an address vector that is ours.
+    unsafe { Owned::made(CALL, |av| open(domain.as_ptr(), &mut attr, av, std::ptr::null_mut())) }
+}
+
+fn open_ep(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_ep>, Error> {
+    const CALL: &str = "fi_endpoint";
+    // SAFETY: the domain is open, so its table is alive.
+    let open = unsafe { offers!((*domain.as_ptr()).ops, fi_ops_domain, endpoint) };
+    let open = open.ok_or(Error::Absent { call: CALL })?;
+    // SAFETY: the domain is open, the info is the one it was opened from; it writes an endpoint that is ours.
+    unsafe { Owned::made(CALL, |ep| open(domain.as_ptr(), info.as_ptr(), ep, std::ptr::null_mut())) }
+}
+
+/// Makes sure once that all functions are there that posts and polls then call without looking.
+fn check_tables(ep: &Owned<fid_ep>, cq: &Owned<fid_cq>) -> Result<(), Error> {
+    // SAFETY: both objects are open, so their tables are alive.
+    let there = unsafe {
+        let (msg, rma) = ((*ep.as_ptr()).msg, (*ep.as_ptr()).rma);
+        [
+            ("fi_recv", offers!(msg, fi_ops_msg, recv).is_some()),
+            ("fi_send", offers!(msg, fi_ops_msg, send).is_some()),
+            ("fi_inject", offers!(msg, fi_ops_msg, inject).is_some()),
+            ("fi_read", offers!(rma, fi_ops_rma, read).is_some()),
+            ("fi_readmsg", offers!(rma, fi_ops_rma, readmsg).is_some()),
+            ("fi_write", offers!(rma, fi_ops_rma, write).is_some()),
+            ("fi_writemsg", offers!(rma, fi_ops_rma, writemsg).is_some()),
+            ("fi_inject_write", offers!(rma, fi_ops_rma, inject).is_some()),
+            ("fi_cq_read", offers!((*cq.as_ptr()).ops, fi_ops_cq, read).is_some()),
+            ("fi_cq_readerr", offers!((*cq.as_ptr()).ops, fi_ops_cq, readerr).is_some()),
+        ]
+    };
+    let missing = there.iter().find(|(_, there)| !there);
+    missing.map_or(Ok(()), |(call, _)| Err(Error::Absent { call }))
+}
+
+/// Whether the endpoint has both atomics, for words of 64 bits.
+fn has_atomics(ep: &Owned<fid_ep>) -> bool {
+    // SAFETY: the endpoint is open, so its table is null or alive, and the functions, where they are there, take an
+    // open endpoint and write one number.
+    unsafe {
+        let table = (*ep.as_ptr()).atomic;
+        let there = offers!(table, fi_ops_atomic, readwrite).is_some()
+            && offers!(table, fi_ops_atomic, compwrite).is_some();
+        let fetch = offers!(table, fi_ops_atomic, readwritevalid);
+        let compare = offers!(table, fi_ops_atomic, compwritevalid);
+        [(fetch, ffi::FI_SUM), (compare, ffi::FI_CSWAP)].into_iter().all(|(valid, op)| {
+            let mut count = 0;
+            there
+                && valid.is_some_and(|valid| {
+                    valid(ep.as_ptr(), ffi::FI_UINT64 as u32, op as u32, &mut count) == 0 && count > 0
+                })
+        })
+    }
+}
+
+fn address(ep: &Owned<fid_ep>) -> Result<Box<[u8]>, Error> {
+    const CALL: &str = "fi_getname";
+    // SAFETY: the endpoint is open, so its table is null or alive.
+    let getname = unsafe { offers!((*ep.as_ptr()).cm, fi_ops_cm, getname) };
+    let getname = getname.ok_or(Error::Absent { call: CALL })?;
+    let mut bytes = [0_u8; 512];
+    let mut len = bytes.len();
+    // SAFETY: the endpoint is open; at most `len` bytes are written to a buffer that has as many.
+    let returned = unsafe { getname(ep.fid(), bytes.as_mut_ptr().cast(), &mut len) };
+    check(CALL, returned.into())?;
+    let bytes = bytes.get(..len).ok_or(Error::Call { call: CALL, errno: Errno::ETOOSMALL })?;
+    Ok(bytes.into())
+}

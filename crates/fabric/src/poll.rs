@@ -1,0 +1,179 @@
+//! Hearing how operations ended, and sleeping until some do.
+
+use crate::endpoint::{BATCH, Endpoint};
+use crate::errno::Errno;
+use crate::error::{Error, check};
+use crate::ffi::{ErrEntry, fi_cq_data_entry, fi_cq_err_entry, offers};
+use crate::slots::Op;
+use libc::c_char;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// Well.
+    Done {
+        /// What the caller gave when posting.
+        token: u64,
+        /// What it was.
+        op: Op,
+        /// Bytes received; of other operations nothing.
+        len: usize,
+    },
+    /// Not well. Its buffers are the caller's again all the same; memory that was to be written holds anything.
+    Failed {
+        /// What the caller gave when posting, and what it was; `None` for inline operations.
+        operation: Option<(u64, Op)>,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Why an operation failed that had been taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong.
+    pub errno: Errno,
+    /// The provider's own number for it.
+    pub provider_errno: i32,
+    /// The provider's own words for it, if it has any.
+    pub provider_text: Option<Box<str>>,
+    /// Bytes of a message that did not fit, for `FI_ETRUNC`.
+    pub excess_bytes: usize,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.errno)?;
+        match &self.provider_text {
+            Some(text) => write!(f, " (the provider: {}, {text})", self.provider_errno),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Whether to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// The descriptor will become readable when something happens.
+    Now,
+    /// Something has happened already: poll first.
+    NotYet,
+}
+
+impl Endpoint {
+    /// Makes progress, and returns the next operation that has ended; `None` if there is none. Nothing is allocated,
+    /// unless an operation has failed.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `fi_cq_read` if the queue itself is broken; [`Error::Stray`].
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+        if self.unseen.is_empty() && !self.refill()? {
+            return Ok(None);
+        }
+        match self.unseen.next() {
+            None => self.failed().map(Some),
+            Some(at) => {
+                let entry = self.batch[at];
+                let (op, token) = self.slots.release(entry.op_context).ok_or(Error::Stray)?;
+                let len = if op == Op::Receive { entry.len } else { 0 };
+                Ok(Some(Completion::Done { token, op, len }))
+            }
+        }
+    }
+
+    /// Reads completions into the batch; whether there is anything: completions, or, if the batch is still empty, a
+    /// failure.
+    #[inline]
+    fn refill(&mut self) -> Result<bool, Error> {
+        const CALL: &str = "fi_cq_read";
+        let cq = self.cq.as_ptr();
+        let batch: *mut [fi_cq_data_entry; BATCH] = &mut self.batch;
+        // SAFETY: the queue is open, had this function when it was opened, and has entries of this type; at most as
+        // many are written as the batch has room for.
+        let returned = unsafe {
+            let read = (*(*cq).ops).read.ok_or(Error::Absent { call: CALL })?;
+            read(cq, batch.cast(), BATCH)
+        };
+        if returned > 0 {
+            self.unseen = 0..(returned as usize).min(BATCH);
+            return Ok(true);
+        }
+        match Errno::returned(returned as i64) {
+            _ if returned == 0 => Ok(false),
+            Errno::EAGAIN => Ok(false),
+            Errno::EAVAIL => Ok(true),
+            errno => Err(Error::Call { call: CALL, errno }),
+        }
+    }
+
+    /// Takes the failure that waits at the head of the queue.
+    #[cold]
+    fn failed(&mut self) -> Result<Completion, Error> {
+        const CALL: &str = "fi_cq_readerr";
+        let cq = self.cq.as_ptr();
+        let mut room = ErrEntry::empty();
+        // SAFETY: the queue is open and had this function when it was opened; one entry is written to a local value,
+        // which has room behind it for what later versions append.
+        let returned = unsafe {
+            let readerr = (*(*cq).ops).readerr.ok_or(Error::Absent { call: CALL })?;
+            readerr(cq, (&raw mut room).cast(), 0)
+        };
+        if check(CALL, returned as i64)? != 1 {
+            return Err(Error::Stray);
+        }
+        let entry = room.entry;
+        let operation = self.slots.release(entry.op_context).map(|(op, token)| (token, op));
+        let failure = Failure {
+            errno: Errno::of_entry(entry.err),
+            provider_errno: entry.prov_errno,
+            provider_text: self.provider_text(&entry),
+            excess_bytes: entry.olen,
+        };
+        Ok(Completion::Failed { operation, failure })
+    }
+
+    fn provider_text(&self, entry: &fi_cq_err_entry) -> Option<Box<str>> {
+        let cq = self.cq.as_ptr();
+        let mut room = [0 as c_char; 256];
+        // SAFETY: the queue is open, so its table is alive; the error data are the provider's, valid until the queue
+        // is read again; the text is null, a constant, or in `room`, whose length is given.
+        let text = unsafe {
+            let strerror = offers!((*cq).ops, fi_ops_cq, strerror)?;
+            let text = strerror(cq, entry.prov_errno as c_int, entry.err_data, room.as_mut_ptr(), room.len());
+            if text.is_null() {
+                return None;
+            }
+            CStr::from_ptr(text).to_string_lossy()
+        };
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd) whether something has happened already. The
+    /// protocol: poll until there is nothing; call this; if it says [`Sleep::Now`], sleep on the descriptor, which
+    /// another thread may do that does not have the endpoint; then poll again, whatever woke it.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if the endpoint was not opened for waiting; [`Error::Call`] for `fi_trywait`.
+    pub fn try_wait(&mut self) -> Result<Sleep, Error> {
+        const CALL: &str = "fi_trywait";
+        let fabric = self.fabric.as_ptr();
+        // SAFETY: the fabric is open, so its table is alive.
+        let trywait = unsafe { offers!((*fabric).ops, fi_ops_fabric, trywait) };
+        let trywait = trywait.filter(|_| self.wait_fd().is_some()).ok_or(Error::Absent { call: CALL })?;
+        if !self.unseen.is_empty() {
+            return Ok(Sleep::NotYet);
+        }
+        let mut queues = [self.cq.fid()];
+        // SAFETY: one queue of this fabric is named, which is open.
+        let returned = unsafe { trywait(fabric, queues.as_mut_ptr(), 1) };
+        match check(CALL, returned.into()) {
+            Err(Error::Call { errno: Errno::EAGAIN, .. }) => Ok(Sleep::NotYet),
+            other => other.map(|_| Sleep::Now),
+        }
+    }
+}
