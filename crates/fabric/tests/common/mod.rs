@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// Far more than anything here takes; processes may be paused for a minute.
 pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
-/// Providers that work on one machine without hardware, by names that find them in any version.
-pub(crate) const PROVIDERS: &[&str] = &["tcp", "net", "tcp;ofi_rxm", "sockets", "shm"];
+/// Providers that work on one machine without hardware, by names that find them in any version. Not `shm`, which is not
+/// used, and leaves files in `/dev/shm` when a process is killed.
+pub(crate) const PROVIDERS: &[&str] = &["tcp", "net", "tcp;ofi_rxm", "sockets"];
 
 /// The provider of that name on loopback, the first that offers what the hints want; `None`, said aloud, if there is
 /// none.
@@ -23,8 +24,7 @@ pub(crate) fn find(name: &str, hints: Hints) -> Option<Provider> {
             return None;
         }
     };
-    let source = (name != "shm").then(|| "127.0.0.1".to_owned());
-    let hints = Hints { provider: Some(name.into()), source, ..hints };
+    let hints = Hints { provider: Some(name.into()), source: Some("127.0.0.1".into()), ..hints };
     let found = fabric.providers(&hints).expect("a list").into_iter().next();
     if found.is_none() {
         println!("skipped: no provider {name} with {hints:?}");
