@@ -10,6 +10,7 @@ pub mod measure;
 pub mod perf;
 pub mod printed;
 pub mod progress;
+pub mod refused;
 pub mod report;
 pub mod signals;
 pub mod sim;

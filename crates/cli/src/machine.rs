@@ -2,11 +2,10 @@
 
 use std::{fs, thread};
 
-use anyhow::{Result, bail};
 use rustix::system::uname;
 use standpipe::host;
 
-use crate::kv::outcome::bytes;
+use crate::{kv::outcome::bytes, refused::Refused};
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]
@@ -34,14 +33,12 @@ pub fn facts() -> Vec<(String, String)> {
 ///
 /// # Errors
 /// If it does, with both numbers.
-pub fn check_room(needed_bytes: u64, what: &str) -> Result<()> {
+pub fn check_room(needed_bytes: u64, what: &str) -> Result<(), Refused> {
     match host::memory_bytes() {
         Some(there) if needed_bytes > there => {
-            bail!(
-                "{what} takes {} of memory at least, and this machine has {}",
-                bytes(needed_bytes),
-                bytes(there)
-            )
+            let (needed, there) = (bytes(needed_bytes), bytes(there));
+            let why = format_args!("{what} takes {needed} of memory at least, and this machine has {there}");
+            Err(Refused::new(why))
         }
         _ => Ok(()),
     }

@@ -15,6 +15,7 @@ use standpipe_cli::{
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
     perf,
+    refused::Refused,
     signals::Attended,
     sim,
     study::{
@@ -29,7 +30,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Put to and get from any address of any peer, without registering memory.
 #[derive(Debug, Parser)]
-#[command(name = "standpipe", version, propagate_version = true)]
+#[command(name = "standpipe", version, propagate_version = true, after_help = STATUSES)]
 struct Cli {
     /// Say more on standard error: -v what is done, -vv how, -vvv every step
     #[arg(long, short, action = ArgAction::Count, global = true)]
@@ -37,6 +38,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const STATUSES: &str = "Exit status: 0 when all went well; 1 when something failed; 2 when the arguments, or what they \
+                        name, cannot be used, and nothing was run; 130 and 143 when Ctrl-C and SIGTERM ended it. `run` \
+                        has the worst of its ranks' statuses.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -110,7 +115,7 @@ fn main() -> ExitCode {
 fn status(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("standpipe: {error:#}");
-        ExitCode::FAILURE
+        if Refused::is(&error) { Refused::STATUS.into() } else { ExitCode::FAILURE }
     })
 }
 

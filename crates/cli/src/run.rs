@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::Args;
 use serde::Serialize;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
-use standpipe_cli::printed::print;
+use standpipe_cli::{printed::print, units::between};
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// How many processes to start
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = between(1, RANKS_MAX))]
     ranks: u32,
     /// Put `[rank] ` in front of every line that a process writes; lines of different ranks then never mix
     #[arg(long)]
@@ -64,8 +64,9 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| "it must not be negative, nor beyond all clocks".to_owned())
 }
 
 /// What `--json` prints.

@@ -1,33 +1,34 @@
 //! `standpipe sim`: storms over simulated clusters, one after the other, until one finds something.
 
-use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
 use ::sim::{Costs, Faults};
-use anyhow::{Context, Result, bail};
-use clap::{Args, value_parser};
+use anyhow::{Context, Result};
+use clap::Args;
 use comfy_table::Table;
 use serde_json::json;
 
+use crate::refused::Refused;
+use crate::units::{at_least, between};
 use crate::{measure, printed::print, progress, table};
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
 pub struct SimArgs {
     /// Ranks, 2 or more
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u32).range(2..=i64::from(NODES_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = between(2, NODES_MAX))]
     nodes: u32,
     /// The first seed; 0x… is hexadecimal
     #[arg(long, value_name = "S", default_value = "0", value_parser = parse_seed)]
     seed: u64,
     /// How many seeds, one after the other
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least(1_u64))]
     seeds: u64,
     /// Events of each storm; it then goes on until all has ended
-    #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
     /// What goes wrong, with a frequency or the usual one: delay, reorder, register-fail, register-slow, shrink, unmap,
     /// stop, mute, restart; `unmap=0.5,delay`
@@ -45,8 +46,11 @@ pub struct SimArgs {
     json: bool,
 }
 
-fn parse_seed(text: &str) -> Result<u64, ParseIntError> {
-    text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let seed = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+    seed.map_err(|_| {
+        "it is neither a whole number below 2^64 nor 0x and such a number in hexadecimal".to_owned()
+    })
 }
 
 /// What came of all storms together.
@@ -90,10 +94,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
         return measure::run(file, args.json);
     }
-    let costs = args.costs.as_deref().map(costs_of).transpose()?;
+    let costs = args.costs.as_deref().map(costs_of).transpose().map_err(Refused::new)?;
     let storm = Storm { nodes: args.nodes, seed: args.seed, steps: args.steps, faults: args.faults, costs };
     if args.seed.checked_add(args.seeds).is_none() {
-        bail!("there are no {} seeds from {} on", args.seeds, args.seed);
+        return Err(
+            Refused::new(format_args!("there are no {} seeds from {} on", args.seeds, args.seed)).into()
+        );
     }
     let sum = run_all(storm, args.seeds);
     if args.json {

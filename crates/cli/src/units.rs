@@ -1,5 +1,8 @@
 //! Quantities as users write them.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 /// Reads a number of bytes: digits, then nothing, `K`, `M`, `G` or `T` (powers of 1024, in either case), then perhaps
 /// `iB` or `B`.
 ///
@@ -28,9 +31,57 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     usize::try_from(parse_bytes(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
+/// Reads a whole number that is `least` or more.
+pub fn at_least<N: Number>(least: N) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static {
+    move |text| match whole(text)? {
+        number if number < least => Err(format!("it must be at least {least}")),
+        number => Ok(number),
+    }
+}
+
+/// Reads a whole number from `least` to `most`.
+pub fn between<N: Number>(
+    least: N,
+    most: N,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static {
+    move |text| match whole(text)? {
+        number if number < least || number > most => Err(format!("it must be {least} to {most}")),
+        number => Ok(number),
+    }
+}
+
+/// A whole number without sign.
+pub trait Number: Copy + Display + FromStr + PartialOrd + Send + Sync + 'static {}
+
+impl Number for u32 {}
+impl Number for u64 {}
+impl Number for usize {}
+
+fn whole<N: Number>(text: &str) -> Result<N, String> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(number) => Ok(number),
+        Err(_) if all_digits && digits.len() < text.len() => Err("it must not be negative".to_owned()),
+        Err(_) if all_digits => Err("it is too large".to_owned()),
+        Err(_) => Err("it is not a whole number".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_out_of_bounds_are_refused_in_words() {
+        assert_eq!((at_least(1_u64)("1"), between(2_u32, 8)("8")), (Ok(1), Ok(8)));
+        let refused = |text| between(2_u32, 8)(text).expect_err("out of bounds");
+        let said = ["1", "9", "-3", "99999999999", "many", "", "-"].map(refused);
+        assert_eq!(said[..2], ["it must be 2 to 8"; 2]);
+        assert_eq!(said[2..4], ["it must not be negative", "it is too large"]);
+        assert_eq!(said[4..], ["it is not a whole number"; 3]);
+        assert_eq!(at_least(1_usize)("0"), Err("it must be at least 1".to_owned()));
+    }
 
     #[test]
     fn bytes_may_have_a_unit() {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, value_parser};
+use clap::{Args, Subcommand};
 use standpipe::launch::RANKS_MAX;
 
 use super::plan::{BitonicPlan, CannonPlan, Kernel};
-use crate::units::parse_size;
+use crate::units::{between, parse_size};
 
 /// The kernels.
 #[derive(Debug, Subcommand)]
@@ -21,16 +21,16 @@ pub enum KernelArgs {
 #[derive(Debug, Args)]
 pub struct CannonArgs {
     /// Processes: 1, 4, 9 or another square
-    #[arg(short = 'n', long = "ranks", default_value_t = 4, value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    #[arg(short = 'n', long = "ranks", default_value_t = 4, value_parser = between(1, RANKS_MAX))]
     ranks: u32,
     /// Rows, and columns, of the matrices
-    #[arg(long, default_value_t = 1536, value_name = "ORDER", value_parser = value_parser!(u32).range(1..=65_536))]
+    #[arg(long, default_value_t = 1536, value_name = "ORDER", value_parser = between(1_u32, 65_536))]
     size: u32,
     /// Bytes of one put: a run of a row's 8-byte entries
     #[arg(long, default_value = "256", value_name = "BYTES", value_parser = parse_size)]
     put_bytes: usize,
     /// Products to compute and add up
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = between(1_u32, 1_000_000))]
     rounds: u32,
     /// As many puts as in the Firehose paper, 1.5 million: -n 4 --size 1000 --put-bytes 160 --rounds 10
     #[arg(long, conflicts_with_all = ["ranks", "size", "put_bytes", "rounds"])]
@@ -43,16 +43,16 @@ pub struct CannonArgs {
 #[derive(Debug, Args)]
 pub struct BitonicArgs {
     /// Processes: a power of two
-    #[arg(short = 'n', long = "ranks", default_value_t = 4, value_parser = value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
+    #[arg(short = 'n', long = "ranks", default_value_t = 4, value_parser = between(1, RANKS_MAX))]
     ranks: u32,
     /// Keys of all processes together; a key has 8 bytes
-    #[arg(long, default_value_t = 4 << 20, value_name = "KEYS", value_parser = value_parser!(u64).range(1..=1 << 36))]
+    #[arg(long, default_value_t = 4 << 20, value_name = "KEYS", value_parser = between(1_u64, 1 << 36))]
     size: u64,
     /// Bytes of one put: a run of keys
     #[arg(long, default_value = "64", value_name = "BYTES", value_parser = parse_size)]
     put_bytes: usize,
     /// Sorts to do, each of other keys; at most 256
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = value_parser!(u32).range(1..=ROUNDS_MAX))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = between(1, ROUNDS_MAX))]
     rounds: u32,
     /// As many puts as in the Firehose paper, 2.1 million: -n 4 --size 350000 --put-bytes 8 --rounds 2
     #[arg(long, conflicts_with_all = ["ranks", "size", "put_bytes", "rounds"])]
@@ -62,7 +62,7 @@ pub struct BitonicArgs {
 }
 
 /// A rank tells of all its sorts in one line, which the launcher cuts at 64 KiB.
-const ROUNDS_MAX: i64 = 256;
+const ROUNDS_MAX: u32 = 256;
 
 /// What does not depend on the kernel.
 #[derive(Debug, Clone, Args)]

@@ -25,6 +25,7 @@ use crate::{
     lines, machine,
     printed::print,
     progress,
+    refused::Refused,
     signals::{self, Leftover},
 };
 
@@ -33,7 +34,7 @@ use crate::{
 /// # Errors
 /// If the arguments do not fit together, a rank fails, the result is wrong, or the recording cannot be written.
 pub fn run(args: &KernelArgs) -> Result<ExitCode> {
-    let kernel = args.kernel().map_err(anyhow::Error::msg)?;
+    let kernel = args.kernel().map_err(Refused::new)?;
     machine::check_room(kernel.bytes_min(), "this")?;
     let options = args.run();
     let recording = options.record.as_deref().map(Parts::beside).transpose()?;
@@ -62,16 +63,17 @@ struct Parts {
 
 impl Parts {
     /// Makes the directory beside the file that the recording is to become: rather now than after the run.
-    fn beside(file: &Path) -> Result<Self> {
+    fn beside(file: &Path) -> Result<Self, Refused> {
+        let doing = format!("recording to {}", file.display());
         if file.is_dir() {
-            bail!("recording to {}: it is a directory", file.display());
+            return Err(Refused::new(format_args!("{doing}: it is a directory")));
         }
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
         let directory = tempfile::Builder::new().prefix(".recording-").tempdir_in(parent);
-        let directory = directory.with_context(|| format!("recording to {}", file.display()))?;
+        let directory = directory.map_err(|error| Refused::file(&doing, &error))?;
         Leftover::Folder(directory.path().to_owned()).note();
         Ok(Self { file: file.to_owned(), directory })
     }

@@ -10,13 +10,13 @@ use super::{
     plan::Plan,
     trace::{self, Request, TraceError},
 };
-use crate::units::parse_bytes;
+use crate::units::{between, parse_bytes};
 
 /// Arguments of `standpipe study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct KvArgs {
     /// Worker processes, at most 32
-    #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=WORKERS_MAX as u64))]
+    #[arg(long, short = 'n', default_value_t = 4, value_parser = between(1, WORKERS_MAX as u64))]
     pub workers: u64,
     /// Requests to replay, in Mooncake's JSON-lines format; without it, a trace with the same statistics is generated
     #[arg(long, value_name = "FILE")]
@@ -25,7 +25,7 @@ pub struct KvArgs {
     #[arg(long, default_value_t = 1, conflicts_with = "trace")]
     pub seed: u64,
     /// Requests to replay: the first of the trace file (all of it without this), or this many generated ones (1000)
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "K", value_parser = between(1_u64, 10_000_000))]
     pub requests: Option<u64>,
     /// Memory for blocks that each worker may use
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = parse_bytes)]
@@ -34,10 +34,10 @@ pub struct KvArgs {
     #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = parse_bytes)]
     pub block_bytes: u64,
     /// Pieces that a block consists of: one allocation for each layer of the model
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    #[arg(long, default_value_t = 64, value_parser = between(1_u64, 65_536))]
     pub layers: u64,
     /// Processor time that making a block takes, in microseconds
-    #[arg(long, default_value_t = 3000, value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    #[arg(long, default_value_t = 3000, value_name = "US", value_parser = between(0_u64, 60_000_000))]
     pub compute_us: u64,
     /// Keep pulled blocks, so that a block may have several holders
     #[arg(long)]

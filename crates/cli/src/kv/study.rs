@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     machine,
+    refused::Refused,
     report::output::{Output, OutputArgs},
 };
 
@@ -35,11 +36,11 @@ pub struct StudyArgs {
 /// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the results
 /// cannot be written.
 pub fn run(args: &StudyArgs) -> Result<ExitCode> {
-    let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
-    let trace = Statistics::of(&args.kv.requests()?);
+    let plan = args.kv.plan().map_err(Refused::new)?;
+    let trace = Statistics::of(&args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?);
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
-    let output = Output::make(&args.output)?;
+    let output = Output::make(&args.output).map_err(Refused::new)?;
     let record = replay(&args.kv, trace.requests as u64)?;
     let outcome = Outcome::of(&record);
     let report = report(args, plan, &trace, &record, &outcome);

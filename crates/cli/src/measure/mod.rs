@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::sim::Costs;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::json;
 use standpipe::host;
 use tempfile::NamedTempFile;
 
 use self::figures::{Figure, Measured, figures, text};
 use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
+use crate::refused::Refused;
 use crate::{machine, printed::print, progress, signals::Leftover, table};
 
 pub use self::pinning::LockError;
@@ -95,9 +96,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(file: &Path) -> Result<Writer> {
+    fn new(file: &Path) -> Result<Writer, Refused> {
+        let doing = format!("cannot write {}", file.display());
         if file.is_dir() {
-            bail!("cannot write {}: it is a directory", file.display());
+            return Err(Refused::new(format_args!("{doing}: it is a directory")));
         }
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
@@ -108,7 +110,7 @@ impl Writer {
             .prefix(".costs-")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(parent);
-        let beside = beside.with_context(|| format!("cannot write {}", file.display()))?;
+        let beside = beside.map_err(|error| Refused::file(&doing, &error))?;
         Leftover::File(beside.path().to_owned()).note();
         Ok(Writer { file: file.to_owned(), beside })
     }

@@ -15,7 +15,13 @@ use standpipe::launch::{Launch, Stream};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
-use crate::{lines, machine, printed::print, progress, signals, table, units::parse_size};
+use crate::refused::Refused;
+use crate::{
+    lines, machine,
+    printed::print,
+    progress, signals, table,
+    units::{at_least, parse_size},
+};
 
 /// The name of the hidden subcommand that runs one process of a measurement.
 pub const SUBCOMMAND: &str = "perf-worker";
@@ -30,7 +36,7 @@ pub struct PerfArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
     /// Pieces of a scattered get (1 or more), or processes of barrier, idle and open (2 to 256)
-    #[arg(short, value_name = "N")]
+    #[arg(short, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
     #[arg(long, value_enum)]
@@ -59,7 +65,7 @@ pub struct WorkerArgs {
 /// # Errors
 /// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
-    let cases = cases(args)?;
+    let cases = cases(args).map_err(Refused::new)?;
     if let Some(warning) = noise(machine::load_average(), host::cores()) {
         eprintln!("standpipe: {warning}");
     }
@@ -146,7 +152,7 @@ fn check(case: &Case) -> Result<()> {
     if moves && case.size == 0 {
         bail!("--size must be at least 1 for {}", case.op.name());
     }
-    if case.n == 0 || (case.n != 1 && matches!(case.op, Op::Put | Op::Get | Op::Am)) {
+    if case.n != 1 && matches!(case.op, Op::Put | Op::Get | Op::Am) {
         bail!("-n {} does not fit {}: it counts pieces of scatter, or processes", case.n, case.op.name());
     }
     if matches!(case.op, Op::Barrier | Op::Idle | Op::Open) && !(2..=256).contains(&case.n) {

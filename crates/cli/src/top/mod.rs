@@ -9,12 +9,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, value_parser};
+use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
 
 use self::report::Report;
 use self::screen::{Screen, Wish};
 use crate::printed::{self, Reader};
+use crate::units::at_least;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
@@ -35,7 +36,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     interval: Option<Duration>,
     /// Show this many looks, each an interval after the one before, and leave
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least(1_u64))]
     count: Option<u64>,
     /// Show one interval as text and leave
     #[arg(long, conflicts_with = "count")]
