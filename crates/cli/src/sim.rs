@@ -8,7 +8,6 @@ use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
 use ::sim::{Costs, Faults};
 use anyhow::{Context, Result};
 use clap::Args;
-use comfy_table::Table;
 use serde_json::json;
 
 use crate::refused::Refused;
@@ -161,7 +160,7 @@ fn json_of(args: &SimArgs, sum: &Sum) -> serde_json::Value {
     })
 }
 
-fn table_of(args: &SimArgs, sum: &Sum) -> Table {
+fn table_of(args: &SimArgs, sum: &Sum) -> table::Table {
     let faults = args.faults.to_string();
     let mut table = table::plain(&["what", "value"]);
     let rows = [

@@ -1,21 +1,126 @@
-//! How tables look in a terminal: a line under the header and nothing else.
+//! How tables look in a terminal: a line under the header and nothing else, and no number parted from its unit.
 
-use comfy_table::{ContentArrangement, Table, TableStyle, presets};
+use std::fmt::{self, Display};
+use std::ops::{Deref, DerefMut};
+
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, TableStyle, Width, presets};
 
 /// A table without rows, as wide as the terminal at most; 120 letters where there is none, or none that knows its width.
 #[must_use]
 pub fn plain(header: &[&str]) -> Table {
-    let mut table = Table::new();
+    let mut table = comfy_table::Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
     if table.width().is_none_or(|letters| letters == 0) {
         table.set_width(WIDTH);
     }
-    table
+    Table(table)
 }
 
 const WIDTH: u16 = 120;
 const STYLE: TableStyle =
     presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
+
+/// A table whose lines break between words only, and not between a number and its unit. Where the words themselves are
+/// wider than the terminal, so is the table.
+#[derive(Debug, Clone)]
+pub struct Table(comfy_table::Table);
+
+impl Deref for Table {
+    type Target = comfy_table::Table;
+
+    fn deref(&self) -> &comfy_table::Table {
+        &self.0
+    }
+}
+
+impl DerefMut for Table {
+    fn deref_mut(&mut self) -> &mut comfy_table::Table {
+        &mut self.0
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join("\n"))
+    }
+}
+
+impl Table {
+    /// What it looks like.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut table = self.0.clone();
+        if let Some(header) = table.header().map(glued_row) {
+            table.set_header(header);
+        }
+        for row in table.row_iter_mut() {
+            *row = glued_row(row);
+        }
+        table.discover_columns();
+        let widest = |cells: &mut dyn Iterator<Item = String>| cells.map(|cell| longest_word(&cell)).max();
+        let widths: Vec<usize> = (0..table.column_count())
+            .map(|column| {
+                let cells = table.column_cells_with_header_iter(column);
+                widest(&mut cells.flatten().map(Cell::content)).unwrap_or(0)
+            })
+            .collect();
+        for (column, width) in table.column_iter_mut().zip(widths) {
+            let width = u16::try_from(width).unwrap_or(u16::MAX).saturating_add(column.padding_width());
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+        }
+        table.lines().map(|line| line.replace(GLUE, " ")).collect()
+    }
+}
+
+/// Stands for a space at which no line breaks while a table is laid out.
+const GLUE: char = '\u{a0}';
+
+fn glued_row(row: &Row) -> Row {
+    let glued = |cell: &Cell| {
+        let text = cell.content();
+        let glued = glued(&text);
+        // What has to change nothing keeps its colour.
+        if glued == text { cell.clone() } else { Cell::new(glued) }
+    };
+    Row::from(row.cell_iter().map(glued).collect::<Vec<Cell>>())
+}
+
+/// Units that stand after a number; and what stands before one.
+const UNITS: [&str; 18] = [
+    "%", "×", "ns", "us", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "TiB", "KB/s", "MB/s", "GB/s", "KiB/s",
+    "MiB/s", "GiB/s",
+];
+const BEFORE: [&str; 3] = ["<=", "≤", "±"];
+
+/// The text with its numbers and units kept together, and without signs before zeros.
+fn glued(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = "";
+    for (index, word) in text.split(' ').enumerate() {
+        let ends_in_digit = before.ends_with(|letter: char| letter.is_ascii_digit());
+        let unit = UNITS.contains(&word.trim_end_matches([')', ',', '.', ';', ':']));
+        if index > 0 {
+            out.push(if ends_in_digit && unit || BEFORE.contains(&before) { GLUE } else { ' ' });
+        }
+        out.push_str(without_sign_of_zero(word));
+        before = word;
+    }
+    out
+}
+
+/// `-0.0` is zero, however little below it was.
+fn without_sign_of_zero(word: &str) -> &str {
+    match word.strip_prefix(['-', '−', '+']) {
+        Some(number) if number.starts_with('0') && number.bytes().all(|byte| matches!(byte, b'0' | b'.')) => {
+            number
+        }
+        _ => word,
+    }
+}
+
+fn longest_word(text: &str) -> usize {
+    text.split([' ', '\n']).map(|word| word.chars().count()).max().unwrap_or(0)
+}
 
 #[cfg(test)]
 mod tests {
@@ -31,5 +136,34 @@ mod tests {
             text.matches("──").count() > 0,
             text.lines().filter(|line| line.contains('─')).count() == 1
         );
+    }
+
+    #[test]
+    fn neither_names_nor_numbers_are_broken() {
+        let mut table =
+            plain(&["strategy", "time taken", "mean latency of a put", "deviation from the paper"]);
+        table.set_width(60);
+        table.add_row(["rendezvous-no-unpin", "14.5 µs of it", "1000.25 GB/s", "-12.5 %"]);
+        table.add_row(["firehose", "2 ms", "1.5 MB/s (or so)", "−0.0 %"]);
+        let text = table.to_string();
+        for whole in ["rendezvous-no-unpin", "14.5 µs", "1000.25 GB/s", "-12.5 %", " 0.0 %", "1.5 MB/s"] {
+            assert!(text.contains(whole), "{whole}:\n{text}");
+        }
+        assert!(!text.contains('−') && !text.contains(GLUE), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    }
+
+    #[test]
+    fn only_units_stick_to_numbers() {
+        assert_eq!(glued("4 ranks of 5 MiB, <= 7"), "4 ranks of 5\u{a0}MiB, <=\u{a0}7");
+        assert_eq!(glued("+0.00 -0 -0.1 +5 - 0x0"), "0.00 0 -0.1 +5 - 0x0");
+    }
+
+    #[test]
+    fn what_is_wider_than_the_terminal_stays_whole() {
+        let mut table = plain(&["a", "b"]);
+        table.set_width(10);
+        table.add_row(["rendezvous-no-unpin", "a-name-as-long-as-that"]);
+        assert!(table.to_string().contains("a-name-as-long-as-that"));
     }
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 pub use check::{Check, Status};
 use clap::Args;
-use comfy_table::{Cell, Color, Table};
+use comfy_table::{Cell, Color};
 use facts::Facts;
 
 use crate::printed::print;
@@ -38,7 +38,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn table(checks: &[Check]) -> Table {
+fn table(checks: &[Check]) -> crate::table::Table {
     let mut table = crate::table::plain(&["check", "", "found"]);
     for check in checks {
         let (word, colour) = match check.status {

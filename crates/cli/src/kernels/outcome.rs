@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use serde::Serialize;
 
 use super::{
@@ -96,7 +96,7 @@ impl Outcome {
 
     /// The numbers as a table.
     #[must_use]
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> table::Table {
         let mut table = table::plain(&[self.kernel, ""]);
         table.add_rows(self.rows());
         if let Some(column) = table.column_mut(1) {

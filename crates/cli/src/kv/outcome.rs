@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use serde::Serialize;
 
 use super::lines::{Done, Pull, Sweep, Tick};
+use crate::table::{Table, plain};
 
 /// Everything the workers told, in the order it came.
 #[derive(Debug, Clone, Default)]
@@ -235,7 +236,7 @@ impl Outcome {
     /// The result table for a terminal.
     #[must_use]
     pub fn table(&self) -> Table {
-        let mut table = crate::table::plain(&["KV study", "result"]);
+        let mut table = plain(&["KV study", "result"]);
         for (what, value) in self.rows() {
             table.add_row([what, value]);
         }

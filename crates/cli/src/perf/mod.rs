@@ -278,7 +278,7 @@ fn to_json(rows: &[Row]) -> Result<Value> {
     Ok(object)
 }
 
-fn to_table(rows: &[Row]) -> comfy_table::Table {
+fn to_table(rows: &[Row]) -> table::Table {
     let mut table =
         table::plain(&["operation", "median", "p99", "limit", "its median", "ratio", "bound", ""]);
     for row in rows {
