@@ -75,6 +75,16 @@ fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
 }
 
 #[test]
+fn messages_are_measured_in_nine_jobs() {
+    let output = standpipe(&["perf", "am", "--json"], Stdio::piped());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"));
+    assert_eq!((number("jobs"), number("samples")), (9.0, 1800.0));
+    assert_eq!(number("ratio"), number("median_ns") / number("limit_ns"));
+}
+
+#[test]
 fn what_cannot_be_is_refused_at_once_and_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a file");

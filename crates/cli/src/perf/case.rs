@@ -13,7 +13,7 @@ pub enum Op {
     Get,
     /// Get many pieces by one call
     Scatter,
-    /// An Active Message and its reply
+    /// An Active Message and its reply; medians over 9 jobs, unless on the same core
     Am,
     /// A barrier of all processes
     Barrier,
@@ -201,6 +201,8 @@ pub struct Row {
     pub batch: u32,
     /// Samples of ours and of the limit, taken in turn.
     pub samples: usize,
+    /// Jobs that they were taken in. Where there are several, all times are medians over them.
+    pub jobs: usize,
     /// Our bandwidth, for bulk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
@@ -235,9 +237,30 @@ impl Row {
             holds: case.bound.map(|bound| ratio <= bound),
             batch: *batch,
             samples: ours.len(),
+            jobs: 1,
             gbps: bulk.then(|| bytes / median_ns),
             limit_gbps: bulk.then(|| bytes / limit_ns),
         }
+    }
+
+    /// The row for a case of Active Messages that was measured in several jobs: of each time the median over them, and
+    /// the ratio of these. `None` without jobs.
+    #[must_use]
+    pub fn over_jobs(rows: &[Row]) -> Option<Row> {
+        let first = rows.first()?;
+        let median = |of: fn(&Row) -> f64| quantile(&rows.iter().map(of).collect::<Vec<f64>>(), 0.5);
+        let (median_ns, limit_ns) = (median(|row| row.median_ns), median(|row| row.limit_ns));
+        let ratio = median_ns / limit_ns;
+        Some(Row {
+            median_ns,
+            p99_ns: median(|row| row.p99_ns),
+            limit_ns,
+            ratio,
+            holds: first.bound.map(|bound| ratio <= bound),
+            samples: rows.iter().map(|row| row.samples).sum(),
+            jobs: rows.len(),
+            ..first.clone()
+        })
     }
 }
 
@@ -267,5 +290,17 @@ mod tests {
         assert_eq!((row.median_ns, row.p99_ns, row.ratio, row.holds), (4.0, 100.0, 2.0, Some(true)));
         let row = Row::new(&case, &Samples::new("memcpy", 1024, vec![5.0], vec![2.0]));
         assert_eq!((row.holds, row.gbps), (Some(false), None));
+    }
+
+    #[test]
+    fn of_several_jobs_each_time_is_the_median() {
+        let case =
+            PROMISED.iter().find(|case| case.op == Op::Am && case.bound == Some(1.5)).expect("promised");
+        let job =
+            |ours: f64, limit: f64| Row::new(case, &Samples::new("line", 9, vec![ours; 3], vec![limit; 3]));
+        let row = Row::over_jobs(&[job(30.0, 10.0), job(14.0, 20.0), job(12.0, 8.0)]).expect("three jobs");
+        assert_eq!((row.median_ns, row.p99_ns, row.limit_ns, row.ratio), (14.0, 14.0, 10.0, 1.4));
+        assert_eq!((row.holds, row.samples, row.jobs), (Some(true), 9, 3));
+        assert!(Row::over_jobs(&[]).is_none());
     }
 }
