@@ -3,6 +3,7 @@
 pub mod case;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
@@ -47,7 +48,7 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// Print one JSON object instead of a table
+    /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +79,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     }
     bar.finish_and_clear();
     if args.json {
-        print(to_json(&rows)?)?;
+        print(to_json(&rows, args.op.is_some())?)?;
     } else {
         print(format_args!("{}\n{LEGEND}", to_table(&rows)))?;
     }
@@ -268,14 +269,13 @@ fn measured(op: Op, ns: f64) -> String {
     }
 }
 
-/// One object: the rows, and for a single row its keys beside them.
-fn to_json(rows: &[Row]) -> Result<Value> {
-    let mut object = json!({ "rows": rows, "machine": machine::facts().into_iter().collect::<std::collections::BTreeMap<_, _>>() });
-    if let ([row], Some(map)) = (rows, object.as_object_mut())
-        && let Value::Object(keys) = serde_json::to_value(row)?
-    {
-        map.extend(keys);
-    }
+/// One object: of the one operation that was asked for, or with `rows` of them all; and of the machine in either case.
+fn to_json(rows: &[Row], one: bool) -> Result<Value> {
+    let mut object = match rows {
+        [row] if one => serde_json::to_value(row)?,
+        rows => json!({ "rows": rows }),
+    };
+    object["machine"] = machine::facts().into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
     Ok(object)
 }
 
@@ -336,6 +336,33 @@ mod tests {
     fn a_busy_machine_is_told_and_an_idle_one_is_not() {
         assert!(noise(Some(2.1), 2).expect("busy").contains("2.1 on 2 cores"));
         assert_eq!((noise(Some(2.0), 2), noise(None, 2)), (None, None));
+    }
+
+    #[test]
+    fn each_figure_stands_in_one_place() {
+        let row = Row::new(&PROMISED[0], &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));
+        let one = to_json(std::slice::from_ref(&row), true).expect("numbers and words");
+        let keys = [
+            "op",
+            "size",
+            "n",
+            "memory",
+            "target",
+            "transport",
+            "median_ns",
+            "p99_ns",
+            "limit_name",
+            "limit_ns",
+            "ratio",
+        ];
+        assert!(keys.iter().all(|key| one.get(key).is_some()) && one.get("rows").is_none(), "{one}");
+        let all = to_json(&[row.clone(), row], false).expect("numbers and words");
+        assert!(keys.iter().all(|key| all["rows"][1].get(key).is_some() && all.get(key).is_none()), "{all}");
+        assert!(one["machine"].is_object() && all["machine"].is_object());
+        let bulk = PROMISED.iter().find(|case| case.size == 1 << 20).expect("promised");
+        let bulk = Row::new(bulk, &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));
+        let bulk = to_json(&[bulk], true).expect("numbers and words");
+        assert!(bulk["gbps"].is_number() && bulk["limit_gbps"].is_number());
     }
 
     #[test]
