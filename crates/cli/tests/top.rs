@@ -149,7 +149,7 @@ fn once_shows_every_rank_as_text() {
     let output = run_awake(&[&job.pid(), "--once", "--interval", "0.2"]);
     let (out, err) = texts(&output);
     assert!(output.status.success() && err.is_empty(), "{err}");
-    assert!(out.contains("3 ranks") && out.contains("mapped/s"), "{out}");
+    assert!(out.contains("3 ranks") && out.contains("map/s"), "{out}");
     assert_eq!(out.lines().filter(|line| line.contains("running")).count(), 1 + RANKS, "{out}");
     assert!(!out.contains('\x1b'), "no terminal, no control codes: {out:?}");
 }
@@ -242,7 +242,7 @@ fn the_last_picture_of_a_count_stays_on_the_terminal() {
     drop(command);
     let seen = all(&mut terminal);
     let (_, left) = seen.split_once("\x1b[?1049l").expect("it gives the terminal back");
-    assert!(left.contains("mapped/s") && left.contains("3 running"), "{left:?}");
+    assert!(left.contains("map/s") && left.contains("3 running"), "{left:?}");
     let output = watching.and_then(Child::wait_with_output).expect("it ends");
     assert!(output.status.success() && output.stderr.is_empty(), "the job goes on: {output:?}");
 }
@@ -256,7 +256,7 @@ fn keys_leave_and_the_terminal_is_as_before() {
         let before = format!("{:?}", tcgetattr(&side).expect("a terminal"));
         let mut watching = top(&[&job.pid()]).stdin(open()).stdout(open()).spawn().expect("the command runs");
         let mut seen = until(&mut terminal, "q leaves");
-        assert!(seen.contains("\x1b[?1049h") && seen.contains("mapped/s"), "{seen:?}");
+        assert!(seen.contains("\x1b[?1049h") && seen.contains("map/s"), "{seen:?}");
         assert_ne!(format!("{:?}", tcgetattr(&side).expect("a terminal")), before);
         terminal.write_all(key).expect("a key");
         seen += &until(&mut terminal, "\x1b[?1049l");

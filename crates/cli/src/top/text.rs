@@ -8,26 +8,32 @@ use super::report::{FIELDS, Figures, RankReport, Registration, Report};
 /// What moves data: where it goes by messages that is no Active Message of the program.
 const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];
 
-/// A headline, the ranks, and all of them together.
+/// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a while.
+const AWAY_SECONDS: f64 = 1.0;
+
+/// A headline, what is not as it should be, the ranks, and all of them together.
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let Report { program, size, launcher_pid, running, lost, ranks, totals, .. } = report;
     let mut lines = vec![
         format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost"),
         String::new(),
     ];
+    lines.extend(notes(ranks));
     let columns = columns(totals);
     let header: Vec<&str> =
         ["rank", "pid", "state"].into_iter().chain(columns.iter().map(|column| column.name)).collect();
     let mut table = crate::table::plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let figures = |figures: &Figures, away| -> Vec<String> {
-        columns.iter().map(|column| (column.value)(figures, away)).collect()
-    };
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 0));
+    }
+    let figures =
+        |figures: &Figures| -> Vec<String> { columns.iter().map(|column| (column.value)(figures)).collect() };
     let total = ["all".into(), String::new(), String::new()];
-    table.add_row(total.into_iter().chain(figures(totals, None)));
-    for RankReport { rank, pid, state, away_seconds, figures: its } in ranks {
+    table.add_row(total.into_iter().chain(figures(totals)));
+    for RankReport { rank, pid, state, figures: its, .. } in ranks {
         let pid = pid.map(|pid| pid.to_string()).unwrap_or_default();
-        table.add_row([rank.to_string(), pid, state.clone()].into_iter().chain(figures(its, *away_seconds)));
+        table.add_row([rank.to_string(), pid, state.clone()].into_iter().chain(figures(its)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         if index != 2 {
@@ -38,16 +44,36 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
+/// What few ranks ever have, each in a line that says what it means, and a free line after them.
+fn notes(ranks: &[RankReport]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for RankReport { rank, away_seconds, figures, .. } in ranks {
+        if let Some(away) = away_seconds.filter(|away| *away >= AWAY_SECONDS) {
+            notes.push(format!(
+                "rank {rank} is away: for {away:.1} s it has neither waited nor made progress, and takes no messages"
+            ));
+        }
+        if figures.malformed > 0 {
+            let malformed = figures.malformed;
+            notes.push(format!("rank {rank} was sent {malformed} malformed messages, and dropped them"));
+        }
+    }
+    if !notes.is_empty() {
+        notes.push(String::new());
+    }
+    notes
+}
+
 /// A column of figures.
 struct Column {
     name: &'static str,
     value: Box<Value>,
 }
 
-/// The text for some figures, which are so many seconds old where that is known.
-type Value = dyn Fn(&Figures, Option<f64>) -> String;
+/// The text for some figures.
+type Value = dyn Fn(&Figures) -> String;
 
-fn column(name: &'static str, value: impl Fn(&Figures, Option<f64>) -> String + 'static) -> Column {
+fn column(name: &'static str, value: impl Fn(&Figures) -> String + 'static) -> Column {
     Column { name, value: Box::new(value) }
 }
 
@@ -55,24 +81,22 @@ fn column(name: &'static str, value: impl Fn(&Figures, Option<f64>) -> String + 
 fn columns(totals: &Figures) -> Vec<Column> {
     let mut columns = Vec::new();
     for (mechanism, name) in [
-        (Mechanism::Mapped, "mapped/s"),
+        (Mechanism::Mapped, "map/s"),
         (Mechanism::Cma, "cma/s"),
-        (Mechanism::Message, "message/s"),
-        (Mechanism::Registered, "registered/s"),
+        (Mechanism::Message, "msg/s"),
+        (Mechanism::Registered, "reg/s"),
     ] {
         if mechanism != Mechanism::Registered || totals.registration.is_some() {
-            columns.push(column(name, move |figures, _| short(figures.rate(&TRANSFERS, &[mechanism]).0)));
-            columns.push(column("B/s", move |figures, _| short(figures.rate(&TRANSFERS, &[mechanism]).1)));
+            columns.push(column(name, move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).0)));
+            columns.push(column("B/s", move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).1)));
         }
     }
     let rate = |name, operations: &'static [Operation]| {
-        column(name, move |figures, _| short(figures.rate(operations, &Mechanism::ALL).0))
+        column(name, move |figures| short(figures.rate(operations, &Mechanism::ALL).0))
     };
     columns.push(rate("AM/s", &[Operation::Request, Operation::Reply]));
-    columns.push(rate("handled/s", &[Operation::Handled]));
-    columns.push(rate("atomic/s", &[Operation::Atomic]));
-    columns.push(column("malformed", |figures, _| figures.malformed.to_string()));
-    columns.push(column("away s", |_, away| away.map(|away| format!("{away:.1}")).unwrap_or_default()));
+    columns.push(rate("ran/s", &[Operation::Handled]));
+    columns.push(rate("atom/s", &[Operation::Atomic]));
     if totals.registration.is_some() {
         columns.extend(registration_columns());
     }
@@ -82,7 +106,7 @@ fn columns(totals: &Figures) -> Vec<Column> {
 fn registration_columns() -> impl Iterator<Item = Column> {
     FIELDS.iter().enumerate().filter_map(|(index, field)| {
         let of = move |Registration(values): Registration| short(values[index] as f64);
-        let value = move |figures: &Figures, _| figures.registration.map(of).unwrap_or_default();
+        let value = move |figures: &Figures| figures.registration.map(of).unwrap_or_default();
         Some(column(field.column?, value))
     })
 }
@@ -108,7 +132,10 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{registration, sample};
+    use super::super::report::{
+        Line,
+        tests::{registration, sample},
+    };
     use super::*;
 
     #[test]
@@ -120,11 +147,41 @@ mod tests {
     }
 
     #[test]
+    fn all_columns_fit_a_terminal_of_80() {
+        let mut report = sample(None);
+        for rank in &mut report.ranks {
+            rank.pid = Some(4_194_304);
+            rank.state = "exited 255".into();
+            let by = |mechanism| Line { mechanism, ..rank.figures.operations[0] };
+            let more = [Mechanism::Cma, Mechanism::Message].map(by);
+            rank.figures.operations.extend(more);
+            for line in &mut rank.figures.operations {
+                line.per_second = 99_900_000.0;
+                line.bytes_per_second = 99_900_000.0;
+            }
+        }
+        let lines = lines(&report);
+        let widest = lines.iter().map(|line| line.trim_end().chars().count()).max();
+        assert!(widest <= Some(80), "{widest:?}\n{}", lines.join("\n"));
+        assert!(lines.iter().any(|line| line.trim_end().ends_with("atom/s")));
+    }
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_told_in_words() {
+        let mut report = sample(None);
+        assert!(!lines(&report).join("\n").contains("away"));
+        report.ranks[0].away_seconds = Some(4.25);
+        report.ranks[1].figures.malformed = 3;
+        let text = lines(&report).join("\n");
+        assert!(text.contains("rank 0 is away: for 4.2 s") && text.contains("rank 1 was sent 3 malformed"));
+    }
+
+    #[test]
     fn registration_has_columns_only_where_there_is_any() {
         let without = lines(&sample(None)).join("\n");
         assert!(without.contains("1 lost") && without.contains("killed 9") && without.contains("1.50M"));
-        assert!(!without.contains("evictions") && !without.contains("registered/s"), "{without}");
+        assert!(!without.contains("evictions") && !without.contains("reg/s"), "{without}");
         let with = lines(&sample(Some(registration(3, 4096)))).join("\n");
-        assert!(with.contains("evictions") && with.contains("registered/s") && with.contains("4.10k"));
+        assert!(with.contains("evictions") && with.contains("reg/s") && with.contains("4.10k"));
     }
 }
