@@ -46,6 +46,9 @@ const STATUSES: &str = "Exit status: 0 when all went well; 1 when something fail
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the processes of a job on this host and stay until all have ended
+    ///
+    /// Signals go on to all ranks: INT, TERM, HUP, QUIT, USR1, USR2, WINCH, TSTP and CONT. Ranks that still run --grace
+    /// after the first INT (Ctrl-C) are killed, and all at once at the second.
     Run(run::RunArgs),
     /// Say what this host allows, which path memory takes here, and what to change
     Doctor(doctor::DoctorArgs),

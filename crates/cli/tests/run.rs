@@ -1,8 +1,10 @@
 //! `standpipe run` as a user calls it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn standpipe(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
@@ -76,6 +78,55 @@ fn the_grace_period_is_the_users() {
     assert_eq!(output.status.code(), Some(137));
     assert!(begun.elapsed() < Duration::from_secs(4));
     assert!(String::from_utf8_lossy(&output.stderr).contains("still running 200ms after SIGTERM: rank 1"));
+}
+
+/// Starts two ranks that say `ready` and ignore SIGINT, and interrupts the launcher; gives what came of it and when.
+fn interrupted(grace: &str, times: u32) -> (Output, Duration) {
+    let script = "trap '' INT; echo ready; while :; do sleep 0.05; done";
+    let mut command = standpipe(&["-n", "2", "--grace", grace, "--tag-output", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.by_ref().take(2).filter(Result::is_ok).count(), 2);
+    let begun = Instant::now();
+    for time in 0..times {
+        if time > 0 {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    }
+    let watchdog = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().expect("ours to wait for").is_none() {
+        if Instant::now() > watchdog {
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (child.wait_with_output().expect("ours to wait for"), begun.elapsed())
+}
+
+#[test]
+fn ranks_that_ignore_an_interrupt_are_killed_after_the_grace() {
+    let (output, took) = interrupted("1", 1);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(137), "{said}");
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+    assert!(
+        said.starts_with("standpipe: SIGINT was passed on to the ranks; those that still run 1s after"),
+        "{said}"
+    );
+    assert!(said.contains("standpipe: still running 1s after SIGINT; killing all ranks\n"), "{said}");
+    assert!(!said.contains("interrupted again"), "{said}");
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_the_grace() {
+    let (output, took) = interrupted("3600", 2);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(137), "{said}");
+    assert!(
+        took < Duration::from_secs(20) && said.contains("interrupted again; killing all ranks"),
+        "{said}"
+    );
 }
 
 #[test]
