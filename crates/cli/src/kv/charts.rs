@@ -114,7 +114,7 @@ fn latency_by_pieces(record: &Record) -> Figure {
 }
 
 fn throughput(record: &Record) -> Figure {
-    let per_second = |bytes: u64, bin_s: f64| bytes as f64 / bin_s / f64::from(1 << 20);
+    let per_second = |bytes: u64, bin_s: f64| bytes as f64 / bin_s / 1e6;
     let pulled =
         |ticks: &[&Tick], bin_s| per_second(ticks.iter().map(|tick| pulled_bytes(tick)).sum(), bin_s);
     let requests =
@@ -131,7 +131,7 @@ fn throughput(record: &Record) -> Figure {
             y_max: None,
             marks: Vec::new(),
             series: vec![
-                over_time(record, "MiB pulled", pulled),
+                over_time(record, "MB pulled", pulled),
                 over_time(record, "requests served", requests),
             ],
         },
@@ -245,7 +245,7 @@ mod tests {
         for (pulled, requests) in
             throughput(&record).chart.series[0].points.iter().zip(&throughput(&record).chart.series[1].points)
         {
-            assert_eq!((pulled.1, requests.1), (4.0, 16.0));
+            assert_eq!((pulled.1, requests.1), (4.194_304, 16.0));
         }
         for point in &hit_rate(&record).chart.series[0].points {
             assert_eq!(point.1, 0.5);

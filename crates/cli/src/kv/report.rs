@@ -6,7 +6,7 @@ use super::{
     charts,
     lines::Tick,
     outcome::{Outcome, Record, Way, bytes, counted, grouped, micros},
-    statistics::Statistics,
+    statistics::{FAVOURITES, Statistics},
 };
 use crate::report::{
     page::{document, escape, table},
@@ -22,8 +22,13 @@ pub struct Report<'a> {
     pub record: &'a Record,
     /// The trace in numbers.
     pub trace: &'a Statistics,
+    /// Of its uses of blocks named before, the share of the blocks named most: see
+    /// [`favourite_share`](super::statistics::favourite_share).
+    pub favourite_share: f64,
     /// Where the trace came from.
     pub trace_name: String,
+    /// Whether workers kept what they pulled.
+    pub keep_copies: bool,
     /// How the run was set up: what, and how much.
     pub setup: Vec<(String, String)>,
     /// The machine it ran on: what, and how much.
@@ -48,7 +53,8 @@ impl Report<'_> {
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
              <footer>Written by standpipe {version}. Every byte pulled was compared with what its block must hold; \
-             a pull is timed from before its scatter get to after it, without the look-up and the check.</footer>\n",
+             a pull is timed from before its scatter get to after it, without the look-up and the check. Amounts of memory \
+             are binary (a MiB is 2<sup>20</sup> bytes), rates decimal (a GB/s is 10<sup>9</sup> bytes a second).</footer>\n",
             lead = self.lead(),
             tiles = self.tiles(),
             mechanisms =
@@ -151,7 +157,30 @@ impl Report<'_> {
         }
         format!(
             "<div class=\"card\"><h3>Workers</h3><table><tr><th>worker</th><th>requests</th><th>hit rate</th>\
-             <th>pulled</th><th>pulled from it</th><th>held at most</th></tr>\n{rows}</table></div>\n"
+             <th>pulled</th><th>pulled from it</th><th>held at most</th></tr>\n{rows}</table>{}</div>\n",
+            self.why_so_uneven(),
+        )
+    }
+
+    /// Why one worker served most pulls, where one did: not for any choice of place, which there is none of.
+    fn why_so_uneven(&self) -> String {
+        let workers = self.record.ticks.len();
+        let mut served = vec![0_u64; workers];
+        for pull in self.record.pulls() {
+            served[pull.owner] += 1;
+        }
+        let most = (0..workers).max_by_key(|worker| served[*worker]).unwrap_or(0);
+        let share = served.get(most).map_or(0.0, |most| *most as f64 / self.outcome.pulls.max(1) as f64);
+        if self.keep_copies || share < UNEVEN / workers.max(1) as f64 {
+            return String::new();
+        }
+        format!(
+            "<p class=\"note\">Worker {most} served {:.0} % of the pulls. That is the trace’s doing: of all uses of blocks \
+             named before, {:.0} % are of the {FAVOURITES} blocks named most, which many prompts begin with. Whoever needs \
+             such a block first makes it and keeps it, since it is never long unused, and with --keep-copies off nobody \
+             else does.</p>",
+            100.0 * share,
+            100.0 * self.favourite_share,
         )
     }
 
@@ -175,6 +204,9 @@ impl Report<'_> {
         ]
     }
 }
+
+/// Times an even share from which on a worker's share of the pulls wants a reason.
+const UNEVEN: f64 = 1.5;
 
 fn per_request(median: f64, high: f64) -> String {
     format!("{} and {} tokens", grouped(median as u64), grouped(high as u64))
@@ -291,7 +323,9 @@ mod tests {
             outcome: &Outcome::of(record),
             record,
             trace: &Statistics::of(&requests),
+            favourite_share: 0.7,
             trace_name: "generated <seed 1>".to_owned(),
+            keep_copies: false,
             setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
             machine: vec![row("cores", "2"), row("kernel", "6.1.0")],
             command: "standpipe study kv --trace 'a&b.jsonl'".to_owned(),
@@ -327,6 +361,22 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_serves_most_is_explained_and_others_are_not() {
+        let mut record = record();
+        assert!(!page_of(&record).contains("That is the trace"), "all serve alike");
+        for pull in record.ticks.iter_mut().flatten().flat_map(|tick| &mut tick.pulls).skip(1000) {
+            pull.owner = 3;
+        }
+        assert!(page_of(&record).contains("Worker 3 served 8"), "{}", page_of(&record));
+    }
+
+    #[test]
+    fn units_are_said_once() {
+        let page = page();
+        assert_eq!((page.matches("2<sup>20</sup>").count(), page.contains("MiB pulled")), (1, false));
+    }
+
+    #[test]
     fn without_pulls_there_is_nothing_to_time() {
         let mut record = Record::new(1);
         record.ticks[0] = vec![Tick { requests: 1, made: 3, at_ms: 900, ..Tick::default() }];
@@ -353,6 +403,8 @@ mod tests {
             outcome: &outcome,
             record: &record,
             trace: &Statistics::of(&[]),
+            favourite_share: 0.0,
+            keep_copies: false,
             trace_name: String::new(),
             setup: Vec::new(),
             machine: Vec::new(),

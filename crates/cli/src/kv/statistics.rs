@@ -80,6 +80,23 @@ impl Statistics {
     }
 }
 
+/// Blocks that [`favourite_share`] is about.
+pub const FAVOURITES: usize = 20;
+
+/// Of all uses of blocks named before, the share that is of the [`FAVOURITES`] blocks named most: what many prompts
+/// begin with.
+#[must_use]
+pub fn favourite_share(requests: &[Request]) -> f64 {
+    let mut uses: BTreeMap<u64, u64> = BTreeMap::new();
+    for id in requests.iter().flat_map(|request| &request.hash_ids) {
+        *uses.entry(*id).or_default() += 1;
+    }
+    let mut again: Vec<u64> = uses.into_values().map(|uses| uses - 1).collect();
+    again.sort_unstable_by(|one, other| other.cmp(one));
+    let favourites: u64 = again.iter().take(FAVOURITES).sum();
+    ratio(favourites as f64, again.iter().sum::<u64>() as f64)
+}
+
 impl Spread {
     fn of(values: impl Iterator<Item = u64>) -> Self {
         let mut values: Vec<u64> = values.collect();
@@ -157,6 +174,17 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::kv::trace;
+
+    #[test]
+    fn favourites_are_the_blocks_named_most() {
+        let request =
+            |id: u64| Request { arrival_ms: 0, input_tokens: 1, output_tokens: 1, hash_ids: vec![id] };
+        // Twenty blocks three times each, one twice, and some once.
+        let ids = (0..60).map(|index| index % 20).chain([20, 20]).chain(21..90);
+        let share = favourite_share(&ids.map(request).collect::<Vec<_>>());
+        assert!((share - 40.0 / 41.0).abs() < 1e-9, "{share}");
+        assert_eq!(favourite_share(&[]), 0.0);
+    }
 
     #[test]
     fn the_real_excerpt_has_the_numbers_counted_by_hand() {

@@ -12,7 +12,7 @@ use super::{
     plan::Plan,
     progress::Progress,
     report::Report,
-    statistics::Statistics,
+    statistics::{Statistics, favourite_share},
     worker_process::SUBCOMMAND,
 };
 use crate::{
@@ -37,13 +37,14 @@ pub struct StudyArgs {
 /// cannot be written.
 pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(Refused::new)?;
-    let trace = Statistics::of(&args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?);
+    let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
+    let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output).map_err(Refused::new)?;
     let record = replay(&args.kv, trace.requests as u64)?;
     let outcome = Outcome::of(&record);
-    let report = report(args, plan, &trace, &record, &outcome);
+    let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
     verdict(&outcome, &record)
 }
@@ -118,6 +119,8 @@ fn report<'a>(
             Some(file) => file.display().to_string(),
             None => format!("generated from seed {}", args.kv.seed),
         },
+        favourite_share: 0.0,
+        keep_copies: plan.keep_copies,
         setup: vec![
             row("workers", outcome.workers.to_string()),
             row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
