@@ -5,14 +5,19 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ::sim::storm::{Failure, NODES_MAX, Outcome, Storm};
-use ::sim::{Costs, Faults};
+use ::sim::{Costs, Faults, FaultsError};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
 use crate::refused::Refused;
 use crate::units::{at_least, between};
-use crate::{measure, printed::print, progress, table};
+use crate::{
+    kv::outcome::{bytes, grouped},
+    measure,
+    printed::print,
+    progress, table,
+};
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
@@ -29,9 +34,10 @@ pub struct SimArgs {
     /// Events of each storm; it then goes on until all has ended
     #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
-    /// What goes wrong, with a frequency or the usual one: delay, reorder, register-fail, register-slow, shrink, unmap,
-    /// stop, mute, restart; `unmap=0.5,delay`
-    #[arg(long, value_name = "LIST", default_value = "")]
+    /// What goes wrong, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay, reorder,
+    /// register-fail and register-slow with a chance of 0 to 1; shrink, unmap, stop, mute and restart 0 to 1000 times
+    /// in a millisecond of virtual time, over all ranks
+    #[arg(long, value_name = "LIST", default_value = "", value_parser = parse_faults)]
     faults: Faults,
     /// What everything costs: myrinet-gm-2003, myrinet-pm-1998, infiniband-modern, or a file; without, each seed picks
     #[arg(long, value_name = "NAME|FILE")]
@@ -49,6 +55,16 @@ fn parse_seed(text: &str) -> Result<u64, String> {
     let seed = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
     seed.map_err(|_| {
         "it is neither a whole number below 2^64 nor 0x and such a number in hexadecimal".to_owned()
+    })
+}
+
+fn parse_faults(text: &str) -> Result<Faults, String> {
+    text.parse().map_err(|error: FaultsError| match error {
+        FaultsError::Frequency(_) => format!(
+            "{error}: delay, reorder, register-fail and register-slow take a chance of 0 to 1; shrink, unmap, stop, \
+             mute and restart a number of times in a millisecond of virtual time, 0 to 1000"
+        ),
+        FaultsError::Unknown(_) => error.to_string(),
     })
 }
 
@@ -100,11 +116,11 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
             Refused::new(format_args!("there are no {} seeds from {} on", args.seeds, args.seed)).into()
         );
     }
-    let sum = run_all(storm, args.seeds);
+    let sum = run_all(&storm, args.seeds);
     if args.json {
-        print(json_of(args, &sum))?;
+        print(json_of(args, &storm, &sum))?;
     } else {
-        print(table_of(args, &sum))?;
+        print(table_of(args, &storm, &sum))?;
     }
     if let Some((_, failure)) = &sum.failure {
         let costs = args.costs.as_ref().map_or_else(String::new, |costs| format!(" --costs {costs}"));
@@ -122,7 +138,7 @@ fn costs_of(name: &str) -> Result<Costs> {
     }
 }
 
-fn run_all(storm: Storm, seeds: u64) -> Sum {
+fn run_all(storm: &Storm, seeds: u64) -> Sum {
     let bar = progress::bar(seeds, "{pos}/{len} seeds · {per_sec}");
     let (mut sum, began) = (Sum::default(), Instant::now());
     for seed in storm.seed..storm.seed + seeds {
@@ -141,13 +157,16 @@ fn run_all(storm: Storm, seeds: u64) -> Sum {
     sum
 }
 
-fn json_of(args: &SimArgs, sum: &Sum) -> serde_json::Value {
+fn json_of(args: &SimArgs, storm: &Storm, sum: &Sum) -> serde_json::Value {
     json!({
+        "version": env!("CARGO_PKG_VERSION"),
         "nodes": args.nodes,
         "seed": args.seed,
         "seeds": sum.seeds,
         "steps": sum.steps,
         "faults": args.faults.to_string(),
+        "costs": args.costs,
+        "machine": storm.costs.as_ref().map(|costs| &costs.name),
         "operations": sum.operations,
         "operations_failed": sum.failed,
         "operations_per_second": sum.operations_per_second(),
@@ -160,23 +179,71 @@ fn json_of(args: &SimArgs, sum: &Sum) -> serde_json::Value {
     })
 }
 
-fn table_of(args: &SimArgs, sum: &Sum) -> table::Table {
-    let faults = args.faults.to_string();
+fn table_of(args: &SimArgs, storm: &Storm, sum: &Sum) -> table::Table {
     let mut table = table::plain(&["what", "value"]);
     let rows = [
-        ("ranks", args.nodes.to_string()),
-        ("seeds", format!("{} from {}", sum.seeds, args.seed)),
-        ("faults", if faults.is_empty() { "none".into() } else { faults }),
-        ("events", sum.steps.to_string()),
-        ("operations", format!("{}, of which {} failed as they should", sum.operations, sum.failed)),
-        ("operations a second", format!("{:.0}", sum.operations_per_second())),
-        ("pinned at most", format!("{} bytes of {}", sum.pinned_peak_bytes, sum.pinned_budget_bytes)),
+        ("cluster", format!("{} ranks", args.nodes)),
+        ("costs", costs_in_words(args.costs.as_deref(), storm.costs.as_ref())),
+        ("storms", format!("{}, with seeds from {} on", grouped(sum.seeds), args.seed)),
+        ("faults", faults_in_words(&args.faults)),
+        ("simulated", format!("{} events", grouped(sum.steps))),
+        (
+            "ended",
+            format!(
+                "{} operations, {} of them with an error that was due",
+                grouped(sum.operations),
+                grouped(sum.failed)
+            ),
+        ),
+        (
+            "speed",
+            format!(
+                "{} operations a second, for {:.3} s",
+                grouped(sum.operations_per_second() as u64),
+                sum.took.as_secs_f64()
+            ),
+        ),
+        ("pinned at most", pinned_in_words(sum)),
         ("violations", u64::from(sum.failure.is_some()).to_string()),
     ];
     for (what, value) in rows {
         table.add_row([what.to_owned(), value]);
     }
     table
+}
+
+fn costs_in_words(name: Option<&str>, costs: Option<&Costs>) -> String {
+    match (name, costs) {
+        (Some(name), Some(costs)) => format!("{name} ({})", costs.name),
+        _ => format!("picked by each seed, of {}; --costs decides", Costs::NAMES.join(", ")),
+    }
+}
+
+fn faults_in_words(faults: &Faults) -> String {
+    let Faults { delay, reorder, register_fail, register_slow, shrink, unmap, stop, mute, restart } = *faults;
+    let chances = [
+        ("delay", delay),
+        ("reorder", reorder),
+        ("register-fail", register_fail),
+        ("register-slow", register_slow),
+    ];
+    let rates = [("shrink", shrink), ("unmap", unmap), ("stop", stop), ("mute", mute), ("restart", restart)];
+    let happens = |(_, frequency): &(&str, f64)| *frequency > 0.0;
+    let chances = chances.into_iter().filter(happens);
+    let chances = chances.map(|(name, chance)| format!("{name} with a chance of {chance}"));
+    let rates = rates.into_iter().filter(happens);
+    let rates = rates.map(|(name, rate)| format!("{name} {rate} × a virtual ms"));
+    let all: Vec<String> = chances.chain(rates).collect();
+    if all.is_empty() { "none".into() } else { all.join(", ") }
+}
+
+/// Of the storm that came closest: each seed picks its own limit.
+fn pinned_in_words(sum: &Sum) -> String {
+    format!(
+        "{} of the {} (M + MAXVICTIM) that its seed let a rank pin, in the storm that came closest",
+        bytes(sum.pinned_peak_bytes),
+        bytes(sum.pinned_budget_bytes)
+    )
 }
 
 #[cfg(test)]
@@ -187,6 +254,17 @@ mod tests {
     fn seeds_are_decimal_or_hexadecimal() {
         assert_eq!((parse_seed("17"), parse_seed("0x5eed")), (Ok(17), Ok(0x5eed)));
         assert!(parse_seed("5eed").is_err());
+    }
+
+    #[test]
+    fn frequencies_are_checked_and_told_with_their_units() {
+        let faults = parse_faults("delay=0.5,unmap=7").expect("a chance, and a number a millisecond");
+        assert_eq!(faults_in_words(&faults), "delay with a chance of 0.5, unmap 7 × a virtual ms");
+        assert_eq!(faults_in_words(&Faults::default()), "none");
+        let error = parse_faults("delay=7").expect_err("no chance");
+        assert!(error.contains("\"delay=7\"") && error.contains("a chance of 0 to 1"), "{error}");
+        assert!(parse_faults("unmap=1001").is_err_and(|error| error.contains("0 to 1000")));
+        assert!(parse_faults("rain").is_err_and(|error| error.contains("register-slow")));
     }
 
     #[test]
@@ -201,7 +279,7 @@ mod tests {
     #[test]
     fn storms_pass_and_are_summed_up() {
         let storm = Storm { nodes: 3, seed: 5, steps: 300, faults: Faults::default(), costs: None };
-        let sum = run_all(storm, 4);
+        let sum = run_all(&storm, 4);
         assert!(
             sum.failure.is_none() && sum.seeds == 4 && sum.steps >= 1200 && sum.operations > 0,
             "{sum:?}"

@@ -28,6 +28,7 @@ fn json_says_how_the_storms_went_and_the_same_seeds_go_the_same_way() {
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         assert_eq!((&json["nodes"], &json["seeds"], &json["seed"]), (&3.into(), &3.into(), &16.into()));
         assert_eq!((&json["violations"], &json["failing_seed"]), (&0.into(), &serde_json::Value::Null));
+        assert!(json["costs"].is_null() && json["version"] == env!("CARGO_PKG_VERSION"));
         assert!(json["steps"].as_u64() >= Some(1500) && json["operations_per_second"].as_f64() > Some(0.0));
         assert!(json["pinned_peak_bytes"].as_u64() <= json["pinned_budget_bytes"].as_u64());
         json["operations"].as_u64().expect("a number")
@@ -101,6 +102,15 @@ fn a_table_names_what_was_run_and_wrong_arguments_are_refused() {
     let output = sim(&["--steps", "300", "--costs", "myrinet-gm-2003"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("violations"), "{output:?}");
+    for said in ["myrinet-gm-2003 (Myrinet/GM, 2003)", "MAXVICTIM", "operations a second", "4 ranks"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let text = String::from_utf8_lossy(&sim(&["--steps", "50"]).stdout).into_owned();
+    assert!(text.contains("picked by each seed"), "{text}");
+    let output = sim(&["--faults", "reorder=1.5"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(error.contains("reorder=1.5") && error.contains("0 to 1"), "{error}");
     for wrong in [["--faults", "rain"], ["--nodes", "1"], ["--costs", "no-such-machine"], ["--seed", "x"]] {
         assert!(!sim(&wrong).status.success(), "{wrong:?}");
     }
