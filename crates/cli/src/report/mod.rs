@@ -1,5 +1,6 @@
 //! What studies' reports are made of: one HTML file each that needs nothing else, with drawings and tables in it.
 
+mod colours;
 pub mod output;
 pub mod page;
 pub mod plots;

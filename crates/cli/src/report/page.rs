@@ -21,7 +21,7 @@ impl Figure {
     pub fn html(&self, nothing: &str) -> String {
         let series = &self.chart.series;
         let name = |(index, series): (usize, &plots::Series)| {
-            let (colour, name) = (plots::colour(index), escape(&series.name));
+            let (colour, name) = (series.colour(index), escape(&series.name));
             format!("<span><i style=\"background:{colour}\"></i>{name}</span>")
         };
         let legend: String = series.iter().enumerate().map(name).collect();

@@ -9,7 +9,10 @@ use plotters::{
         ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter},
     },
     prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
 };
+
+use super::colours;
 
 /// A chart of one or more lines.
 #[derive(Debug, Clone)]
@@ -26,8 +29,8 @@ pub struct Chart {
     pub y_text: fn(f64) -> String,
     /// The top of the side when it is known beforehand, as for a share; else the highest value decides.
     pub y_max: Option<f64>,
-    /// Places along the bottom where something changes, each a broken line from top to bottom.
-    pub marks: Vec<f64>,
+    /// Broken lines from top to bottom; all of them are within what the bottom shows.
+    pub marks: Vec<Mark>,
     /// The lines.
     pub series: Vec<Series>,
 }
@@ -41,11 +44,27 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// The colour of a chart's line by its place, as CSS; they can be told apart on dark and on light ground.
+/// A place along the bottom where something changes.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// Where, as the bottom's values are.
+    pub at: f64,
+    /// What is there; it stands above the line.
+    pub name: &'static str,
+}
+
+/// The colour by its place, as CSS; they can be told apart on dark and on light ground.
 #[must_use]
 pub fn colour(index: usize) -> String {
-    let RGBColor(red, green, blue) = rgb(index);
-    format!("#{red:02x}{green:02x}{blue:02x}")
+    colours::css(colours::by_place(index))
+}
+
+impl Series {
+    /// The colour of this line, the `index`th of its chart, as CSS.
+    #[must_use]
+    pub fn colour(&self, index: usize) -> String {
+        colours::css(colours::of(&self.name, index))
+    }
 }
 
 impl Chart {
@@ -78,6 +97,7 @@ impl Chart {
     {
         let mut chart = ChartBuilder::on(root)
             .margin(8)
+            .margin_top(if self.marks.is_empty() { 8 } else { 26 })
             .margin_right(24)
             .x_label_area_size(46)
             .y_label_area_size(66)
@@ -101,12 +121,17 @@ impl Chart {
             .map_err(|error| error.to_string())?;
         let (low, high) = (self.y_range().start, self.y_range().end);
         for mark in &self.marks {
-            let ends = [(*mark, low), (*mark, high)];
+            let ends = [(mark.at, low), (mark.at, high)];
             let line = DashedLineSeries::new(ends, 5, 4, BLACK.mix(0.5).stroke_width(1));
             chart.draw_series(line).map_err(|error| error.to_string())?;
+            let above = chart.plotting_area().map_coordinate(&(mark.at, high)).0;
+            let grey = BLACK.mix(0.75);
+            let style = ("sans-serif", 13, &grey).into_text_style(root);
+            let style = style.pos(Pos::new(HPos::Center, VPos::Top));
+            root.draw_text(mark.name, &style, (above, 8)).map_err(|error| error.to_string())?;
         }
         for (index, series) in self.series.iter().enumerate() {
-            let style = rgb(index).stroke_width(2);
+            let style = colours::of(&series.name, index).stroke_width(2);
             chart
                 .draw_series(LineSeries::new(series.points.iter().copied(), style))
                 .map_err(|error| error.to_string())?;
@@ -129,10 +154,11 @@ impl Chart {
         if self.y_log { lowest * 0.8..top * 1.2 } else { 0.0..top }
     }
 
-    /// From the leftmost point to the rightmost, never empty.
+    /// From the leftmost point or mark to the rightmost, never empty.
     fn x_range(&self) -> Range<f64> {
-        let low = self.points().map(|point| point.0).fold(f64::INFINITY, f64::min);
-        let high = self.points().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
+        let all = || self.points().map(|point| point.0).chain(self.marks.iter().map(|mark| mark.at));
+        let low = all().fold(f64::INFINITY, f64::min);
+        let high = all().fold(f64::NEG_INFINITY, f64::max);
         match (self.x_log, low.is_finite()) {
             (_, false) => 1.0..10.0,
             (true, _) => low * 0.9..high * 1.1,
@@ -196,20 +222,6 @@ impl Ranged for Decades {
 
 const SIZE: (u32, u32) = (580, 310);
 
-fn rgb(index: usize) -> RGBColor {
-    const COLOURS: [RGBColor; 8] = [
-        RGBColor(0x3b, 0x82, 0xf6),
-        RGBColor(0xf0, 0x8c, 0x00),
-        RGBColor(0x10, 0xb9, 0x81),
-        RGBColor(0xec, 0x48, 0x99),
-        RGBColor(0x8b, 0x5c, 0xf6),
-        RGBColor(0x06, 0xb6, 0xd4),
-        RGBColor(0xef, 0x44, 0x44),
-        RGBColor(0x84, 0xa3, 0x16),
-    ];
-    COLOURS[index % COLOURS.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,11 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_place_is_a_broken_line() {
+    fn a_marked_place_is_a_broken_line_with_its_name_wherever_it_is() {
         let plain = chart(vec![(40.0, 0.1), (4000.0, 1.0)]);
-        let marked = Chart { marks: vec![400.0], y_log: true, ..plain.clone() };
+        let mark = |at, name| Mark { at, name };
+        let marked = Chart { marks: vec![mark(400.0, "M")], y_log: true, ..plain.clone() };
         let lines = |chart: &Chart| chart.svg().expect("finite points").matches("<polyline").count();
-        assert!(lines(&marked) > lines(&Chart { y_log: true, ..plain }) + 5, "one line a dash");
+        let without = lines(&Chart { y_log: true, ..plain });
+        assert!(lines(&marked) > without + 5, "one line a dash");
+        let beyond = Chart { marks: vec![mark(400.0, "M"), mark(9000.0, "all of it")], ..marked };
+        assert!(beyond.x_range().contains(&9000.0) && lines(&beyond) > without + 10, "right of all points");
+        assert!(beyond.svg().is_ok_and(|svg| svg.contains("all of it")), "and named");
     }
 
     #[test]

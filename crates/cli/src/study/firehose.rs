@@ -16,7 +16,7 @@ use super::{
 use crate::report::{
     output::{Output, OutputArgs},
     page::{Figure, Grid},
-    plots::{Chart, Series, short},
+    plots::{Chart, Mark, Series, short},
 };
 
 /// Arguments of `standpipe study firehose`.
@@ -227,7 +227,9 @@ fn figure(experiment: &Figures, shape: Shape, result: &FigureResult) -> Figure {
         |series: &SeriesResult| Series { name: series.name.to_owned(), points: series.points.clone() };
     let marks = match shape {
         Shape::BandwidthBySize => Vec::new(),
-        _ => [experiment.knee(), experiment.budget()].map(|bytes| bytes as f64 / MIB).to_vec(),
+        _ => [(experiment.knee(), "M"), (experiment.budget(), "M + MAXVICTIM")]
+            .map(|(bytes, name)| Mark { at: bytes as f64 / MIB, name })
+            .to_vec(),
     };
     Figure {
         title: words.title.into(),
