@@ -21,6 +21,14 @@ fn study(words: &[&str], out: &Path) -> (Value, String) {
     (json, fs::read_to_string(out.join("report.html")).expect("a report"))
 }
 
+/// What each study says of how its result came about.
+fn assert_origin(json: &Value, study: &str, costs: &str, seed: Option<u64>) {
+    assert_eq!(json["standpipe_version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&json["costs"], &json["seed"]), (&Value::from(costs), &Value::from(seed)));
+    let command = json["command"].as_str().expect("a command line");
+    assert!(command.starts_with(&format!("standpipe study {study} --")), "{command}");
+}
+
 fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} in {value}"))
 }
@@ -36,8 +44,11 @@ fn pindown_has_a_row_for_each_hit_ratio_and_the_papers_figures_beside_two() {
         assert!(number(row, "deviation_percent").abs() < 2.0, "{row}");
     }
     assert!(rows.windows(2).all(|pair| number(&pair[0], "mb_per_s") < number(&pair[1], "mb_per_s")));
+    assert_origin(&json, "pindown", "myrinet-pm-1998", None);
     assert_eq!(page.matches("<svg").count(), 1);
-    assert!(page.contains("where the paper has 78.7") && page.contains("where the paper has 108.8"));
+    assert!(
+        page.contains(" % less than the paper’s 78.7.") && page.contains(" % less than the paper’s 108.8.")
+    );
     assert!(!page.contains("more than 20 % off"), "both are met");
     assert!(page.contains("standpipe study pindown --puts 100") && page.contains("108.8"));
 }
@@ -45,7 +56,7 @@ fn pindown_has_a_row_for_each_hit_ratio_and_the_papers_figures_beside_two() {
 #[test]
 fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
     let out = tempfile::tempdir().expect("a directory");
-    let (json, page) = study(&["firehose", "--small", "--puts", "40"], out.path());
+    let (json, page) = study(&["firehose", "--small", "--puts", "40", "--seed", "3"], out.path());
     let applications = json["applications"].as_array().expect("applications");
     let find = |name: &str, strategy: &str| {
         let wanted = |row: &&Value| row["name"] == name && row["strategy"] == strategy;
@@ -73,11 +84,31 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
     assert_eq!(figures.len(), 3);
     for figure in figures {
         assert_eq!(figure["series"].as_array().map(Vec::len), Some(7), "{figure}");
-        assert_eq!(figure["firehose_behind_at"].as_array().map(Vec::len), Some(0), "{figure}");
+        let behind = figure["firehose_behind_at"].as_array().expect("an array");
+        assert!(behind.iter().all(|at| at.as_f64() == Some(60.0)), "but where chance unpins: {figure}");
     }
-    assert_eq!((page.matches("<svg").count(), number(&figures[1], "knee")), (3, 450.0));
-    assert_eq!(page.matches("firehose is ahead of rendezvous-no-unpin at all ").count(), 3);
-    assert!(page.contains("do not both come from one fixed cost"));
+    assert_eq!((page.matches("<svg").count(), number(&figures[1], "knee")), (3, 30.0));
+    for figure in figures {
+        let percents = figure["firehose_ahead_percent"].as_array().expect("a percentage for each point");
+        let bottom = figure["series"][0]["points"].as_array().expect("points");
+        assert_eq!(percents.len(), bottom.len());
+        let ahead = |point: &&Value| point[1].as_f64() > Some(0.0);
+        assert!(percents.iter().filter(ahead).count() >= percents.len() - 1, "{percents:?}");
+        assert!(percents.iter().any(|point| point[1].as_f64() > Some(5.0)), "{percents:?}");
+    }
+    assert_origin(&json, "firehose", "myrinet-gm-2003", Some(3));
+    assert_eq!(page.matches("firehose is ahead by ").count(), 3);
+    assert_eq!(page.matches(">\nM + MAXVICTIM\n<").count(), 2, "in both figures over working sets");
+    assert!(
+        page.contains("times the paper’s 522.0 µs") && page.contains("do not both come from one fixed cost")
+    );
+    let places = ["class=\"summary\"", "<svg", "<table>", "<h2>Findings</h2>", "<details"];
+    let places = places.map(|part| page.find(part).unwrap_or_else(|| panic!("{part} in {page}")));
+    assert!(places.is_sorted(), "what is long comes last: {places:?}");
+    assert!(
+        page.contains("--paper has 350,000 in two"),
+        "why the programs are not those of `kernel --paper`"
+    );
 }
 
 #[test]
@@ -92,7 +123,11 @@ fn scale_has_a_row_for_each_job_and_quota_and_leases_keep_their_bounds() {
         assert!(number(&pair[0], "bytes_per_node") > 1000.0 && number(&pair[0], "hit_percent") > 0.0);
     }
     assert!(number(&rows[1], "hit_percent") > 89.0 && number(&rows[1], "active_peers") == 1.0);
+    assert_origin(&json, "scale", "infiniband-modern", None);
     assert_eq!(page.matches("<svg").count(), 2);
+    let legend = |(at, _): (usize, &str)| page[..at].rsplit("<i style=").next().map(str::to_owned);
+    let colours: Vec<_> = page.match_indices("leases, 8 active</span>").map(legend).collect();
+    assert!(colours.len() == 2 && colours[0] == colours[1], "one colour in both figures: {colours:?}");
 }
 
 #[test]
@@ -123,5 +158,11 @@ fn policies_compares_three_orders_on_five_workloads_and_names_one() {
     }
     assert!(registrations("cannon", "lru") > 0.0 && registrations("kv cache", "lru") > 0.0);
     assert_eq!(json["best"], "sieve", "which is the default for that");
-    assert!(page.matches("<svg").count() == 5 && page.contains("is the default"));
+    assert_origin(&json, "policies", "infiniband-modern", Some(1));
+    assert!(page.matches("<svg").count() == 10 && page.contains("is the default"));
+    for workload in ["cannon", "bitonic", "kv cache", "repeated scan", "hot set and scan"] {
+        for what in ["Registrations", "Hits"] {
+            assert!(page.contains(&format!("<h3>{what}: {workload}</h3>")), "{what} of {workload}");
+        }
+    }
 }

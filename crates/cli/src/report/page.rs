@@ -76,6 +76,13 @@ impl Grid {
     }
 }
 
+/// A card that shows its title, and all paragraphs below it once that is clicked.
+#[must_use]
+pub fn folded(title: &str, paragraphs: &[String]) -> String {
+    let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
+    format!("<details class=\"card\"><summary>{}</summary>\n{paragraphs}</details>\n", escape(title))
+}
+
 /// A card with a table of what, and how much.
 #[must_use]
 pub fn table(title: &str, rows: &[(String, String)]) -> String {

@@ -1,5 +1,6 @@
 //! The studies that run in the simulator: the papers' figures and tables, and what lies beyond them.
 
+mod ahead;
 mod applications;
 pub mod firehose;
 pub mod pindown;

@@ -135,7 +135,7 @@ pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
     let best = best(&rows);
     let outcome = Outcome { rows, best };
     let show = show(args, &workloads, &outcome);
-    output.deliver(&show.html(), &show.text(), &outcome)?;
+    show.deliver(&output, &outcome)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -197,30 +197,38 @@ fn best(rows: &[Row]) -> &'static str {
 }
 
 fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show {
-    let figures = workloads.iter().map(|workload| figure(workload.name(), outcome)).collect();
+    let both = |workload: &Workload| MEASURES.map(|measure| figure(&measure, workload.name(), outcome));
+    let figures = workloads.iter().flat_map(both).collect();
     Show {
         heading: "Which victim goes first",
-        lead: "Less memory may be pinned than is put to, so that something must be given up: what was registered \
-               longest ago (fifo), what has been idle longest (lru), or what a slowly moving hand finds unused since \
-               it came or the hand passed (sieve). The Firehose paper’s queue of victims is lru here: a victim that is \
-               wanted again leaves it, and comes back at its end. The owner’s victims and the initiator’s idle \
-               firehoses are kept in the same order."
+        lead: "Less memory may be pinned than is put to, so that registrations must be given up: first what was \
+               registered longest ago (fifo), what has been idle longest (lru, as in the Firehose paper), or what has \
+               not been used again since a slowly moving hand last passed it (sieve). The order is that of the \
+               registrations that a node gives up, and of those of its peers’ memory that it no longer holds on to."
             .to_owned(),
+        summary: summary(outcome),
         figures,
         grids: vec![grid(outcome)],
         findings: findings(workloads, outcome),
+        explanations: Vec::new(),
+        costs: Costs::infiniband_modern(),
+        seed: Some(args.seed),
         setup: vec![
-            row("kernels", "those of study firehose, twenty times smaller, on four hosts"),
+            row("cannon", format!("standpipe {}, each rank on a host", Program::Cannon.words(Size::AllToAll).join(" "))),
             row(
-                "key-value cache",
+                "bitonic",
+                format!("standpipe {}, each rank on a host", Program::Bitonic.words(Size::AllToAll).join(" ")),
+            ),
+            row(
+                "kv cache",
                 match &args.trace {
-                    Some(file) => file.display().to_string(),
-                    None => format!("{} requests, generated from seed {}", args.requests, args.seed),
+                    Some(file) => format!("{} requests at most of {}", args.requests, file.display()),
+                    None => format!("{} requests, generated", args.requests),
                 },
             ),
-            row("repeated scan", "2,000 pages, 10 times"),
-            row("hot set and scan", "400 pages at random; every other put goes on with a scan over 10,000"),
-            row("pinned", "three quarters for peers, one for victims"),
+            row("repeated scan", "2,000 pages one after the other, 10 times"),
+            row("hot set and scan", "half of the puts to 400 pages at random, half to 10,000 others, once each"),
+            row("what may be pinned", "three quarters for peers (M), one for victims (MAXVICTIM)"),
         ],
         command: command(args),
     }
@@ -231,30 +239,71 @@ fn command(args: &PoliciesArgs) -> String {
     format!("standpipe study policies{trace} --requests {} --seed {}", args.requests, args.seed)
 }
 
-fn figure(workload: &str, outcome: &Outcome) -> Figure {
+/// What is drawn of a row.
+struct Measure {
+    title: &'static str,
+    note: &'static str,
+    y_label: &'static str,
+    y_max: Option<f64>,
+    value: fn(&Row) -> f64,
+}
+
+const MEASURES: [Measure; 2] = [
+    Measure {
+        title: "Registrations",
+        note: "Fewer are better.",
+        y_label: "registrations",
+        y_max: None,
+        value: |row| row.registrations as f64,
+    },
+    Measure {
+        title: "Hits",
+        note: "More are better.",
+        y_label: "puts that hit (%)",
+        y_max: Some(100.0),
+        value: |row| row.hit_percent,
+    },
+];
+
+fn figure(measure: &Measure, workload: &str, outcome: &Outcome) -> Figure {
     let line = |(_, order): (Order, &str)| Series {
         name: order.to_owned(),
         points: outcome
             .rows
             .iter()
             .filter(|row| row.workload == workload && row.order == order)
-            .map(|row| (row.pinned_percent as f64, row.registrations as f64))
+            .map(|row| (row.pinned_percent as f64, (measure.value)(row)))
             .collect(),
     };
+    let series = ORDERS.map(line).to_vec();
+    let upon = if coincide(&series) {
+        "All three are level, within 1 %: one line is seen."
+    } else {
+        "Where lines lie upon each other, the last is seen."
+    };
     Figure {
-        title: format!("Registrations: {workload}").into(),
-        note: "Fewer are better. Where lines coincide, the last one is seen.".into(),
+        title: format!("{}: {workload}", measure.title).into(),
+        note: format!("{} {upon}", measure.note).into(),
         chart: Chart {
             x_label: "memory that may be pinned (% of what is put to)",
-            y_label: "registrations",
+            y_label: measure.y_label,
             x_log: false,
             y_log: false,
             y_text: short,
-            y_max: None,
+            y_max: measure.y_max,
             marks: Vec::new(),
-            series: ORDERS.map(line).to_vec(),
+            series,
         },
     }
+}
+
+/// Whether no line is further than a hundredth from another.
+fn coincide(series: &[Series]) -> bool {
+    let values = |index: usize| series.iter().map(move |series| series.points[index].1);
+    (0..PINNED_PERCENT.len()).all(|index| {
+        let (least, most) = (values(index).fold(f64::MAX, f64::min), values(index).fold(0.0, f64::max));
+        most <= 1.01 * least
+    })
 }
 
 fn grid(outcome: &Outcome) -> Grid {
@@ -269,38 +318,51 @@ fn grid(outcome: &Outcome) -> Grid {
     let header = header.chain(ORDERS.map(|(_, order)| format!("registrations, {order}")));
     Grid {
         title: "Hits and registrations".to_owned(),
-        note: String::new(),
+        note: "A hit is a put to memory whose registration its sender held already, so that it asked nobody. Registrations \
+               are counted where the memory is, each time that any is registered anew; with cannon and bitonic, at all \
+               ranks together, those of memory that puts come from among them."
+            .to_owned(),
         header: header.collect(),
         rows: groups(&outcome.rows).map(cells).collect(),
     }
 }
 
-fn findings(workloads: &[Workload], outcome: &Outcome) -> Vec<String> {
-    let excess = excess(&outcome.rows);
-    let all: Vec<String> =
-        ORDERS.iter().zip(excess).map(|((_, order), excess)| format!("{order} {excess:.3}")).collect();
+/// Which order registers least, and whether it is what Standpipe does by default.
+fn summary(outcome: &Outcome) -> Vec<String> {
     let default = name_of(Order::default());
-    let verdict = if outcome.best == default {
-        format!("{default} registers least, and is the default")
-    } else {
-        format!("{} registers least; {default} is the default", outcome.best)
+    let verdict = match outcome.best {
+        best if best == default => format!("{best} registers least, and is the default"),
+        best => format!("{best} registers least; {default} is the default"),
     };
-    let mut findings = vec![format!(
-        "Over all workloads and sizes, {verdict}: times as many registrations as the best order for each, {}.",
-        all.join(", ")
-    )];
-    for workload in workloads {
-        let rows: Vec<&Row> = outcome.rows.iter().filter(|row| row.workload == workload.name()).collect();
+    let excess = ORDERS.iter().zip(excess(&outcome.rows));
+    let excess: Vec<String> = excess.map(|((_, order), excess)| format!("{order} {excess:.3}")).collect();
+    vec![
+        format!("Over all workloads and sizes of memory, {verdict}."),
+        format!(
+            "Beside whichever order registers least in each case, they make this many times as many registrations: {} \
+             (geometric means).",
+            excess.join(", ")
+        ),
+    ]
+}
+
+/// A sentence for each workload.
+fn findings(workloads: &[Workload], outcome: &Outcome) -> Vec<String> {
+    let finding = |workload: &Workload| {
+        let rows = || outcome.rows.iter().filter(|row| row.workload == workload.name());
         let total = |order: &str| -> u64 {
-            rows.iter().filter(|row| row.order == order).map(|row| row.registrations).sum()
+            rows().filter(|row| row.order == order).map(|row| row.registrations).sum()
         };
-        let totals: Vec<String> =
-            ORDERS.iter().map(|(_, order)| format!("{order} {}", grouped(total(order)))).collect();
-        findings.push(format!(
-            "{}: registrations at all four sizes, {}.",
-            workload.name(),
-            totals.join(", ")
-        ));
-    }
-    findings
+        let totals = ORDERS.map(|(_, order)| total(order));
+        if totals.iter().all(|total| *total == totals[0]) {
+            return format!("{}: all orders register alike.", workload.name());
+        }
+        let each: Vec<String> = ORDERS
+            .iter()
+            .zip(totals)
+            .map(|((_, order), total)| format!("{} with {order}", grouped(total)))
+            .collect();
+        format!("{}: {} registrations, at the four sizes together.", workload.name(), each.join(", "))
+    };
+    workloads.iter().map(finding).collect()
 }
