@@ -96,6 +96,7 @@ fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTR
         &mut counters.puts_in_moves,
         &mut counters.bounced,
         &mut counters.given_back,
+        &mut counters.served,
         &mut table.hits,
         &mut table.rescues,
         &mut table.registrations,

@@ -169,6 +169,7 @@ impl<T: Transport> Node<T> {
         }
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.misses += 1;
+            registrar.hoses.count_miss(peer);
         }
         self.ask(peer, wanted, key, rides.then_some(piece));
         Next::Wait

@@ -61,6 +61,7 @@ impl<T: Transport> Node<T> {
             runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
         registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);
         registrar.counters.moves += 1;
+        registrar.hoses.count_move(peer);
         let mut payload = std::mem::take(&mut registrar.payload);
         message::put_move(&runs, &detach, &data, &mut payload);
         let header = Header {
@@ -110,6 +111,8 @@ impl<T: Transport> Node<T> {
             self.post(peer, Lane::Reply, refusal, &[]);
             return;
         };
+        registrar.counters.served += 1;
+        registrar.table.count_served(peer);
         for holder in parts.detach {
             self.counters.malformed += u64::from(!registrar.give_up(peer, holder));
         }

@@ -3,7 +3,7 @@
 use super::registrar::{Later, Registrar, RegistrationCounters, Revoked, Waiter};
 use super::table::{Lost, Node};
 use crate::registration::table::Action;
-use crate::registration::{Key, RegId, RegisterError, Settings};
+use crate::registration::{ByPeer, Key, RegId, RegisterError, Settings};
 use crate::wire::Kind;
 use crate::{Deregistering, Header, Lane, Rank, Registering, SendError, Transport};
 
@@ -29,6 +29,13 @@ impl<T: Transport> Node<T> {
         })
     }
 
+    /// What of that happened with which peer, as this node's counters say in all; nothing where there is no
+    /// registration. A peer that was never asked and never asked itself is not among them. What was counted of one that
+    /// is lost stays in [`ByPeer::gone`]. Takes time and memory in proportion to the peers that are named.
+    pub fn registration_by_peer(&self) -> ByPeer {
+        self.registrar.as_ref().map(|registrar| registrar.by_peer()).unwrap_or_default()
+    }
+
     /// Takes note that `len` bytes of this process's space from `offset` on are not the memory that they were: freed,
     /// or mapped anew. No transfer that starts from now on, here or at any peer that hears of the new memory from here,
     /// uses a registration from before: until all peers that hold one have given it back, nothing is sent. How long they
@@ -47,7 +54,8 @@ impl<T: Transport> Node<T> {
     pub fn audit(&self) -> Result<(), String> {
         let Some(registrar) = &self.registrar else { return Ok(()) };
         registrar.table.audit()?;
-        registrar.hoses.audit()
+        registrar.hoses.audit()?;
+        registrar.audit_by_peer()
     }
 
     /// The rights to this process's memory that `peer` has been given and has not given back, by their numbers, in

@@ -8,7 +8,7 @@ use slab::Slab;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
-use crate::registration::{RegId, Run, Settings, TableCounters, end_of};
+use crate::registration::{ByPeer, PeerCounters, RegId, Run, Settings, TableCounters, end_of};
 use crate::{Header, Lane, Nanos, Rank};
 
 /// What happened at the initiator's end, and what the table counts at the owner's.
@@ -26,6 +26,8 @@ pub struct RegistrationCounters {
     pub bounced: u64,
     /// Rights given back because their owner wanted them.
     pub given_back: u64,
+    /// Messages by which peers asked.
+    pub served: u64,
     /// What the table of this process's own memory counts.
     pub table: TableCounters,
 }
@@ -208,6 +210,31 @@ impl Registrar {
             }
         }
         (late, next)
+    }
+
+    /// What happened at both ends, peer by peer.
+    pub(super) fn by_peer(&self) -> ByPeer {
+        let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
+        gone += gone_too;
+        let mut peers: BTreeMap<Rank, PeerCounters> = BTreeMap::new();
+        ours.chain(theirs).for_each(|(rank, counters)| *peers.entry(rank).or_default() += counters);
+        ByPeer { peers: peers.into_iter().collect(), gone }
+    }
+
+    /// Whether what is counted of each peer makes what is counted in all.
+    ///
+    /// # Errors
+    /// What does not add up.
+    pub(super) fn audit_by_peer(&self) -> Result<(), String> {
+        let RegistrationCounters { hits, misses, moves, served, .. } = self.counters;
+        let sum = self.by_peer().sum();
+        let recalls = self.table.counters().recalls;
+        let counted = PeerCounters { hits, misses, moves, served, recalls, ..sum };
+        if sum == counted {
+            Ok(())
+        } else {
+            Err(format!("of all peers together {sum:?} is counted, by the node {counted:?}"))
+        }
     }
 
     /// The buckets that hold `len` bytes from `offset` on.

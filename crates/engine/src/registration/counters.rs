@@ -1,4 +1,8 @@
-//! What the registration table counts.
+//! What is counted about registration.
+
+use std::ops::AddAssign;
+
+use crate::Rank;
 
 /// What happened, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,4 +29,55 @@ pub struct TableCounters {
     pub pinned_peak: u64,
     /// M + MAXVICTIM, or what the system has allowed of it.
     pub budget: u64,
+}
+
+/// What happened between this process and one peer: as the one that uses the peer's memory, and as the one whose memory
+/// the peer uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounters {
+    /// Pieces of transfers whose memory at the peer was held.
+    pub hits: u64,
+    /// Pieces that had to be asked for.
+    pub misses: u64,
+    /// Messages that asked the peer.
+    pub moves: u64,
+    /// Bytes of the peer's memory that this process may use now.
+    pub held: u64,
+    /// Messages by which the peer asked.
+    pub served: u64,
+    /// Times that the peer was asked to give back what it did not need.
+    pub recalls: u64,
+    /// Bytes of this process's memory that the peer may use now.
+    pub given: u64,
+}
+
+impl AddAssign for PeerCounters {
+    fn add_assign(&mut self, other: PeerCounters) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.moves += other.moves;
+        self.held += other.held;
+        self.served += other.served;
+        self.recalls += other.recalls;
+        self.given += other.given;
+    }
+}
+
+/// What happened about registration, peer by peer. All together it is what the node's own counters say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByPeer {
+    /// Every peer of which something was asked, or that asked, in order. Another process of the same rank, after a loss,
+    /// is another peer.
+    pub peers: Vec<(Rank, PeerCounters)>,
+    /// Those that are gone, together: a node keeps nothing of each.
+    pub gone: PeerCounters,
+}
+
+impl ByPeer {
+    /// All peers together, those that are gone included.
+    pub fn sum(&self) -> PeerCounters {
+        let mut sum = self.gone;
+        self.peers.iter().for_each(|(_, counters)| sum += *counters);
+        sum
+    }
 }

@@ -10,7 +10,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::entry::{NONE, push};
 use super::queue::{Linked, Links, Queue};
 use super::table::HolderId;
-use super::{Key, Order, Run, end_of};
+use super::{Key, Order, PeerCounters, Run, end_of};
 use crate::Rank;
 
 /// Names a firehose of this process.
@@ -86,8 +86,19 @@ struct Peer {
     held: u64,
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
+    /// What its counters say at this end.
+    hits: u64,
+    misses: u64,
+    moves: u64,
     /// The process is no more: only what is in use is held.
     gone: bool,
+}
+
+impl Peer {
+    fn counters(&self) -> PeerCounters {
+        let Peer { hits, misses, moves, held, .. } = *self;
+        PeerCounters { hits, misses, moves, held, ..PeerCounters::default() }
+    }
 }
 
 /// A bucket of a peer's. Packed, so that the index spends no byte on padding.
@@ -140,6 +151,8 @@ pub struct Firehoses {
     peers: Vec<Peer>,
     free_peers: Vec<u32>,
     by_rank: HashMap<Rank, u32>,
+    /// What was counted of peers that are gone.
+    gone: PeerCounters,
     /// What a peer lets this process hold before it has said anything.
     limit: u64,
 }
@@ -158,6 +171,7 @@ impl Firehoses {
             peers: Vec::new(),
             free_peers: Vec::new(),
             by_rank: HashMap::new(),
+            gone: PeerCounters::default(),
             limit,
         }
     }
@@ -193,9 +207,10 @@ impl Firehoses {
     pub fn acquire(&mut self, id: HoseId) {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs += 1;
-        if hose.refs == 1 {
-            let known = hose.known;
-            self.peers[known as usize].queue.touch(&mut self.hoses, id.0);
+        let (first, peer) = (hose.refs == 1, &mut self.peers[hose.known as usize]);
+        peer.hits += 1;
+        if first {
+            peer.queue.touch(&mut self.hoses, id.0);
         }
     }
 
@@ -279,6 +294,27 @@ impl Firehoses {
         known.queue.idle(&mut self.hoses, at);
     }
 
+    /// Counts a piece of a transfer that was not held.
+    pub(crate) fn count_miss(&mut self, peer: Rank) {
+        let known = self.known(peer);
+        self.peers[known as usize].misses += 1;
+    }
+
+    /// Counts a message that asks.
+    pub(crate) fn count_move(&mut self, peer: Rank) {
+        let known = self.known(peer);
+        self.peers[known as usize].moves += 1;
+    }
+
+    /// What was counted at this end of each peer that is there, and of those that are gone together.
+    pub(crate) fn counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
+        let mut gone = self.gone;
+        // What operations under way still use.
+        gone.held = self.peers.iter().filter(|peer| peer.gone).map(|peer| peer.held).sum();
+        let known = self.by_rank.iter();
+        (known.map(|(rank, known)| (*rank, self.peers[*known as usize].counters())), gone)
+    }
+
     /// Notes how many bytes the peer lets this process hold.
     pub(crate) fn set_limit(&mut self, peer: Rank, limit: u64) {
         let known = self.known(peer);
@@ -335,8 +371,10 @@ impl Firehoses {
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         self.index.retain(|theirs, _| theirs.peer != peer);
         let Some(known) = self.by_rank.remove(&peer) else { return };
-        self.peers[known as usize].gone = true;
-        if self.peers[known as usize].held == 0 {
+        let gone = &mut self.peers[known as usize];
+        gone.gone = true;
+        self.gone += gone.counters();
+        if gone.held == 0 {
             self.free_peers.push(known);
         }
         for at in 0..self.hoses.0.len() as u32 {
@@ -415,7 +453,8 @@ impl Firehoses {
     fn known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
             let queue = Queue::new(self.order);
-            let known = Peer { rank: peer, queue, held: 0, limit: self.limit, gone: false };
+            let (held, limit) = (0, self.limit);
+            let known = Peer { rank: peer, queue, held, limit, hits: 0, misses: 0, moves: 0, gone: false };
             match self.free_peers.pop() {
                 Some(free) => {
                     self.peers[free as usize] = known;

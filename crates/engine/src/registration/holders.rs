@@ -3,7 +3,7 @@
 use super::{Action, HolderId, NoRoom, Table};
 use crate::Rank;
 use crate::registration::entry::{Holder, NONE, bytes_of, push};
-use crate::registration::{Keep, RegId, Run, end_of};
+use crate::registration::{Keep, PeerCounters, RegId, Run, end_of};
 
 impl Table {
     /// Gives `peer` the right to every bucket of `wanted`, as soon as it is registered: all of it, or nothing. The
@@ -76,7 +76,18 @@ impl Table {
         for at in 0..self.holders.len() {
             self.detach(peer, HolderId(at as u32));
         }
+        self.leases.drop_peer(peer);
         self.make_room();
+    }
+
+    /// Counts a message by which `peer` asks for firehoses.
+    pub(crate) fn count_served(&mut self, peer: Rank) {
+        self.leases.count_served(peer);
+    }
+
+    /// What was counted of each peer that is there, and of those that are gone together.
+    pub(crate) fn peer_counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
+        self.leases.counters()
     }
 
     /// The firehoses of `peer`, in order.

@@ -2,18 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::{Quota, Settings};
+use super::{PeerCounters, Quota, Settings};
 use crate::Rank;
 
-/// What one peer holds.
+/// What one peer holds, and what was counted of it at this end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lease {
     held: u64,
     /// Bytes that it has been asked to give back and has not.
     recalled: u64,
+    served: u64,
+    recalls: u64,
 }
 
-/// What peers hold. One that holds nothing takes no room here.
+impl Lease {
+    fn counters(&self) -> PeerCounters {
+        let Lease { held: given, served, recalls, .. } = *self;
+        PeerCounters { served, recalls, given, ..PeerCounters::default() }
+    }
+}
+
+/// What peers hold. One that never asked for anything takes no room here.
 #[derive(Debug)]
 pub(crate) struct Leases {
     quota: Quota,
@@ -24,6 +33,8 @@ pub(crate) struct Leases {
     by_peer: BTreeMap<Rank, Lease>,
     /// Of what is held, the part that is guaranteed.
     kept: u64,
+    /// What was counted of peers that are gone.
+    gone: PeerCounters,
 }
 
 impl Leases {
@@ -34,6 +45,7 @@ impl Leases {
             others: u64::from(ranks.saturating_sub(1).max(1)),
             by_peer: BTreeMap::new(),
             kept: 0,
+            gone: PeerCounters::default(),
         }
     }
 
@@ -72,6 +84,7 @@ impl Leases {
         let (rank, lease) = others.max_by_key(|(_, lease)| spare(lease))?;
         let asked = bytes.min(spare(lease));
         lease.recalled += asked;
+        lease.recalls += 1;
         Some((*rank, asked))
     }
 
@@ -87,6 +100,23 @@ impl Leases {
         }
     }
 
+    /// Counts a message by which `peer` asks.
+    pub(crate) fn count_served(&mut self, peer: Rank) {
+        self.by_peer.entry(peer).or_default().served += 1;
+    }
+
+    /// What was counted at this end of each peer that is there, and of those that are gone together.
+    pub(crate) fn counters(&self) -> (impl Iterator<Item = (Rank, PeerCounters)>, PeerCounters) {
+        (self.by_peer.iter().map(|(rank, lease)| (*rank, lease.counters())), self.gone)
+    }
+
+    /// Forgets a peer that is gone, and from which everything has been taken back.
+    pub(crate) fn drop_peer(&mut self, peer: Rank) {
+        let Some(lease) = self.by_peer.remove(&peer) else { return };
+        debug_assert_eq!(lease.held, 0, "taken back before");
+        self.gone += lease.counters();
+    }
+
     /// What every peer holds.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Rank, u64)> {
         self.by_peer.iter().map(|(rank, lease)| (*rank, lease.held))
@@ -98,7 +128,7 @@ impl Leases {
         self.kept = self.kept - lease.held.min(guaranteed) + held.min(guaranteed);
         lease.recalled = lease.recalled.saturating_sub(lease.held.saturating_sub(held));
         lease.held = held;
-        if held == 0 {
+        if lease.counters() == PeerCounters::default() {
             self.by_peer.remove(&peer);
         }
     }

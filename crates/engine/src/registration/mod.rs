@@ -14,7 +14,7 @@ mod queue;
 mod settings;
 pub mod table;
 
-pub use counters::TableCounters;
+pub use counters::{ByPeer, PeerCounters, TableCounters};
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
 
 /// Names one registration of this process, to the transport. Never reused while the transport may still refer to it:
