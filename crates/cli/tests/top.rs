@@ -34,6 +34,18 @@ fn child() {
     }
 }
 
+#[test]
+fn the_help_explains_the_columns() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let output = command.args(["top", "--help"]).output().expect("the command runs");
+    let help = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["handled (ran)", "cross-memory attach (cma)", "are away", "malformed messages", "q or Ctrl-C"]
+    {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+}
+
 /// A job under a launcher of its own.
 struct Job {
     launcher: Child,
