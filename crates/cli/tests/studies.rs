@@ -66,7 +66,9 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
         let firehose = find(name, "firehose");
         assert_eq!(number(&firehose["paper"], "hit_percent"), hit_percent);
         assert!((number(&firehose["paper"], "runtime_s") - runtime_s).abs() < 0.01, "{firehose}");
-        assert!(number(firehose, "hit_percent") >= hit_percent - 0.003, "{firehose}");
+        // Of each of four ranks two arrays are put to; one that does not begin with a page lies in one more of them.
+        let pages = 8.0 / number(firehose, "puts");
+        assert!(number(firehose, "hit_percent") >= hit_percent - 100.0 * pages, "{firehose}");
         for what in ["hit_us", "miss_us"] {
             assert!(number(&firehose["deviation_percent"], what).abs() < 20.0, "{what}: {firehose}");
         }
