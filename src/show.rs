@@ -10,6 +10,7 @@ use engine::Counters;
 use engine::node::RegistrationCounters;
 
 use crate::inner::{Engine, Inner};
+use crate::transport::shm::shown::peers::Peers;
 use crate::transport::shm::shown::{Figures, Part};
 
 impl Inner {
@@ -22,6 +23,9 @@ impl Inner {
 
     /// Shows the engine's counters. Only for whoever holds its lock.
     pub(crate) fn show_engine(&self, engine: &Engine) {
+        // First, for whoever sees the figures takes these to be there.
+        let at = self.nanos(Instant::now());
+        self.peers.own().control.show_peers(at, &Peers::of(engine.registration_by_peer()));
         self.show(Part::Engine, &Figures::new(engine.counters(), engine.registration_counters()));
     }
 

@@ -22,11 +22,13 @@ use std::time::{Duration, Instant};
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
 pub use crate::bootstrap::{How, JoinError, LookError};
+pub use crate::transport::shm::shown::peers::Peers;
 pub use engine::node::RegistrationCounters;
-pub use engine::registration::TableCounters;
+pub use engine::registration::{PeerCounters, TableCounters};
 
 use crate::bootstrap::{JobEnv, Watcher};
 use crate::stats::Stats;
+use crate::transport::shm::shown::peers::read_peers;
 use crate::transport::shm::shown::{self, Part, Shown};
 use engine::{Counters, Rank};
 
@@ -43,6 +45,8 @@ pub struct Watch {
     watcher: Watcher,
     /// What each rank has shown so far, in the order of [`PARTS`].
     shown: Vec<[Option<Shown>; 2]>,
+    /// What each rank has shown of its peers.
+    peers: Vec<Option<Peers>>,
     ended: bool,
 }
 
@@ -69,6 +73,7 @@ pub struct RankView {
     /// What has become of it.
     pub state: State,
     shown: [Option<Shown>; 2],
+    peers: Option<Peers>,
 }
 
 /// What has become of a rank.
@@ -92,7 +97,8 @@ impl Watch {
     pub fn attach(env: &JobEnv) -> Result<Watch, JoinError> {
         let watcher = Watcher::attach(env, Instant::now() + ATTACH_MAX)?;
         let shown = watcher.places().iter().map(|_| [None, None]).collect();
-        Ok(Watch { watcher, shown, ended: false })
+        let peers = watcher.places().iter().map(|_| None).collect();
+        Ok(Watch { watcher, shown, peers, ended: false })
     }
 
     /// The process that started the job; zero where it is out of sight.
@@ -115,15 +121,15 @@ impl Watch {
         let deadline = Instant::now() + ANSWER_MAX;
         self.ended = self.ended || !self.watcher.look(deadline)?;
         let answered = self.gather(deadline);
-        let places = self.watcher.places().iter().zip(&self.shown).zip(answered);
-        let ranks = (0..).zip(places).map(|(rank, ((place, shown), answered))| {
+        let places = self.watcher.places().iter().zip(&self.shown).zip(&self.peers).zip(answered);
+        let ranks = (0..).zip(places).map(|(rank, (((place, shown), peers), answered))| {
             let state = match (place.over, place.pid) {
                 (Some(how), _) => State::Over(how),
                 (None, None) => State::Awaited,
                 (None, Some(_)) if answered => State::Running,
                 (None, Some(_)) => State::Silent,
             };
-            RankView { rank, pid: place.pid, state, shown: shown.clone() }
+            RankView { rank, pid: place.pid, state, shown: shown.clone(), peers: peers.clone() }
         });
         Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
@@ -132,17 +138,20 @@ impl Watch {
     /// over. Returns which ranks' watching threads have.
     fn gather(&mut self, deadline: Instant) -> Vec<bool> {
         let mut answered = vec![[false; PARTS.len()]; self.shown.len()];
-        let mut pause = PAUSES.0;
+        let (mut pause, size) = (PAUSES.0, self.size());
         loop {
             let mut missing = false;
-            for ((place, shown), answered) in
-                self.watcher.places().iter().zip(&mut self.shown).zip(&mut answered)
+            for (((place, shown), peers), answered) in
+                self.watcher.places().iter().zip(&mut self.shown).zip(&mut self.peers).zip(&mut answered)
             {
                 let Some(page) = &place.page else { continue };
                 for ((part, shown), answered) in PARTS.iter().zip(shown).zip(answered) {
                     if !*answered {
                         *answered = update(shown, shown::read(page, *part));
                         missing |= !*answered && place.over.is_none();
+                        if *answered && *part == Part::Engine {
+                            *peers = read_peers(page, size);
+                        }
                     }
                 }
             }
@@ -179,6 +188,12 @@ impl RankView {
     /// What it had counted about registration; all zero where its transport needs none, as shared memory.
     pub fn registration(&self) -> RegistrationCounters {
         self.shown[1].as_ref().map(|shown| shown.figures.registration()).unwrap_or_default()
+    }
+
+    /// What it had counted about registration with each of its peers, as of its counts of messages. `None` where it has
+    /// shown nothing, or nothing that can be; empty where its transport registers no memory.
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.as_ref()
     }
 
     /// How old its counts of messages are. More than a moment means that it has not waited or made progress since.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::launch::Outcome;
-use standpipe::watch::{How, RankView, RegistrationCounters, Snapshot, State, Watch, jobs};
+use standpipe::watch::{How, Peers, RankView, RegistrationCounters, Snapshot, State, Watch, jobs};
 use standpipe::{Mechanism, Node, Operation};
 use support::{Heard, LIMIT, Private, config, eventually, heap_of, job_of, private_of, publish, role, say};
 
@@ -130,10 +130,12 @@ fn is_busy(now: &RankView, before: &RankView) -> bool {
     );
     let private = rate(Operation::Put, Mechanism::Cma) + rate(Operation::Put, Mechanism::Message);
     assert_eq!(now.registration(), RegistrationCounters::default());
+    assert!(now.peers().is_none_or(|peers| *peers == Peers::default()), "{:?}", now.peers());
     mapped.operations > 1000.0
         && private > 10.0
         && rate(Operation::Atomic, Mechanism::Mapped) > 10.0
         && rate(Operation::Request, Mechanism::Message) > 10.0
+        && now.peers().is_some()
         && now.away().is_some_and(|away| away < Duration::from_secs(2))
 }
 

@@ -19,7 +19,11 @@ const WALLS: &[Wall] = &[
     wall("standpipe-engine", &[], &[]),
     wall("standpipe-vm", &[], &[]),
     wall("standpipe-fabric", &[], &[]),
-    wall("standpipe", &["standpipe-engine", "standpipe-vm", "standpipe-fabric"], &["standpipe-conformance"]),
+    wall(
+        "standpipe",
+        &["standpipe-engine", "standpipe-vm", "standpipe-fabric"],
+        &["standpipe-conformance", "standpipe-sim"],
+    ),
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),
     wall("standpipe-conformance", &["standpipe-engine"], &[]),
     wall("standpipe-faces", &["standpipe"], &[]),

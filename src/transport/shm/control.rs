@@ -4,7 +4,7 @@
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
-//! 256      what the process shows of its counters: two parts, each with a sequence word (see `shown`)
+//! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests

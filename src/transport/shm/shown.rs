@@ -1,9 +1,11 @@
 //! What a process shows of its counters in its control segment, for whoever looks at the job from outside.
 //!
-//! There are two parts, each with one writer at a time. A part is a run of words: a sequence number, odd while the rest
-//! is being written; the time of writing, on the process's own clock; the figures. Watchers read it from a descriptor
-//! that does not let them write, and map nothing. What they read may be anything: they get numbers that add up without
-//! overflow.
+//! There are two parts of figures, and one of rows about [`peers`], each with one writer at a time. A part is a run of
+//! words: a sequence number, odd while the rest is being written; the time of writing, on the process's own clock; what
+//! is shown. Watchers read it from a descriptor that does not let them write, and map nothing. What they read may be
+//! anything: they get numbers that add up without overflow.
+
+pub(crate) mod peers;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -13,7 +15,7 @@ use engine::{Counters, Mechanism, Nanos, Operation, Tally, Why};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::control::{Control, NAMES_AT, SHOWN_AT};
+use super::control::{Control, SHOWN_AT};
 
 /// Which of a process's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<
 const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 1 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
-const _: () = assert!(SHOWN_AT + 2 * PART_BYTES <= NAMES_AT, "both parts lie below the names");
+const PARTS_END: u64 = SHOWN_AT + 2 * PART_BYTES;
 
 /// How often to read again what is being written. A writer takes well under a microsecond, unless it loses its core.
 const TRIES: usize = 16;
@@ -120,14 +122,18 @@ impl Part {
 impl Control {
     /// Shows figures of this process to whoever looks. One thread at a time for each part.
     pub(crate) fn show(&self, part: Part, at: Nanos, figures: &Figures) {
-        let sequence = self.word(part.at());
+        self.show_words(part.at(), at, &figures.0);
+    }
+
+    fn show_words(&self, part: u64, at: Nanos, words: &[u64]) {
+        let sequence = self.word(part);
         // Any peer may have written there; odd it is all the same.
         let odd = sequence.load(Ordering::Relaxed) | 1;
         sequence.store(odd, Ordering::Relaxed);
         // Whoever sees one of the words below sees the odd number too.
         fence(Ordering::Release);
-        for (index, word) in (1..).zip([at].iter().chain(&figures.0)) {
-            self.word(part.at() + 8 * index).store(*word, Ordering::Relaxed);
+        for (index, word) in (1..).zip([at].iter().chain(words)) {
+            self.word(part + 8 * index).store(*word, Ordering::Relaxed);
         }
         sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
@@ -136,6 +142,14 @@ impl Control {
 /// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without end, or
 /// the descriptor is of something else.
 pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<Shown> {
+    let words: [u64; 1 + WORDS] = read_settled(page, part.at())?;
+    let mut figures = [0; WORDS];
+    figures.iter_mut().zip(&words[1..]).for_each(|(figure, word)| *figure = (*word).min(FIGURE_MAX));
+    Some(Shown { at: words[0], figures: Figures(figures) })
+}
+
+/// The time and the words of the part at `part`, of one time.
+fn read_settled<const N: usize>(page: &OwnedFd, part: u64) -> Option<[u64; N]> {
     // Nothing but memory: reading a file of another kind may take any time.
     if !fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         return None;
@@ -144,18 +158,14 @@ pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<Shown> {
 }
 
 /// `None` inside where it was being written.
-fn read_once(page: &OwnedFd, part: Part) -> Result<Option<Shown>, Errno> {
-    let [before] = read_words(page, part.at())?;
+fn read_once<const N: usize>(page: &OwnedFd, part: u64) -> Result<Option<[u64; N]>, Errno> {
+    let [before] = read_words(page, part)?;
     fence(Ordering::Acquire);
-    let words: [u64; 1 + WORDS] = read_words(page, part.at() + 8)?;
+    let words = read_words(page, part + 8)?;
     fence(Ordering::Acquire);
-    let [after] = read_words(page, part.at())?;
-    if before != after || before == 0 || before % 2 == 1 {
-        return Ok(None);
-    }
-    let mut figures = [0; WORDS];
-    figures.iter_mut().zip(&words[1..]).for_each(|(figure, word)| *figure = (*word).min(FIGURE_MAX));
-    Ok(Some(Shown { at: words[0], figures: Figures(figures) }))
+    let [after] = read_words(page, part)?;
+    let settled = before == after && before != 0 && before % 2 == 0;
+    Ok(settled.then_some(words))
 }
 
 fn read_words<const N: usize>(page: &OwnedFd, at: u64) -> Result<[u64; N], Errno> {
