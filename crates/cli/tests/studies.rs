@@ -62,13 +62,11 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
         let wanted = |row: &&Value| row["name"] == name && row["strategy"] == strategy;
         applications.iter().find(wanted).unwrap_or_else(|| panic!("{name}, {strategy} in {json}"))
     };
-    for (name, hit_percent, runtime_s) in [("cannon", 99.8, 31.24), ("bitonic", 99.98, 12.75)] {
+    for (name, hit_percent, runtime_s) in [("cannon", 99.8, 31.24), ("bitonic", 99.98, 12.43)] {
         let firehose = find(name, "firehose");
         assert_eq!(number(&firehose["paper"], "hit_percent"), hit_percent);
         assert!((number(&firehose["paper"], "runtime_s") - runtime_s).abs() < 0.01, "{firehose}");
-        // Of each of four ranks two arrays are put to; one that does not begin with a page lies in one more of them.
-        let pages = 8.0 / number(firehose, "puts");
-        assert!(number(firehose, "hit_percent") >= hit_percent - 100.0 * pages, "{firehose}");
+        assert!(number(firehose, "hit_percent") >= hit_percent - 1e-9, "{firehose}");
         for what in ["hit_us", "miss_us"] {
             assert!(number(&firehose["deviation_percent"], what).abs() < 20.0, "{what}: {firehose}");
         }

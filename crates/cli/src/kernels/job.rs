@@ -41,13 +41,25 @@ pub struct Job {
     counted: Stats,
 }
 
-/// Memory of the same length at every rank for the others to put to: an ordinary allocation, that the kernel never
-/// gives back. Whatever a peer does at whatever time, its words stay words.
+/// Memory of the same length at every rank for the others to put to: part of an ordinary allocation, that the kernel
+/// never gives back. Whatever a peer does at whatever time, its words stay words.
 #[derive(Debug)]
 pub struct Inbox {
     words: &'static [AtomicU64],
     /// Where it lies at each rank.
     addrs: Vec<u64>,
+}
+
+/// Bytes of a page, as the models that replay recordings have it.
+const PAGE_BYTES: usize = 4096;
+
+/// So many words, 0, that begin with a page: recordings then touch the same pages wherever the allocator has room.
+fn zeros_from_a_page_on(words: usize) -> &'static [AtomicU64] {
+    let slack = PAGE_BYTES / WORD_BYTES;
+    let memory: Vec<AtomicU64> = (0..words + slack).map(|_| AtomicU64::new(0)).collect();
+    let memory: &'static [AtomicU64] = memory.leak();
+    let before = memory.as_ptr().addr().next_multiple_of(PAGE_BYTES) - memory.as_ptr().addr();
+    &memory[before / WORD_BYTES..][..words]
 }
 
 impl Inbox {
@@ -109,8 +121,7 @@ impl Job {
     /// # Errors
     /// If another rank does not.
     pub fn inbox(&mut self, name: &str, words: usize) -> Result<Inbox> {
-        let memory: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let words: &'static [AtomicU64] = memory.leak();
+        let words = zeros_from_a_page_on(words);
         let addr = words.as_ptr().expose_provenance() as u64;
         self.arrays.push(Array { name: name.to_owned(), addr, len: size_of_val(words) as u64 });
         let directory = self.node.directory();

@@ -41,7 +41,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
-    let output = Output::make(&args.output).map_err(Refused::new)?;
+    let output = Output::make(&args.output)?;
     let record = replay(&args.kv, trace.requests as u64)?;
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };

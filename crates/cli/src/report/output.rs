@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use crate::printed::print;
+use crate::{printed::print, refused::Refused};
 
 /// What every study can be told about its results.
 #[derive(Debug, Args)]
@@ -34,15 +34,16 @@ impl<'a> Output<'a> {
     ///
     /// # Errors
     /// If it cannot be made, or takes no files.
-    pub fn make(args: &'a OutputArgs) -> Result<Self> {
+    pub fn make(args: &'a OutputArgs) -> Result<Self, Refused> {
+        let doing = format!("cannot write a report to {}", args.out.display());
         let made = !args.out.exists();
         if !made && !args.out.is_dir() {
-            bail!("cannot write a report to {}: it is no directory", args.out.display());
+            return Err(Refused::new(format_args!("{doing}: it is no directory")));
         }
-        fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
+        fs::create_dir_all(&args.out).map_err(|error| Refused::file(&doing, &error))?;
         let output = Self { args, made };
         // Known now rather than after minutes of a study.
-        tempfile::tempfile_in(&args.out).with_context(|| format!("writing to {}", args.out.display()))?;
+        tempfile::tempfile_in(&args.out).map_err(|error| Refused::file(&doing, &error))?;
         Ok(output)
     }
 

@@ -38,7 +38,7 @@ impl Program {
             (Program::Cannon, Size::Small) => ("200", "160", "20"),
             (Program::Cannon, Size::AllToAll) => ("200", "160", "10"),
             (Program::Bitonic, Size::Paper) => ("210000", "8", "10"),
-            (Program::Bitonic, Size::Small) => ("10500", "8", "10"),
+            (Program::Bitonic, Size::Small) => ("10240", "8", "10"),
             (Program::Bitonic, Size::AllToAll) => ("35000", "8", "1"),
         };
         let name = self.name();
@@ -72,7 +72,7 @@ impl Program {
 pub(super) enum Size {
     /// Between two hosts, as many puts as in the paper.
     Paper,
-    /// Twenty times fewer.
+    /// About twenty times fewer; of bitonic, whole pages.
     Small,
     /// About as many as that among four hosts.
     AllToAll,

@@ -16,18 +16,20 @@ use super::{
 };
 use crate::{
     kv::outcome::{bytes, grouped},
+    printed::print,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
         plots::{Chart, Series, short},
     },
+    units::between,
 };
 
 /// Arguments of `standpipe study scale`.
 #[derive(Debug, Args)]
 pub struct ScaleArgs {
     /// The largest job
-    #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    #[arg(long, default_value_t = 16_384, value_parser = between(2_u32, 65_536))]
     nodes_max: u32,
     #[command(flatten)]
     output: OutputArgs,
@@ -160,7 +162,7 @@ pub fn run_row(args: &RowArgs) -> Result<ExitCode> {
         misses: ran.misses.count,
         bytes_per_node: grown / u64::from(experiment.nodes),
     };
-    println!("{}", serde_json::to_string(&row)?);
+    print(serde_json::to_string(&row)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
