@@ -61,11 +61,13 @@ enum Command {
     /// Look at a running job: what each rank does, by which mechanism
     ///
     /// It looks at a job of the same user on this host. A rank does something for that only when it is looked at: it copies
-    /// its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves.
+    /// its counters, which takes it some microseconds. Keys: q or Ctrl-C leaves;
+    /// p shows how one rank registers memory with each of its peers, and back; arrows choose the rank.
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma) and by message
     /// (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand ranks that are away, which have
     /// neither waited nor made progress for a second and so take no messages, and ranks that were sent malformed messages.
+    /// Ranks that register memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),

@@ -39,9 +39,14 @@ fn the_help_explains_the_columns() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
     let output = command.args(["top", "--help"]).output().expect("the command runs");
     let help = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in
-        ["handled (ran)", "cross-memory attach (cma)", "are away", "malformed messages", "q or Ctrl-C"]
-    {
+    for part in [
+        "handled (ran)",
+        "cross-memory attach (cma)",
+        "are away",
+        "malformed messages",
+        "q or Ctrl-C",
+        "p shows",
+    ] {
         assert!(help.contains(part), "{part}: {help}");
     }
 }
@@ -164,6 +169,46 @@ fn once_shows_every_rank_as_text() {
     assert!(out.contains("3 ranks") && out.contains("map/s"), "{out}");
     assert_eq!(out.lines().filter(|line| line.contains("running")).count(), 1 + RANKS, "{out}");
     assert!(!out.contains('\x1b'), "no terminal, no control codes: {out:?}");
+}
+
+#[test]
+fn peers_of_shared_memory_are_a_line_and_an_empty_list() {
+    let job = Job::start("peers");
+    let (out, err) = texts(&run_awake(&[&job.pid(), "--once", "--interval", "0.2", "--peers", "2"]));
+    assert!(err.is_empty(), "{err}");
+    assert_eq!(out.lines().count(), 3, "{out}");
+    assert!(out.contains("rank 2, running, registers no memory: shared memory needs none"), "{out}");
+    let (out, _) = texts(&run_awake(&[&job.pid(), "--json", "--peers"]));
+    let report: Value = serde_json::from_str(&out).expect("one object");
+    let peers = &report["peers"];
+    assert_eq!((&peers["rank"], &peers["shown"]), (&0.into(), &true.into()), "{peers}");
+    assert_eq!(peers["peers"].as_array().map(Vec::len), Some(0));
+    assert_eq!((&peers["others"]["hits"], &report["size"]), (&0.into(), &3.into()));
+
+    let output = run(&[&job.pid(), "--once", "--peers", "3"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.is_empty() && err.contains("there is no rank 3: the job has 3"), "{err}");
+}
+
+#[test]
+fn p_shows_the_peers_of_the_rank_that_arrows_choose() {
+    let job = Job::start("p");
+    let (mut terminal, open) = terminal();
+    let mut watching = top(&[&job.pid()]).stdin(open()).stdout(open()).spawn().expect("the command runs");
+    until(&mut terminal, "peers of rank 0");
+    terminal.write_all(b"\x1b[B").expect("a key");
+    until(&mut terminal, "peers of rank 1");
+    terminal.write_all(b"p").expect("a key");
+    until(&mut terminal, "rank 1, running, registers no memory");
+    until(&mut terminal, "p shows all ranks");
+    terminal.write_all(b"\x1b[B").expect("a key");
+    until(&mut terminal, "rank 2, running, registers no memory");
+    terminal.write_all(b"p").expect("a key");
+    until(&mut terminal, "map/s");
+    terminal.write_all(b"q").expect("a key");
+    until(&mut terminal, "\x1b[?1049l");
+    assert!(watching.wait().expect("it ends").success());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `standpipe top`: a running job, as it is now and again a second later.
 
+mod peers;
 mod report;
 mod screen;
 mod text;
@@ -12,8 +13,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
 
+use self::peers::{WithPeers, lines};
 use self::report::Report;
-use self::screen::{Screen, Wish};
+use self::screen::{Screen, Showing, Wish};
 use crate::printed::{self, Reader};
 use crate::units::at_least;
 
@@ -41,6 +43,9 @@ pub struct TopArgs {
     /// Print one JSON object and nothing else; with --interval or --count, one on each line
     #[arg(long)]
     json: bool,
+    /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
+    #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0")]
+    peers: Option<u32>,
 }
 
 /// Watches a job until it ends, the user leaves, or as often as asked.
@@ -50,6 +55,9 @@ pub struct TopArgs {
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let job = choose(jobs().context("cannot look for jobs in /proc")?, args.pid)?;
     let mut watch = job.watch().context("cannot watch the job")?;
+    if let Some(rank) = args.peers.filter(|rank| *rank >= watch.size()) {
+        bail!("there is no rank {rank}: the job has {}, from 0 on", watch.size());
+    }
     let interval = args.interval.unwrap_or(INTERVAL);
     let single = args.once || args.json && args.interval.is_none() && args.count.is_none();
     let count = if single { Some(1) } else { args.count };
@@ -109,18 +117,19 @@ fn listed(jobs: &[Job]) -> String {
 /// Where it is shown.
 enum View {
     Screen(Screen),
-    Text,
-    Json,
+    /// Of all ranks, or of the peers of one.
+    Text(Option<u32>),
+    Json(Option<u32>),
 }
 
 impl View {
     fn open(args: &TopArgs) -> Result<View> {
         Ok(match args {
-            TopArgs { json: true, .. } => View::Json,
+            TopArgs { json: true, .. } => View::Json(args.peers),
             TopArgs { once: false, .. } if io::stdout().is_terminal() => {
-                View::Screen(Screen::open().context("cannot take over the terminal")?)
+                View::Screen(Screen::open(Showing::of(args.peers)).context("cannot take over the terminal")?)
             }
-            _ => View::Text,
+            _ => View::Text(args.peers),
         })
     }
 
@@ -128,7 +137,7 @@ impl View {
     fn wait(&mut self, until: Instant) -> Result<Wish> {
         match self {
             View::Screen(screen) => Ok(screen.wait(until)?),
-            View::Text | View::Json => {
+            View::Text(_) | View::Json(_) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 Ok(Wish::Stay)
             }
@@ -138,16 +147,17 @@ impl View {
     fn show(&mut self, report: &Report) -> Result<Wish> {
         match self {
             View::Screen(screen) => screen.draw(report).map(|()| Wish::Stay).map_err(Into::into),
-            View::Text => print(&text::lines(report).join("\n")),
-            View::Json => print(&serde_json::to_string(report)?),
+            View::Text(peers) => print(&lines(report, *peers).join("\n")),
+            View::Json(peers) => print(&serde_json::to_string(&WithPeers::of(report, *peers))?),
         }
     }
 
     /// Leaves the last figures where they can be read, and says so if the job is over.
     fn close(self, report: &Report) -> Result<()> {
         if let View::Screen(screen) = self {
+            let peers = screen.showing().peers();
             drop(screen);
-            print(&text::lines(report).join("\n"))?;
+            print(&lines(report, peers).join("\n"))?;
         }
         if report.ended {
             eprintln!("standpipe: the job has ended");

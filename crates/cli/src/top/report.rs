@@ -1,11 +1,11 @@
 //! What two looks at a job come to: counts since its start, and rates between the two.
 
 use serde::Serialize;
-use standpipe::watch::{How, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
+use standpipe::watch::{How, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Mechanism, Operation};
 
-/// A job between two looks. This is also what `--json` prints.
-#[derive(Debug, Serialize)]
+/// A job between two looks.
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) program: String,
     pub(super) launcher_pid: u32,
@@ -19,7 +19,7 @@ pub(super) struct Report {
 }
 
 /// One rank.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct RankReport {
     pub(super) rank: u32,
     pub(super) pid: Option<u32>,
@@ -28,10 +28,13 @@ pub(super) struct RankReport {
     pub(super) away_seconds: Option<f64>,
     #[serde(flatten)]
     pub(super) figures: Figures,
+    /// Shown where it is asked for.
+    #[serde(skip)]
+    pub(super) peers: Option<Peers>,
 }
 
 /// What one rank does, or all.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Figures {
     /// Those that there were any of.
     pub(super) operations: Vec<Line>,
@@ -71,10 +74,11 @@ const fn field(
 }
 
 /// All that is shown about registration, in this order.
-pub(super) const FIELDS: [Field; 11] = [
+pub(super) const FIELDS: [Field; 12] = [
     field("hits", Some("hits"), |counters| counters.hits),
     field("misses", Some("misses"), |counters| counters.misses),
     field("moves", Some("moves"), |counters| counters.moves),
+    field("served", None, |counters| counters.served),
     field("recalls", Some("recalls"), |counters| counters.table.recalls),
     field("evictions", Some("evictions"), |counters| counters.table.evictions),
     field("bounced", None, |counters| counters.bounced),
@@ -115,6 +119,7 @@ impl RankReport {
             state: state_name(now.state),
             away_seconds: now.away().map(|away| away.as_secs_f64()),
             figures: Figures::of(now, &now.rates_since(before)),
+            peers: now.peers().cloned(),
         }
     }
 }
@@ -196,6 +201,12 @@ impl Registration {
         any.then(|| Registration(FIELDS.each_ref().map(|field| (field.of)(counters))))
     }
 
+    /// Bytes that are pinned now, at the peak, and at most.
+    pub(super) fn pinned(&self) -> [u64; 3] {
+        let [.., now, peak, budget] = self.0;
+        [now, peak, budget]
+    }
+
     fn plus(mut self, other: Registration) -> Registration {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
         self
@@ -254,6 +265,7 @@ pub(super) mod tests {
             state: state.into(),
             away_seconds: Some(0.0),
             figures: figures(scale),
+            peers: None,
         };
         let ranks = vec![rank(0, "running", 1), rank(1, "killed 9", u64::MAX / 100_000_000)];
         Report {

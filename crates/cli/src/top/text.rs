@@ -13,15 +13,29 @@ const AWAY_SECONDS: f64 = 1.0;
 
 /// A headline, what is not as it should be, the ranks, and all of them together.
 pub(super) fn lines(report: &Report) -> Vec<String> {
-    let Report { program, size, launcher_pid, running, lost, ranks, totals, .. } = report;
-    let mut lines = vec![
-        format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost"),
-        String::new(),
-    ];
-    lines.extend(notes(ranks));
-    let columns = columns(totals);
-    let header: Vec<&str> =
-        ["rank", "pid", "state"].into_iter().chain(columns.iter().map(|column| column.name)).collect();
+    let mut lines = vec![headline(report), String::new()];
+    lines.extend(notes(&report.ranks));
+    lines.extend(table(report, WHO.len(), &columns()));
+    if report.totals.registration.is_some() {
+        lines.push(String::new());
+        lines.extend(table(report, 1, &registration_columns()));
+    }
+    lines
+}
+
+/// What the job is, and how it is.
+pub(super) fn headline(report: &Report) -> String {
+    let Report { program, size, launcher_pid, running, lost, .. } = report;
+    format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost")
+}
+
+/// What tells ranks apart, in its own columns.
+const WHO: [&str; 3] = ["rank", "pid", "state"];
+
+/// All ranks together, and each, by the first `who` of [`WHO`].
+fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
+    let names = columns.iter().map(|column| column.name);
+    let header: Vec<&str> = WHO.into_iter().take(who).chain(names).collect();
     let mut table = crate::table::plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
     for column in table.column_iter_mut() {
@@ -30,18 +44,18 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let figures =
         |figures: &Figures| -> Vec<String> { columns.iter().map(|column| (column.value)(figures)).collect() };
     let total = ["all".into(), String::new(), String::new()];
-    table.add_row(total.into_iter().chain(figures(totals)));
-    for RankReport { rank, pid, state, figures: its, .. } in ranks {
+    table.add_row(total.into_iter().take(who).chain(figures(&report.totals)));
+    for RankReport { rank, pid, state, figures: its, .. } in &report.ranks {
         let pid = pid.map(|pid| pid.to_string()).unwrap_or_default();
-        table.add_row([rank.to_string(), pid, state.clone()].into_iter().chain(figures(its)));
+        let names = [rank.to_string(), pid, state.clone()];
+        table.add_row(names.into_iter().take(who).chain(figures(its)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        if index != 2 {
+        if WHO.get(index) != Some(&"state") || who <= index {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    lines.extend(table.lines());
-    lines
+    table.lines()
 }
 
 /// What few ranks ever have, each in a line that says what it means, and a free line after them.
@@ -77,42 +91,40 @@ fn column(name: &'static str, value: impl Fn(&Figures) -> String + 'static) -> C
     Column { name, value: Box::new(value) }
 }
 
-/// Those of memory that is registered only where any is.
-fn columns(totals: &Figures) -> Vec<Column> {
-    let mut columns = Vec::new();
-    for (mechanism, name) in [
-        (Mechanism::Mapped, "map/s"),
-        (Mechanism::Cma, "cma/s"),
-        (Mechanism::Message, "msg/s"),
-        (Mechanism::Registered, "reg/s"),
-    ] {
-        if mechanism != Mechanism::Registered || totals.registration.is_some() {
-            columns.push(column(name, move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).0)));
-            columns.push(column("B/s", move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).1)));
-        }
-    }
+/// What every rank may do.
+fn columns() -> Vec<Column> {
+    let mechanisms = [(Mechanism::Mapped, "map/s"), (Mechanism::Cma, "cma/s"), (Mechanism::Message, "msg/s")];
+    let mut columns: Vec<Column> =
+        mechanisms.into_iter().flat_map(|(mechanism, name)| transfer_columns(mechanism, name)).collect();
     let rate = |name, operations: &'static [Operation]| {
         column(name, move |figures| short(figures.rate(operations, &Mechanism::ALL).0))
     };
     columns.push(rate("AM/s", &[Operation::Request, Operation::Reply]));
     columns.push(rate("ran/s", &[Operation::Handled]));
     columns.push(rate("atom/s", &[Operation::Atomic]));
-    if totals.registration.is_some() {
-        columns.extend(registration_columns());
-    }
     columns
 }
 
-fn registration_columns() -> impl Iterator<Item = Column> {
-    FIELDS.iter().enumerate().filter_map(|(index, field)| {
+/// Transfers by one mechanism, and their bytes.
+fn transfer_columns(mechanism: Mechanism, name: &'static str) -> [Column; 2] {
+    [
+        column(name, move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).0)),
+        column("B/s", move |figures| short(figures.rate(&TRANSFERS, &[mechanism]).1)),
+    ]
+}
+
+/// What ranks do that register memory.
+fn registration_columns() -> Vec<Column> {
+    let counted = FIELDS.iter().enumerate().filter_map(|(index, field)| {
         let of = move |Registration(values): Registration| short(values[index] as f64);
         let value = move |figures: &Figures| figures.registration.map(of).unwrap_or_default();
         Some(column(field.column?, value))
-    })
+    });
+    transfer_columns(Mechanism::Registered, "reg/s").into_iter().chain(counted).collect()
 }
 
 /// Three digits and a power of a thousand; nothing where it is zero, so that what there is stands out.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     if value <= 0.0 {
         return "·".into();
     }
@@ -148,7 +160,7 @@ mod tests {
 
     #[test]
     fn all_columns_fit_a_terminal_of_80() {
-        let mut report = sample(None);
+        let mut report = sample(Some(registration(u64::MAX / 4, u64::MAX / 4)));
         for rank in &mut report.ranks {
             rank.pid = Some(4_194_304);
             rank.state = "exited 255".into();
@@ -163,7 +175,9 @@ mod tests {
         let lines = lines(&report);
         let widest = lines.iter().map(|line| line.trim_end().chars().count()).max();
         assert!(widest <= Some(80), "{widest:?}\n{}", lines.join("\n"));
-        assert!(lines.iter().any(|line| line.trim_end().ends_with("atom/s")));
+        for last in ["atom/s", "budget B"] {
+            assert!(lines.iter().any(|line| line.trim_end().ends_with(last)), "{last}");
+        }
     }
 
     #[test]

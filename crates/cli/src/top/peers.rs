@@ -1,0 +1,221 @@
+//! One rank's registration of memory, peer by peer.
+
+use comfy_table::{CellAlignment, ContentArrangement};
+use serde::{Serialize, Serializer};
+use standpipe::watch::{PeerCounters, Peers};
+
+use super::report::{RankReport, Report};
+use super::text::{self, headline, short};
+
+/// A report with what `--peers` asks for besides. This is also what `--json` prints.
+#[derive(Serialize)]
+pub(super) struct WithPeers<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers: Option<OfRank>,
+}
+
+/// What a rank shows of its peers.
+#[derive(Serialize)]
+struct OfRank {
+    rank: u32,
+    /// Whether it has shown anything that can be.
+    shown: bool,
+    peers: Vec<Row>,
+    /// Peers beyond these.
+    more: u32,
+    others: Counters,
+}
+
+#[derive(Serialize)]
+struct Row {
+    peer: u32,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+struct Counters(PeerCounters);
+
+/// A figure's name in JSON, and its column.
+type Field = (&'static str, &'static str, fn(&PeerCounters) -> u64);
+
+/// What is shown of a peer, in this order.
+const FIELDS: [Field; 7] = [
+    ("hits", "hits", |counters| counters.hits),
+    ("misses", "misses", |counters| counters.misses),
+    ("moves", "moves", |counters| counters.moves),
+    ("held_bytes", "held B", |counters| counters.held),
+    ("served", "served", |counters| counters.served),
+    ("recalls", "recalls", |counters| counters.recalls),
+    ("given_bytes", "given B", |counters| counters.given),
+];
+
+impl<'a> WithPeers<'a> {
+    /// `report` with the peers of the rank that is `chosen`, if one is.
+    pub(super) fn of(report: &'a Report, chosen: Option<u32>) -> WithPeers<'a> {
+        let peers = chosen.and_then(|rank| report.ranks.get(rank as usize)).map(OfRank::of);
+        WithPeers { report, peers }
+    }
+}
+
+impl OfRank {
+    fn of(rank: &RankReport) -> OfRank {
+        let peers = rank.peers.as_ref();
+        let rows = peers.iter().flat_map(|peers| &peers.busiest);
+        OfRank {
+            rank: rank.rank,
+            shown: peers.is_some(),
+            peers: rows.map(|(peer, counters)| Row { peer: *peer, counters: Counters(*counters) }).collect(),
+            more: peers.map_or(0, |peers| peers.more),
+            others: Counters(peers.map_or_else(PeerCounters::default, |peers| peers.others)),
+        }
+    }
+}
+
+impl Serialize for Counters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(FIELDS.iter().map(|(name, _, of)| (name, of(&self.0))))
+    }
+}
+
+/// A report as lines of text: the peers of the rank that is chosen, or all ranks.
+pub(super) fn lines(report: &Report, chosen: Option<u32>) -> Vec<String> {
+    chosen.map_or_else(|| text::lines(report), |rank| of_rank(report, rank))
+}
+
+/// A headline, what the rank has pinned, and a row for each of its peers.
+fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
+    let mut lines = vec![headline(report), String::new()];
+    let Some(rank) = report.ranks.get(chosen as usize) else { return lines };
+    let (number, state) = (rank.rank, &rank.state);
+    let Some(registration) = &rank.figures.registration else {
+        lines.push(format!(
+            "rank {number}, {state}, registers no memory: shared memory needs none, for no peer"
+        ));
+        return lines;
+    };
+    let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));
+    lines.push(format!("rank {number}, {state}: {now} bytes pinned, {peak} at the peak, {budget} at most"));
+    match &rank.peers {
+        None => lines.push("of its peers it has shown nothing".into()),
+        Some(peers) if *peers == Peers::default() => {
+            lines.push("it has asked no peer for memory, and none has asked it".into());
+        }
+        Some(peers) => {
+            lines.push("hits to held: what it uses of a peer; served to given: what a peer of it".into());
+            lines.push(String::new());
+            lines.extend(table(peers));
+            lines.extend(others(peers));
+        }
+    }
+    lines
+}
+
+/// Who the others are, if there are any.
+fn others(peers: &Peers) -> Option<String> {
+    match (peers.more, peers.others == PeerCounters::default()) {
+        (0, true) => None,
+        (0, false) => Some("others: those that are gone".into()),
+        (1, _) => Some("others: 1 more peer, and those that are gone".into()),
+        (more, _) => Some(format!("others: {more} more peers, and those that are gone")),
+    }
+}
+
+/// All together, each, and the others.
+fn table(peers: &Peers) -> Vec<String> {
+    let Peers { busiest, others, .. } = peers;
+    let header: Vec<&str> = ["peer"].into_iter().chain(FIELDS.iter().map(|(_, column, _)| *column)).collect();
+    let mut table = crate::table::plain(&header);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut row = |name: String, counters: &PeerCounters| {
+        let figures = FIELDS.iter().map(|(_, _, of)| short(of(counters) as f64));
+        table.add_row([name].into_iter().chain(figures));
+    };
+    let mut all = *others;
+    busiest.iter().for_each(|(_, counters)| all += *counters);
+    row("all".into(), &all);
+    busiest.iter().for_each(|(rank, counters)| row(rank.to_string(), counters));
+    if self::others(peers).is_some() {
+        row("others".into(), others);
+    }
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table.lines()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::{registration, sample};
+    use super::*;
+
+    fn counters(scale: u64) -> PeerCounters {
+        PeerCounters {
+            hits: 999_000 * scale,
+            misses: 9 * scale,
+            moves: 7 * scale,
+            held: 4096 * scale,
+            served: 5 * scale,
+            recalls: 3 * scale,
+            given: 8192 * scale,
+        }
+    }
+
+    /// Rank 1 has told of 32 peers and more.
+    fn told() -> Report {
+        let mut report = sample(Some(registration(3, 4096)));
+        let busiest = (0..32).map(|peer| (peer, counters(u64::from(peer) + 1))).collect();
+        report.ranks[1].peers = Some(Peers { busiest, more: 900, others: counters(1000) });
+        report
+    }
+
+    #[test]
+    fn every_peer_has_a_row_and_all_columns_fit_a_terminal_of_80() {
+        let lines = lines(&told(), Some(1));
+        let text = lines.join("\n");
+        assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+        for column in FIELDS.map(|(_, column, _)| column) {
+            assert!(text.contains(column), "{column}: {text}");
+        }
+        let cells = |name: &str| -> Vec<&str> {
+            let line = lines.iter().find(|line| line.trim_start().starts_with(name)).expect("a row");
+            line.trim_start().strip_prefix(name).expect("it begins so").split_whitespace().collect()
+        };
+        assert_eq!(cells("31 "), ["32.0M", "288", "224", "131k", "160", "96", "262k"]);
+        assert_eq!(cells("others "), ["999M", "9.00k", "7.00k", "4.10M", "5.00k", "3.00k", "8.19M"]);
+        assert_eq!(cells("all")[1], "13.8k");
+        assert_eq!(lines.last().map(String::as_str), Some("others: 900 more peers, and those that are gone"));
+        assert!(text.contains("rank 1, killed 9") && text.contains("4.10k at the peak"), "{text}");
+    }
+
+    #[test]
+    fn what_there_is_nothing_of_is_said_in_words() {
+        let none = lines(&sample(None), Some(0));
+        assert_eq!(none.len(), 3);
+        assert!(
+            none[2].contains("rank 0, running, registers no memory: shared memory needs none"),
+            "{none:?}"
+        );
+        let mut report = told();
+        assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("shown nothing")));
+        report.ranks[0].peers = Some(Peers::default());
+        assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("asked no peer")));
+        report.ranks[0].peers = Some(Peers { others: counters(1), ..Peers::default() });
+        assert_eq!(lines(&report, Some(0)).last().map(String::as_str), Some("others: those that are gone"));
+    }
+
+    #[test]
+    fn json_has_what_is_shown() {
+        let report = told();
+        let json = serde_json::to_value(WithPeers::of(&report, Some(1))).expect("numbers and lists");
+        let peers = &json["peers"];
+        assert_eq!((&peers["rank"], &peers["shown"], &peers["more"]), (&1.into(), &true.into(), &900.into()));
+        assert_eq!(peers["peers"][31]["peer"], 31);
+        assert_eq!(peers["peers"][31]["given_bytes"], 32 * 8192);
+        assert_eq!(peers["others"]["recalls"], 3000);
+        assert_eq!(json["size"], 2, "beside all the rest");
+        let json = serde_json::to_value(WithPeers::of(&report, Some(0))).expect("numbers and lists");
+        assert_eq!((&json["peers"]["shown"], &json["peers"]["others"]["hits"]), (&false.into(), &0.into()));
+        let json = serde_json::to_value(WithPeers::of(&report, None)).expect("numbers and lists");
+        assert!(json.get("peers").is_none());
+    }
+}
