@@ -11,7 +11,7 @@ use crate::{Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
 ///
 /// Two lanes make flow control free of deadlock: replies are always consumed, because consuming one never sends
 /// anything, and a request is handed out only when its reply has room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Messages that may cause one reply.
     Request,

@@ -81,7 +81,7 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "a move names what was given up for it",
         file: "engine/src/node/moves.rs",
-        keeps: "registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);",
+        keeps: "registrar.hoses.make_room(peer, bytes, detach_max, detach);",
         breaks: "registrar.hoses.make_room(peer, bytes, detach_max, &mut Vec::new());",
     },
     Mutation {

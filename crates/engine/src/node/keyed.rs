@@ -5,7 +5,7 @@
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
 use super::registrar::{CHUNK_BYTES, Waiter};
-use super::table::{Keyed, Node, OpKind, Part, Transfer, WINDOW};
+use super::table::{Keyed, Node, OpKind, Part};
 use crate::op_id::{OpId, OpKey};
 use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
@@ -273,16 +273,8 @@ impl<T: Transport> Node<T> {
             registrar.counters.bounced += 1;
         }
         self.counters.add_why(Why::NoRoom, 1);
-        let transfer = Transfer {
-            peer,
-            direction,
-            rest: vec![piece],
-            window: [None; WINDOW],
-            error: None,
-            stalled: false,
-            announce: None,
-        };
-        let key = self.insert_child(OpKind::Transfer(Box::new(transfer)), parent);
+        let transfer = self.new_transfer(peer, direction, &[piece], None);
+        let key = self.insert_child(OpKind::Transfer(transfer), parent);
         self.pump(key);
     }
 

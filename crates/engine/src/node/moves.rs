@@ -32,13 +32,14 @@ impl<T: Transport> Node<T> {
     /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
     /// whose data goes with it.
     pub(super) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
-        let mut data = Vec::new();
+        let mut data: &[u8] = &[];
         if let Some(piece) = rider {
-            data.resize(piece.len as usize, 0);
-            if let Err(error) = self.transport.read(piece.local, &mut data) {
+            let into = &mut self.scratch[..piece.len as usize];
+            if let Err(error) = self.transport.read(piece.local, into) {
                 self.on_child(op, Err(error));
                 return;
             }
+            data = into;
         }
         // A quarter of a message for what is given up; half for what is asked for, and no more than its answer can name.
         let room = self.transport.payload_max();
@@ -47,23 +48,30 @@ impl<T: Transport> Node<T> {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.serial = registrar.serial.wrapping_add(1);
         let serial = registrar.serial;
-        let asked = Asked { serial, peer, runs: Vec::new(), waiters: Vec::new(), rider: None };
-        let key = registrar.moves.insert(asked);
-        let mut runs = Vec::new();
-        registrar.hoses.ask(peer, wanted, key as u32, &mut runs);
-        let more = runs.split_off(runs.len().min(runs_max));
-        registrar.hoses.answered(peer, &more, key as u32);
-        let mut detach = registrar.owed.remove(&peer).unwrap_or_default();
-        if detach.len() > detach_max {
-            registrar.owed.insert(peer, detach.split_off(detach_max));
+        let spare = registrar.spare_moves.pop().unwrap_or_default();
+        let key = registrar.moves.insert(Asked { serial, peer, ..spare });
+        let asked = &mut registrar.moves[key];
+        let runs = &mut asked.runs;
+        registrar.hoses.ask(peer, wanted, key as u32, runs);
+        if runs.len() > runs_max {
+            registrar.hoses.answered(peer, &runs[runs_max..], key as u32);
+            runs.truncate(runs_max);
+        }
+        let detach = &mut registrar.detach;
+        detach.clear();
+        if let Some(mut owed) = registrar.owed.remove(&peer) {
+            if owed.len() > detach_max {
+                registrar.owed.insert(peer, owed.split_off(detach_max));
+            }
+            detach.append(&mut owed);
         }
         let bytes =
             runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
-        registrar.hoses.make_room(peer, bytes, detach_max, &mut detach);
+        registrar.hoses.make_room(peer, bytes, detach_max, detach);
         registrar.counters.moves += 1;
         registrar.hoses.count_move(peer);
         let mut payload = std::mem::take(&mut registrar.payload);
-        message::put_move(&runs, &detach, &data, &mut payload);
+        message::put_move(runs, detach, data, &mut payload);
         let header = Header {
             token: key as u64 | u64::from(serial) << 32,
             len: payload.len() as u32,
@@ -71,8 +79,6 @@ impl<T: Transport> Node<T> {
             place: rider.map_or(0, |piece| piece.remote.offset),
             ..Header::new(Kind::Move)
         };
-        let asked = &mut registrar.moves[key];
-        asked.runs = runs;
         match rider {
             Some(_) => {
                 asked.rider = Some(op);
@@ -116,7 +122,7 @@ impl<T: Transport> Node<T> {
         for holder in parts.detach {
             self.counters.malformed += u64::from(!registrar.give_up(peer, holder));
         }
-        let mut holders = Vec::new();
+        let mut holders = registrar.spare_holders.pop().unwrap_or_default();
         for run in parts.attach {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registrar.table.attach(peer, run, &mut holders);
@@ -128,17 +134,17 @@ impl<T: Transport> Node<T> {
                 wire::chunk_status(&self.transport.write(place, parts.data))
             }
         };
-        let pending: Vec<_> = holders
-            .iter()
-            .map(|holder| registrar.table.held(*holder).0)
-            .filter(|reg| registrar.table.is_pending(*reg))
-            .collect();
-        let serve = Serve { peer, token: header.token, holders, pending: pending.len().max(1), status };
-        let key = registrar.serves.insert(serve);
-        for reg in &pending {
-            registrar.waiting.entry(*reg).or_default().push(Waiter::Serve(key));
+        let serve = registrar.serves.vacant_entry();
+        let (key, mut pending) = (serve.key(), 0);
+        for holder in &holders {
+            let (reg, _) = registrar.table.held(*holder);
+            if registrar.table.is_pending(reg) {
+                registrar.waiting.entry(reg).or_default().push(Waiter::Serve(key));
+                pending += 1;
+            }
         }
-        if pending.is_empty() {
+        serve.insert(Serve { peer, token: header.token, holders, pending: pending.max(1), status });
+        if pending == 0 {
             self.on_served(key);
         }
         self.run_actions();
@@ -152,10 +158,10 @@ impl<T: Transport> Node<T> {
         if serve.pending > 0 {
             return;
         }
-        let Serve { peer, token, holders, status, .. } = registrar.serves.remove(key);
+        let Serve { peer, token, mut holders, status, .. } = registrar.serves.remove(key);
         let mut payload = std::mem::take(&mut registrar.payload);
         payload.clear();
-        for holder in holders {
+        for holder in holders.drain(..) {
             let (reg, run) = registrar.table.held(holder);
             let fits = payload.len() + message::GIVEN_BYTES <= self.transport.payload_max();
             match registrar.table.key(reg).filter(|_| fits) {
@@ -163,6 +169,7 @@ impl<T: Transport> Node<T> {
                 None => _ = registrar.give_up(peer, holder),
             }
         }
+        registrar.spare_holders.push(holders);
         let header = Header {
             token,
             len: payload.len() as u32,
@@ -186,7 +193,7 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         };
-        let asked = registrar.moves.remove(key);
+        let mut asked = registrar.moves.remove(key);
         registrar.hoses.answered(peer, &asked.runs, key as u32);
         registrar.hoses.set_limit(peer, header.args[0]);
         let mut refused = Vec::new();
@@ -201,13 +208,18 @@ impl<T: Transport> Node<T> {
                 None => registrar.hoses.add(peer, run, key, holder),
             }
         }
-        if !registrar.asks(peer) {
+        if !registrar.early.is_empty() && !registrar.asks(peer) {
             let over = registrar.early.extract_if(.., |(rank, _)| *rank == peer);
             refused.extend(over.map(|(_, holder)| holder));
         }
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
-        self.ready.extend(asked.waiters);
-        if let Some(op) = asked.rider {
+        asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
+        let rider = asked.rider.take();
+        asked.runs.clear();
+        if let Some(registrar) = &mut self.registrar {
+            registrar.spare_moves.push(asked);
+        }
+        if let Some(op) = rider {
             self.on_ridden(op, peer, header.args[1]);
         }
         self.run_actions();
@@ -315,7 +327,7 @@ impl<T: Transport> Node<T> {
         registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
         registrar.early.retain(|(rank, _)| *rank != peer);
-        registrar.later.retain(|later| later.peer != peer);
+        registrar.later.retain(|(to, _), _| *to != peer);
         let gone: Vec<usize> =
             registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {

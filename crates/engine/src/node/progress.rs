@@ -1,5 +1,8 @@
 //! Progress: what a poll, a deadline or a loss does to the operations under way.
 
+use std::collections::VecDeque;
+use std::ops::Bound;
+
 use super::am::Polled;
 use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
@@ -7,13 +10,16 @@ use crate::op_id::{OpId, OpKey};
 use crate::wire::{Head, Kind};
 use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
 
+/// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
+/// nothing has come.
+const BUSY_POLLS_MAX: u32 = 16;
+
 impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
     #[inline(always)]
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
-        let waiting = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty());
-        let tends = self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar));
-        let retried = (waiting && self.retry()) | (tends && self.tend());
+        let retried = self.busy_polls >= BUSY_POLLS_MAX && self.go_on();
+        self.busy_polls += 1;
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
@@ -30,9 +36,23 @@ impl<T: Transport> Node<T> {
                 self.on_deregistered(reg);
                 Polled::Progressed
             }
-            None if retried => Polled::Progressed,
+            None if self.go_on() | retried => Polled::Progressed,
             None => Polled::Idle,
         }
+    }
+
+    /// Goes on with what could not be done before. Returns whether anything moved.
+    #[inline(always)]
+    fn go_on(&mut self) -> bool {
+        self.busy_polls = 0;
+        let tends = self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar));
+        (self.waits() && self.retry()) | (tends && self.tend())
+    }
+
+    /// Whether something could not be sent.
+    #[inline(always)]
+    fn waits(&self) -> bool {
+        !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty())
     }
 
     /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
@@ -45,8 +65,7 @@ impl<T: Transport> Node<T> {
     /// gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
-        let waits = !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty());
-        waits || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
+        self.waits() || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
     }
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
@@ -226,32 +245,34 @@ impl<T: Transport> Node<T> {
     /// Tries again what found no room. Returns whether anything moved.
     #[inline(never)]
     fn retry(&mut self) -> bool {
-        let mut moved = self.drain_outbox() | self.retry_news();
-        // A lane that had no room for one transfer is not tried for the others behind it.
-        let mut full = std::mem::take(&mut self.full);
-        full.clear();
-        for _ in 0..self.stalled.len() {
-            let Some(key) = self.stalled.pop_front() else { break };
+        let mut moved = !self.outbox.is_empty() && self.drain_outbox();
+        moved |= !self.unsent.news.is_empty() && self.retry_news();
+        let mut next = self.stalled.keys().next().copied();
+        while let Some(peer) = next {
+            moved |= self.retry_stalled(peer);
+            next =
+                self.stalled.range((Bound::Excluded(peer), Bound::Unbounded)).next().map(|(peer, _)| *peer);
+        }
+        moved
+    }
+
+    /// Goes on with a peer's transfers until its lane is full again. Returns whether anything moved.
+    fn retry_stalled(&mut self, peer: Rank) -> bool {
+        let mut moved = false;
+        while !self.must_wait(peer, Lane::Request) && self.transport.has_room(peer, Lane::Request) {
+            let Some(key) = self.stalled.get_mut(&peer).and_then(VecDeque::pop_front) else {
+                self.stalled.remove(&peer);
+                break;
+            };
             let Some(OpKind::Transfer(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;
             };
-            let lane = (transfer.peer, Lane::Request);
-            if full.contains(&lane) {
-                self.stalled.push_back(key);
-                continue;
-            }
-            if !self.transport.has_room(lane.0, lane.1) {
-                self.stalled.push_back(key);
-                full.insert(lane);
-                continue;
-            }
             transfer.stalled = false;
             moved |= self.pump(key);
-            if self.stalled.back() == Some(&key) {
-                full.insert(lane);
+            if self.stalled.get(&peer).and_then(VecDeque::back) == Some(&key) {
+                break;
             }
         }
-        self.full = full;
         moved
     }
 }

@@ -91,7 +91,7 @@ impl<T: Transport> Node<T> {
     /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
     pub(super) fn must_wait(&self, peer: Rank, lane: Lane) -> bool {
         let Some(registrar) = &self.registrar else { return false };
-        self.holds_back() || registrar.later.iter().any(|later| (later.peer, later.lane) == (peer, lane))
+        self.holds_back() || registrar.keeps(peer, lane)
     }
 
     /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
@@ -175,48 +175,45 @@ impl<T: Transport> Node<T> {
             return;
         }
         let Some(registrar) = &mut self.registrar else { return };
-        let waits = registrar.later.iter().any(|later| (later.peer, later.lane) == (peer, lane));
-        let sent = if waits || !self.outbox.is_empty() {
+        let sent = if registrar.keeps(peer, lane) || !self.outbox.is_empty() {
             Err(SendError::Busy)
         } else {
             self.transport.send(peer, lane, &header.encode(), payload)
         };
         if sent == Err(SendError::Busy) {
-            registrar.later.push_back(Later { peer, lane, header, payload: payload.to_vec(), held: false });
+            registrar.keep(peer, lane, Later { header, payload: payload.to_vec(), held: false });
         }
     }
 
     /// Keeps a message until nothing is held back any more.
     pub(super) fn hold(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
         let Some(registrar) = &mut self.registrar else { return };
-        registrar.later.push_back(Later { peer, lane, header, payload: payload.to_vec(), held: true });
+        registrar.keep(peer, lane, Later { header, payload: payload.to_vec(), held: true });
     }
 
     /// Sends what waits and may go. Returns whether anything moved.
     pub(super) fn send_later(&mut self) -> bool {
         let holds = self.holds_back();
         let Some(registrar) = &mut self.registrar else { return false };
-        let before = registrar.later.len();
-        if before == 0 {
-            return false;
-        }
-        let (transport, lost, full) = (&mut self.transport, &self.lost, &mut self.full);
-        full.clear();
-        registrar.later.retain(|later| {
-            let lane = (later.peer, later.lane);
-            if lost.get(&later.peer) == Some(&Lost::Gone) {
+        let (transport, lost) = (&mut self.transport, &self.lost);
+        let mut moved = false;
+        registrar.later.retain(|(peer, lane), waiting| {
+            if lost.get(peer) == Some(&Lost::Gone) {
+                moved = true;
                 return false;
             }
-            if (later.held && holds) || full.contains(&lane) {
-                return true;
-            }
-            let busy = transport.send(later.peer, later.lane, &later.header.encode(), &later.payload)
-                == Err(SendError::Busy);
-            if busy {
-                full.insert(lane);
-            }
-            busy
+            let mut full = false;
+            waiting.retain(|later| {
+                if full || (later.held && holds) {
+                    return true;
+                }
+                let sent = transport.send(*peer, *lane, &later.header.encode(), &later.payload);
+                full = sent == Err(SendError::Busy);
+                moved |= !full;
+                full
+            });
+            !waiting.is_empty()
         });
-        registrar.later.len() < before
+        moved
     }
 }

@@ -46,8 +46,8 @@ pub(super) struct Registrar {
     pub(super) serves: Slab<Serve>,
     /// Who waits for a registration of this process.
     pub(super) waiting: HashMap<RegId, Vec<Waiter>>,
-    /// Messages with payload that found the lane full, or are held back.
-    pub(super) later: VecDeque<Later>,
+    /// Messages with payload that found their lane full, or are held back, in turn. Never an empty list.
+    pub(super) later: BTreeMap<(Rank, Lane), VecDeque<Later>>,
     /// Moves asked for, in all: their tokens tell them apart.
     pub(super) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
@@ -65,6 +65,10 @@ pub(super) struct Registrar {
     pub(super) counters: RegistrationCounters,
     /// For encoding.
     pub(super) payload: Vec<u8>,
+    pub(super) detach: Vec<HolderId>,
+    /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at once.
+    pub(super) spare_moves: Vec<Asked>,
+    pub(super) spare_holders: Vec<Vec<HolderId>>,
 }
 
 /// A right that was revoked. Its holder answers exactly once; the name means this right and no other until then.
@@ -79,8 +83,6 @@ pub(super) struct Revoked {
 
 /// A message that waits.
 pub(super) struct Later {
-    pub(super) peer: Rank,
-    pub(super) lane: Lane,
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
     /// It waits until no revoked right is out any more.
@@ -88,6 +90,7 @@ pub(super) struct Later {
 }
 
 /// A move that this process has asked for.
+#[derive(Default)]
 pub(super) struct Asked {
     pub(super) serial: u32,
     pub(super) peer: Rank,
@@ -128,7 +131,7 @@ impl Registrar {
             serves: Slab::new(),
             serial: 0,
             waiting: HashMap::new(),
-            later: VecDeque::new(),
+            later: BTreeMap::new(),
             owed: BTreeMap::new(),
             early: Vec::new(),
             revoked: Vec::new(),
@@ -136,6 +139,9 @@ impl Registrar {
             wants_time: false,
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
+            detach: Vec::new(),
+            spare_moves: Vec::new(),
+            spare_holders: Vec::new(),
         }
     }
 
@@ -149,6 +155,16 @@ impl Registrar {
     /// Whether a move to `peer` has not been answered.
     pub(super) fn asks(&self, peer: Rank) -> bool {
         self.moves.iter().any(|(_, asked)| asked.peer == peer)
+    }
+
+    /// Keeps a message for later.
+    pub(super) fn keep(&mut self, peer: Rank, lane: Lane, later: Later) {
+        self.later.entry((peer, lane)).or_default().push_back(later);
+    }
+
+    /// Whether messages wait to go this way.
+    pub(super) fn keeps(&self, peer: Rank, lane: Lane) -> bool {
+        !self.later.is_empty() && self.later.contains_key(&(peer, lane))
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.

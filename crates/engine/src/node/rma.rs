@@ -4,7 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::table::{HeldStart, Node, OpKind, Transfer, WINDOW};
+use super::table::{HeldStart, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
@@ -136,10 +136,8 @@ impl<T: Transport> Node<T> {
             Direction::Get => Operation::Get,
         };
         self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
-        let rest = pieces.iter().rev().filter(|p| p.len > 0).copied().collect();
-        let window = [None; WINDOW];
-        let transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, announce };
-        self.ops[key].kind = OpKind::Transfer(Box::new(transfer));
+        let transfer = self.new_transfer(peer, direction, pieces, announce);
+        self.ops[key].kind = OpKind::Transfer(transfer);
         self.pump(key);
     }
 
@@ -173,7 +171,7 @@ impl<T: Transport> Node<T> {
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
                 Err(SendError::Busy) => {
                     if !std::mem::replace(&mut transfer.stalled, true) {
-                        self.stalled.push_back(key);
+                        self.stalled.entry(peer).or_default().push_back(key);
                     }
                     return moved;
                 }

@@ -33,8 +33,8 @@ pub struct Node<T> {
     pub(super) transport: T,
     pub(super) ops: SlotMap<OpKey, Op>,
     pub(super) pending: usize,
-    /// Transfers that found the lane full and go on at the next poll.
-    pub(super) stalled: VecDeque<OpKey>,
+    /// By peer: transfers that found the lane full and go on at a later poll, in turn.
+    pub(super) stalled: BTreeMap<Rank, VecDeque<OpKey>>,
     /// Messages without payload that found the lane full.
     pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
     pub(super) unsent: Unsent,
@@ -64,8 +64,12 @@ pub struct Node<T> {
     pub(super) spare_keyed: Vec<Box<Keyed>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     pub(super) spare_parts: Vec<Box<Part>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    pub(super) spare_transfers: Vec<Box<Transfer>>,
     /// For lanes that are found full while others are tried.
     pub(super) full: HashSet<(Rank, Lane)>,
+    /// Polls in turn that brought news.
+    pub(super) busy_polls: u32,
     pub(super) counters: Counters,
 }
 
@@ -264,7 +268,7 @@ impl<T: Transport> Node<T> {
             transport,
             ops: SlotMap::with_key(),
             pending: 0,
-            stalled: VecDeque::new(),
+            stalled: BTreeMap::new(),
             outbox: VecDeque::new(),
             unsent: Unsent::default(),
             barrier: Barrier::default(),
@@ -281,7 +285,9 @@ impl<T: Transport> Node<T> {
             scratch,
             spare_keyed: Vec::new(),
             spare_parts: Vec::new(),
+            spare_transfers: Vec::new(),
             full: HashSet::new(),
+            busy_polls: 0,
             counters: Counters::default(),
         }
     }
@@ -308,13 +314,52 @@ impl<T: Transport> Node<T> {
     /// gives `None`.
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
         let outcome = self.ops.get(id.key())?.outcome?;
-        if let Some(Op { kind: OpKind::Keyed(keyed), .. }) = self.ops.remove(id.key()) {
-            // A list of thousands is one program's one transfer: it need not stay for good.
-            if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX {
+        self.discard(id.key());
+        Some(outcome)
+    }
+
+    /// Takes an operation that is over out of the table, and keeps its lists for others.
+    fn discard(&mut self, key: OpKey) {
+        // A list of thousands is one program's one transfer: it need not stay for good.
+        match self.ops.remove(key).map(|op| op.kind) {
+            Some(OpKind::Keyed(keyed))
+                if keyed.todo.capacity().max(keyed.pins.capacity()) <= SPARE_PIECES_MAX =>
+            {
                 self.spare_keyed.push(keyed);
             }
+            Some(OpKind::Transfer(transfer)) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
+                self.spare_transfers.push(transfer);
+            }
+            _ => {}
         }
-        Some(outcome)
+    }
+
+    /// A transfer by messages that has not begun.
+    pub(super) fn new_transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        announce: Option<(Lane, Header)>,
+    ) -> Box<Transfer> {
+        let mut transfer = self.spare_transfers.pop().unwrap_or_else(|| {
+            let window = [None; WINDOW];
+            Box::new(Transfer {
+                peer,
+                direction,
+                rest: Vec::new(),
+                window,
+                error: None,
+                stalled: false,
+                announce: None,
+            })
+        });
+        let mut rest = std::mem::take(&mut transfer.rest);
+        rest.clear();
+        rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
+        let window = [None; WINDOW];
+        *transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, announce };
+        transfer
     }
 
     /// Whether the operation's outcome is there to be taken.
@@ -373,7 +418,7 @@ impl<T: Transport> Node<T> {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
         if let Some(parent) = op.parent {
-            self.ops.remove(key);
+            self.discard(key);
             self.on_child(parent, outcome);
             return;
         }
@@ -424,6 +469,9 @@ impl<T: Transport> Node<T> {
     /// process what was meant for the old. Active Messages of the new one are delivered nonetheless; who asks after
     /// each poll hears of it first.
     pub fn take_replaced(&mut self) -> Option<Rank> {
+        if self.lost.is_empty() {
+            return None;
+        }
         let (&peer, _) = self.lost.iter().find(|(_, lost)| **lost == Lost::Replaced)?;
         self.lost.remove(&peer);
         Some(peer)
