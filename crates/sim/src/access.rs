@@ -3,7 +3,7 @@
 use engine::{Direction, Key, KeyedPiece, MemId, OpError, Place, Rank, RegId};
 
 use crate::flight::Origin;
-use crate::space::Access;
+use crate::space::{Access, first};
 use crate::violation::{Breach, Violation};
 use crate::world::World;
 
@@ -104,11 +104,11 @@ impl World {
     /// Copies between ends that were checked. `Err` with the end, and the first byte there, that cannot be accessed.
     fn copy_piece(&mut self, source: End, target: End, len: u64) -> Result<(), (End, u64)> {
         let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.resize(len as usize, 0);
+        let all = first(&mut bytes, len);
         let copied = self
-            .read_end(source, &mut bytes)
+            .read_end(source, all)
             .map_err(|addr| (source, addr))
-            .and_then(|()| self.write_end(target, &bytes).map_err(|addr| (target, addr)));
+            .and_then(|()| self.write_end(target, all).map_err(|addr| (target, addr)));
         self.scratch = bytes;
         copied
     }

@@ -89,6 +89,12 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
+/// The first `len` of a buffer's bytes, which grows if need be and does not shrink: to make room would mean to write it.
+pub(crate) fn first(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
+    buffer.resize(buffer.len().max(len as usize), 0);
+    &mut buffer[..len as usize]
+}
+
 /// The ranges of an address space, with unmapped space between them.
 #[derive(Debug)]
 pub(crate) struct Space {

@@ -31,6 +31,7 @@ struct Message {
     /// When its last byte left the sender.
     left: Nanos,
     header: [u64; Header::WORDS],
+    /// Not given back: as a message that was taken, it has room for one to come.
     payload: Vec<u8>,
     /// What its receiver's program learns by it of changes to memory.
     told: Heard,
@@ -62,6 +63,11 @@ pub(crate) enum Next {
     Nothing,
 }
 
+/// One word for a lane: hashed in a third of the time that its parts take.
+fn lane_number(from: Rank, to: Rank, lane: Lane) -> u64 {
+    u64::from(from) << 33 | u64::from(to) << 1 | u64::from(lane == Lane::Reply)
+}
+
 /// Everything but the nodes.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -78,15 +84,15 @@ pub(crate) struct World {
     pub(crate) violations: Vec<Violation>,
     /// Bytes between their source and their target.
     pub(crate) scratch: Vec<u8>,
-    messages: Slab<Message>,
-    /// Payloads that are done with, for messages to come.
-    spare: Vec<Vec<u8>>,
-    /// Likewise the pieces of one-sided operations.
+    /// Those that were taken stay, for messages to come.
+    messages: Vec<Message>,
+    taken: Vec<u32>,
+    /// Pieces of one-sided operations that are over, likewise.
     pub(crate) spare_pieces: Vec<Vec<KeyedPiece>>,
     /// Only for those that talk.
     traffic: Vec<Traffic>,
-    /// By (sender, receiver, lane): its place there. Never iterated over: its order is no part of a run.
-    lanes: FxHashMap<(Rank, Rank, Lane), u32>,
+    /// By [`lane_number`]: its place there. Never iterated over: its order is no part of a run.
+    lanes: FxHashMap<u64, u32>,
     /// Whether anybody was ever lost to anybody.
     pub(crate) any_lost: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
@@ -108,8 +114,8 @@ impl World {
             weather: Weather::new(faults, seed),
             violations: Vec::new(),
             scratch: Vec::new(),
-            messages: Slab::new(),
-            spare: Vec::new(),
+            messages: Vec::new(),
+            taken: Vec::new(),
             spare_pieces: Vec::new(),
             traffic: Vec::new(),
             lanes: FxHashMap::default(),
@@ -295,16 +301,24 @@ impl World {
         let traffic = &mut self.traffic[place as usize];
         traffic.last = traffic.last.max(arrives);
         let at = traffic.last;
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.extend_from_slice(payload);
         let heard = &self.process(from).heard;
         let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
         let told = if tells { heard.clone() } else { Heard::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
+        let index = self.taken.pop().unwrap_or(self.messages.len() as u32);
+        let mut copy = self
+            .messages
+            .get_mut(index as usize)
+            .map_or_else(Vec::new, |old| std::mem::take(&mut old.payload));
+        copy.clear();
+        copy.extend_from_slice(payload);
         let (header, payload) = (*header, copy);
         let message = Message { from, to, incarnations, lane, traffic: place, left, header, payload, told };
-        let message = self.messages.insert(message);
-        self.queue.push(at, Event::Arrive(message as u32));
+        match self.messages.get_mut(index as usize) {
+            Some(place) => *place = message,
+            None => self.messages.push(message),
+        }
+        self.queue.push(at, Event::Arrive(index));
         Ok(())
     }
 
@@ -322,7 +336,7 @@ impl World {
             }
             Admission::Waits => {}
             // The lane stays as full as it is: nobody is there to take from it.
-            Admission::Refused => _ = self.messages.remove(index as usize),
+            Admission::Refused => self.taken.push(index),
         }
     }
 
@@ -333,33 +347,31 @@ impl World {
 
     /// Nobody will take these messages.
     pub(crate) fn drop_messages(&mut self, messages: VecDeque<u32>) {
-        for message in messages {
-            self.messages.remove(message as usize);
-        }
+        self.taken.extend(messages);
     }
 
     /// Takes the first message that has arrived and may be handed out.
     pub(crate) fn receive(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Told> {
         let index = (0..self.process(rank).arrived.len()).find(|index| self.may_take(rank, *index))?;
-        let message = self.process_mut(rank).arrived.remove(index)?;
-        let message = self.messages.remove(message as usize);
-        let mut spare =
-            std::mem::replace(inbox, Inbox { header: message.header, payload: message.payload }).payload;
-        if spare.capacity() > 0 {
-            spare.clear();
-            self.spare.push(spare);
-        }
-        self.process_mut(rank).heard.merge(&message.told);
+        let process = &mut self.processes[rank as usize];
+        let message = if index == 0 { process.arrived.pop_front() } else { process.arrived.remove(index) }?;
+        self.taken.push(message);
+        let message = &mut self.messages[message as usize];
+        inbox.header = message.header;
+        std::mem::swap(&mut inbox.payload, &mut message.payload);
+        process.heard.merge(&message.told);
+        let (from, lane, sender, traffic) =
+            (message.from, message.lane, message.incarnations.0, message.traffic);
         self.spend(rank, self.costs.receive_overhead_ns);
         // Another process of that rank has lanes of its own.
-        if self.incarnation(message.from) == message.incarnations.0 {
-            let traffic = &mut self.traffic[message.traffic as usize];
+        if self.incarnation(from) == sender {
+            let traffic = &mut self.traffic[traffic as usize];
             traffic.held -= 1;
             if std::mem::take(&mut traffic.found_full) {
-                self.wake_later(message.from, self.costs.latency_ns);
+                self.wake_later(from, self.costs.latency_ns);
             }
         }
-        Some(Told::Message { peer: message.from, lane: message.lane })
+        Some(Told::Message { peer: from, lane })
     }
 
     /// Whether the message could be replied to, if it is a request. If not, `rank` is woken when it can.
@@ -394,7 +406,7 @@ impl World {
 
     /// A lane is new: whoever was at its ends is there no more.
     pub(crate) fn clear_lane(&mut self, from: Rank, to: Rank, lane: Lane) {
-        if let Some(place) = self.lanes.get(&(from, to, lane)) {
+        if let Some(place) = self.lanes.get(&lane_number(from, to, lane)) {
             let traffic = &mut self.traffic[*place as usize];
             (traffic.held, traffic.found_full, traffic.last) = (0, false, 0);
         }
@@ -402,7 +414,7 @@ impl World {
 
     /// The place of a lane's traffic.
     fn traffic_of(&mut self, from: Rank, to: Rank, lane: Lane) -> u32 {
-        *self.lanes.entry((from, to, lane)).or_insert_with(|| {
+        *self.lanes.entry(lane_number(from, to, lane)).or_insert_with(|| {
             self.traffic.push(Traffic::default());
             self.traffic.len() as u32 - 1
         })

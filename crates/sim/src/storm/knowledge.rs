@@ -60,8 +60,12 @@ impl Knowledge {
 
     /// `rank` has learnt what somebody knew, after so many operations were `started`. Returns whose memory it has learnt
     /// something new about, if it has.
+    #[inline]
     pub(super) fn learn(&mut self, rank: Rank, news: &Known, started: u64) -> Option<Rank> {
-        let news = news.as_ref()?;
+        self.add(rank, news.as_ref()?, started)
+    }
+
+    fn add(&mut self, rank: Rank, news: &Rc<Vec<u32>>, started: u64) -> Option<Rank> {
         let mine = &mut self.known[rank as usize];
         if mine.as_ref().is_some_and(|mine| Rc::ptr_eq(mine, news)) {
             return None;

@@ -5,6 +5,7 @@ use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
 use super::letters::Letter;
 use super::run::{Health, Run};
 use super::shadow::{Found, Since, WORD, Words};
+use crate::space;
 
 /// The payload of a letter.
 fn payload(letter: u64, len: usize) -> Vec<u8> {
@@ -100,11 +101,11 @@ impl Run {
         let known = letter.known.as_ref().map_or(0, |known| known[rank as usize]);
         let since = Since { known, step: u64::MAX };
         for words in words.iter().flat_map(|words| self.shadow.stretches(words)) {
-            self.bytes.resize((u64::from(words.count) * WORD) as usize, 0);
+            let bytes = space::first(&mut self.bytes, u64::from(words.count) * WORD);
             // A stretch lies in one page, which may be unmapped.
-            if self.cluster.peek(rank, self.shadow.place(words.first), &mut self.bytes).is_ok() {
+            if self.cluster.peek(rank, self.shadow.place(words.first), bytes).is_ok() {
                 let incarnation = self.cluster.incarnation(rank);
-                let found = Found { rank, incarnation, first: words.first, bytes: &self.bytes };
+                let found = Found { rank, incarnation, first: words.first, bytes };
                 let floors = vec![below; words.count as usize];
                 self.shadow.judge(found, &floors, Some(since), |_| {})?;
             }

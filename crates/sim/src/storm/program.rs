@@ -5,6 +5,7 @@ use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place
 use super::letters::Letter;
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
+use crate::space;
 
 /// The heap among the shadow's regions.
 const HEAP: usize = 2;
@@ -58,7 +59,8 @@ impl Run {
         let (Some(slot), heap) = (self.free_slot(rank), self.shadow.regions[HEAP]) else { return };
         let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
         let first = heap.first + distance * heap.grain;
-        self.put_words(rank, distance, slot, vec![Words { first, count: 1, local }]);
+        let words = self.one_word(first, local);
+        self.put_words(rank, distance, slot, words);
     }
 
     /// Gets the word that somebody puts its news to.
@@ -66,8 +68,8 @@ impl Run {
         let (Some(slot), heap) = (self.free_slot(rank), self.shadow.regions[HEAP]) else { return };
         let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
         let peer = self.dice.below(u64::from(self.cluster.size())) as Rank;
-        let words = Words { first: heap.first + heap.grain, count: 1, local };
-        self.get_words(rank, peer, slot, vec![words]);
+        let words = self.one_word(heap.first + heap.grain, local);
+        self.get_words(rank, peer, slot, words);
     }
 
     fn put_words(&mut self, rank: Rank, distance: Rank, slot: u32, words: Vec<Words>) {
@@ -75,14 +77,13 @@ impl Run {
         let peer = (rank + ranks - distance) % ranks;
         let put = self.shadow.next_put();
         for Words { first, count, local } in &words {
-            self.bytes.clear();
-            self.bytes.resize((u64::from(*count) * WORD) as usize, 0);
-            for (word, bytes) in (*first..).zip(self.bytes.as_chunks_mut().0) {
+            let all = space::first(&mut self.bytes, u64::from(*count) * WORD);
+            for (word, bytes) in (*first..).zip(all.as_chunks_mut().0) {
                 *bytes = Shadow::value(put, word).to_ne_bytes();
             }
-            if self.cluster.poke(rank, Place::new(MemId::Space, *local), &self.bytes).is_err() {
+            if self.cluster.poke(rank, Place::new(MemId::Space, *local), all).is_err() {
                 // What is unmapped is put nonetheless where nothing but zeros can come of it.
-                if words.len() > 1 || !self.shadow.is_one_page(*local, self.bytes.len() as u64) {
+                if words.len() > 1 || !self.shadow.is_one_page(*local, u64::from(*count) * WORD) {
                     return;
                 }
                 self.shadow.loosen(peer, &words[0]);
@@ -97,7 +98,7 @@ impl Run {
             _ => None,
         });
         let below = puts.min().unwrap_or(put);
-        let pieces = self.pieces(&words);
+        self.plan(&words);
         let deadline = self.deadline(rank);
         let letter = if self.dice.once_in(6) {
             let incarnations = self.incarnations(rank, peer);
@@ -113,9 +114,9 @@ impl Run {
                 let args = [letter, 0, 0, 0];
                 let body = AmBody::Long(landed, words[0].count * WORD as u32);
                 let message = AmSend { peer, lane: Lane::Request, handler: 0, args, body };
-                self.cluster.node(rank).transfer_then_am(&pieces, &message, deadline)
+                self.cluster.node(rank).transfer_then_am(&self.pieces, &message, deadline)
             }
-            None => self.cluster.node(rank).transfer(peer, Direction::Put, &pieces, deadline),
+            None => self.cluster.node(rank).transfer(peer, Direction::Put, &self.pieces, deadline),
         };
         let work = Work::Put { put, below, words, letter };
         self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
@@ -132,15 +133,16 @@ impl Run {
         let Some(slot) = self.free_slot(rank) else { return };
         let Some(first) = self.shadow.word_at(self.knowledge.place(owner)) else { return };
         let local = self.crews[rank as usize].slots.offset + u64::from(slot) * SLOT_BYTES;
-        self.get_words(rank, owner, slot, vec![Words { first, count: 1, local }]);
+        let words = self.one_word(first, local);
+        self.get_words(rank, owner, slot, words);
     }
 
     fn get_words(&mut self, rank: Rank, peer: Rank, slot: u32, words: Vec<Words>) {
-        let pieces = self.pieces(&words);
-        let mut floors = Vec::with_capacity(words.iter().map(|words| words.count as usize).sum());
+        self.plan(&words);
+        let mut floors = self.spare.floors();
         words.iter().for_each(|words| floors.extend_from_slice(self.shadow.floors(peer, words)));
         let deadline = self.deadline(rank);
-        let id = self.cluster.node(rank).transfer(peer, Direction::Get, &pieces, deadline);
+        let id = self.cluster.node(rank).transfer(peer, Direction::Get, &self.pieces, deadline);
         let work = Work::Get { words, floors };
         self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
     }
@@ -213,7 +215,7 @@ impl Run {
         let slots = self.crews[rank as usize].slots.offset;
         let start = slots + u64::from(slot) * SLOT_BYTES;
         let mut local = start + self.dice.below(64) * WORD;
-        let mut all = Vec::new();
+        let mut all = self.spare.words();
         let (mostly, mixes) = (self.region(), self.dice.once_in(3));
         let writers = self.shadow.writers;
         for _ in 0..count {
@@ -243,11 +245,20 @@ impl Run {
         self.dice.pick(&[0, 0, 0, 1, 1, HEAP])
     }
 
-    fn pieces(&self, words: &[Words]) -> Vec<Piece> {
+    fn one_word(&mut self, first: u32, local: u64) -> Vec<Words> {
+        let mut words = self.spare.words();
+        words.push(Words { first, count: 1, local });
+        words
+    }
+
+    /// Makes the pieces that are to be copied.
+    fn plan(&mut self, words: &[Words]) {
         let piece = |words: &Words| {
             let (remote, local) = (self.shadow.place(words.first), Place::new(MemId::Space, words.local));
             Piece::new(remote, local, u64::from(words.count) * WORD)
         };
-        words.iter().map(|words| piece(words).expect("simulated memory does not reach 2^64")).collect()
+        self.pieces.clear();
+        self.pieces
+            .extend(words.iter().map(|words| piece(words).expect("simulated memory does not reach 2^64")));
     }
 }

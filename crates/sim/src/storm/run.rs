@@ -1,7 +1,7 @@
 //! The storm itself: lets things happen, gives ranks their turns, and looks.
 
 use engine::registration::Settings;
-use engine::{Nanos, OpId, Place, Rank};
+use engine::{Nanos, OpId, Piece, Place, Rank};
 use rustc_hash::FxHashSet;
 
 use super::draw::{self, Dice};
@@ -91,6 +91,37 @@ pub(super) enum Work {
     Count,
 }
 
+/// Lists of operations that are over, for those to come.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    words: Vec<Vec<Words>>,
+    floors: Vec<Vec<u32>>,
+}
+
+impl Spare {
+    pub(super) fn words(&mut self) -> Vec<Words> {
+        self.words.pop().unwrap_or_default()
+    }
+
+    pub(super) fn floors(&mut self) -> Vec<u32> {
+        self.floors.pop().unwrap_or_default()
+    }
+
+    pub(super) fn take_back(&mut self, work: Work) {
+        let (mut words, floors) = match work {
+            Work::Put { words, .. } => (words, None),
+            Work::Get { words, floors } => (words, Some(floors)),
+            Work::Count => return,
+        };
+        words.clear();
+        self.words.push(words);
+        if let Some(mut floors) = floors {
+            floors.clear();
+            self.floors.push(floors);
+        }
+    }
+}
+
 /// A storm under way.
 pub(super) struct Run {
     pub(super) cluster: Cluster,
@@ -114,6 +145,9 @@ pub(super) struct Run {
     pub(super) failed: u64,
     /// For what goes into memory, and comes from there.
     pub(super) bytes: Vec<u8>,
+    /// For the pieces of an operation that is started.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) spare: Spare,
     steps: u64,
     /// The step after which everything is looked at next.
     audit_at: u64,
@@ -153,6 +187,8 @@ impl Run {
             operations: 0,
             failed: 0,
             bytes: Vec::new(),
+            pieces: Vec::new(),
+            spare: Spare::default(),
             steps: storm.steps,
             audit_at: 1,
             mutes: storm.faults.mute > 0.0,

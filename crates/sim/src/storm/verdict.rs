@@ -4,12 +4,14 @@ use engine::{MemId, OpError, Place, Rank};
 
 use super::run::{Flying, Run, SLOT_BYTES, Work};
 use super::shadow::{Found, Region, Since, WORD, Words};
+use crate::space;
 
 impl Run {
     /// Takes the outcomes of `rank`'s operations that have one.
     pub(super) fn reap(&mut self, rank: Rank) -> Result<(), String> {
         let mut at = 0;
-        while at < self.crews[rank as usize].flying.len() {
+        // As many as are not under way have ended.
+        while self.cluster.view(rank).in_flight() < self.crews[rank as usize].flying.len() {
             let id = self.crews[rank as usize].flying[at].id;
             if !self.cluster.view(rank).is_done(id) {
                 at += 1;
@@ -29,6 +31,7 @@ impl Run {
                 Ok(value) => self.on_success(rank, &flying, value)?,
                 Err(error) => self.on_error(rank, &flying, error)?,
             }
+            self.spare.take_back(flying.work);
         }
         Ok(())
     }
@@ -57,10 +60,10 @@ impl Run {
         for words in words {
             let (these, rest) = floors.split_at(words.count as usize);
             floors = rest;
-            self.bytes.resize(words.count as usize * WORD as usize, 0);
+            let bytes = space::first(&mut self.bytes, u64::from(words.count) * WORD);
             let local = Place::new(MemId::Space, words.local);
-            self.cluster.peek(rank, local, &mut self.bytes).map_err(|at| format!("{at:#x} is unmapped"))?;
-            let found = Found { rank: peer, incarnation: flying.met, first: words.first, bytes: &self.bytes };
+            self.cluster.peek(rank, local, bytes).map_err(|at| format!("{at:#x} is unmapped"))?;
+            let found = Found { rank: peer, incarnation: flying.met, first: words.first, bytes };
             let since = Since { known: flying.known, step: flying.started };
             let curious = &mut self.crews[rank as usize].curious;
             let judged = self.shadow.judge(found, these, Some(since), |known| {
@@ -110,13 +113,13 @@ impl Run {
     pub(super) fn end_memory(&mut self, rank: Rank) -> Result<(), String> {
         for Region { place, first, grain, units } in self.shadow.regions {
             let words = Words { first, count: grain * units, local: 0 };
-            self.bytes.resize(words.count as usize * WORD as usize, 0);
+            let bytes = space::first(&mut self.bytes, u64::from(words.count) * WORD);
             self.cluster
-                .peek(rank, place, &mut self.bytes)
+                .peek(rank, place, bytes)
                 .map_err(|at| format!("rank {rank}: {at:#x} is unmapped"))?;
             let floors = self.shadow.floors(rank, &words);
             let incarnation = self.cluster.incarnation(rank);
-            let found = Found { rank, incarnation, first, bytes: &self.bytes };
+            let found = Found { rank, incarnation, first, bytes };
             self.shadow.judge(found, floors, None, |_| {})?;
         }
         self.end_counter(rank)
