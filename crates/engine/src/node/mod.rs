@@ -18,6 +18,7 @@ mod registering;
 mod registrar;
 mod rma;
 mod table;
+mod waiting;
 
 pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use registrar::RegistrationCounters;

@@ -327,7 +327,7 @@ impl<T: Transport> Node<T> {
         registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
         registrar.early.retain(|(rank, _)| *rank != peer);
-        registrar.later.retain(|(to, _), _| *to != peer);
+        registrar.later.forget(|(to, _)| to == peer);
         let gone: Vec<usize> =
             registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {

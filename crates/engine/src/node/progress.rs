@@ -1,8 +1,5 @@
 //! Progress: what a poll, a deadline or a loss does to the operations under way.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
-
 use super::am::Polled;
 use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
@@ -247,29 +244,27 @@ impl<T: Transport> Node<T> {
     fn retry(&mut self) -> bool {
         let mut moved = !self.outbox.is_empty() && self.drain_outbox();
         moved |= !self.unsent.news.is_empty() && self.retry_news();
-        let mut next = self.stalled.keys().next().copied();
-        while let Some(peer) = next {
-            moved |= self.retry_stalled(peer);
-            next =
-                self.stalled.range((Bound::Excluded(peer), Bound::Unbounded)).next().map(|(peer, _)| *peer);
+        let mut at = 0;
+        while let Some((peer, _)) = self.stalled.nth(at) {
+            moved |= self.retry_stalled(peer, at);
+            at += 1;
         }
+        self.stalled.tidy();
         moved
     }
 
-    /// Goes on with a peer's transfers until its lane is full again. Returns whether anything moved.
-    fn retry_stalled(&mut self, peer: Rank) -> bool {
+    /// Goes on with the transfers to `peer` until its lane is full again. Returns whether anything moved.
+    fn retry_stalled(&mut self, peer: Rank, at: usize) -> bool {
         let mut moved = false;
         while !self.must_wait(peer, Lane::Request) && self.transport.has_room(peer, Lane::Request) {
-            let Some(key) = self.stalled.get_mut(&peer).and_then(VecDeque::pop_front) else {
-                self.stalled.remove(&peer);
-                break;
-            };
+            let Some(key) = self.stalled.nth(at).and_then(|(_, list)| list.pop_front()) else { break };
             let Some(OpKind::Transfer(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;
             };
             transfer.stalled = false;
             moved |= self.pump(key);
-            if self.stalled.get(&peer).and_then(VecDeque::back) == Some(&key) {
+            // It is back: a message of its size found no room.
+            if self.stalled.nth(at).is_some_and(|(_, list)| list.back() == Some(&key)) {
                 break;
             }
         }

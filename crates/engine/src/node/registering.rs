@@ -91,7 +91,7 @@ impl<T: Transport> Node<T> {
     /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
     pub(super) fn must_wait(&self, peer: Rank, lane: Lane) -> bool {
         let Some(registrar) = &self.registrar else { return false };
-        self.holds_back() || registrar.keeps(peer, lane)
+        self.holds_back() || registrar.later.has((peer, lane))
     }
 
     /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
@@ -175,20 +175,20 @@ impl<T: Transport> Node<T> {
             return;
         }
         let Some(registrar) = &mut self.registrar else { return };
-        let sent = if registrar.keeps(peer, lane) || !self.outbox.is_empty() {
+        let sent = if registrar.later.has((peer, lane)) || !self.outbox.is_empty() {
             Err(SendError::Busy)
         } else {
             self.transport.send(peer, lane, &header.encode(), payload)
         };
         if sent == Err(SendError::Busy) {
-            registrar.keep(peer, lane, Later { header, payload: payload.to_vec(), held: false });
+            registrar.later.push((peer, lane), Later { header, payload: payload.to_vec(), held: false });
         }
     }
 
     /// Keeps a message until nothing is held back any more.
     pub(super) fn hold(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
         let Some(registrar) = &mut self.registrar else { return };
-        registrar.keep(peer, lane, Later { header, payload: payload.to_vec(), held: true });
+        registrar.later.push((peer, lane), Later { header, payload: payload.to_vec(), held: true });
     }
 
     /// Sends what waits and may go. Returns whether anything moved.
@@ -196,24 +196,25 @@ impl<T: Transport> Node<T> {
         let holds = self.holds_back();
         let Some(registrar) = &mut self.registrar else { return false };
         let (transport, lost) = (&mut self.transport, &self.lost);
-        let mut moved = false;
-        registrar.later.retain(|(peer, lane), waiting| {
-            if lost.get(peer) == Some(&Lost::Gone) {
-                moved = true;
-                return false;
+        let (mut moved, mut at) = (false, 0);
+        while let Some(((peer, lane), waiting)) = registrar.later.nth(at) {
+            at += 1;
+            if lost.get(&peer) == Some(&Lost::Gone) {
+                waiting.clear();
+                continue;
             }
             let mut full = false;
             waiting.retain(|later| {
                 if full || (later.held && holds) {
                     return true;
                 }
-                let sent = transport.send(*peer, *lane, &later.header.encode(), &later.payload);
+                let sent = transport.send(peer, lane, &later.header.encode(), &later.payload);
                 full = sent == Err(SendError::Busy);
                 moved |= !full;
                 full
             });
-            !waiting.is_empty()
-        });
+        }
+        registrar.later.tidy();
         moved
     }
 }

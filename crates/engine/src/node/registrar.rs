@@ -1,10 +1,11 @@
 //! What a node keeps about registration.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::waiting::Waiting;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
@@ -46,8 +47,8 @@ pub(super) struct Registrar {
     pub(super) serves: Slab<Serve>,
     /// Who waits for a registration of this process.
     pub(super) waiting: HashMap<RegId, Vec<Waiter>>,
-    /// Messages with payload that found their lane full, or are held back, in turn. Never an empty list.
-    pub(super) later: BTreeMap<(Rank, Lane), VecDeque<Later>>,
+    /// Messages with payload that found their lane full, or are held back, in turn.
+    pub(super) later: Waiting<(Rank, Lane), Later>,
     /// Moves asked for, in all: their tokens tell them apart.
     pub(super) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
@@ -131,7 +132,7 @@ impl Registrar {
             serves: Slab::new(),
             serial: 0,
             waiting: HashMap::new(),
-            later: BTreeMap::new(),
+            later: Waiting::default(),
             owed: BTreeMap::new(),
             early: Vec::new(),
             revoked: Vec::new(),
@@ -155,16 +156,6 @@ impl Registrar {
     /// Whether a move to `peer` has not been answered.
     pub(super) fn asks(&self, peer: Rank) -> bool {
         self.moves.iter().any(|(_, asked)| asked.peer == peer)
-    }
-
-    /// Keeps a message for later.
-    pub(super) fn keep(&mut self, peer: Rank, lane: Lane, later: Later) {
-        self.later.entry((peer, lane)).or_default().push_back(later);
-    }
-
-    /// Whether messages wait to go this way.
-    pub(super) fn keeps(&self, peer: Rank, lane: Lane) -> bool {
-        !self.later.is_empty() && self.later.contains_key(&(peer, lane))
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.

@@ -171,7 +171,7 @@ impl<T: Transport> Node<T> {
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
                 Err(SendError::Busy) => {
                     if !std::mem::replace(&mut transfer.stalled, true) {
-                        self.stalled.entry(peer).or_default().push_back(key);
+                        self.stalled.push(peer, key);
                     }
                     return moved;
                 }

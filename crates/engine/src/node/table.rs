@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use super::registrar::Registrar;
+use super::waiting::Waiting;
 use crate::op_id::{OpId, OpKey};
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
@@ -34,7 +35,7 @@ pub struct Node<T> {
     pub(super) ops: SlotMap<OpKey, Op>,
     pub(super) pending: usize,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
-    pub(super) stalled: BTreeMap<Rank, VecDeque<OpKey>>,
+    pub(super) stalled: Waiting<Rank, OpKey>,
     /// Messages without payload that found the lane full.
     pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
     pub(super) unsent: Unsent,
@@ -268,7 +269,7 @@ impl<T: Transport> Node<T> {
             transport,
             ops: SlotMap::with_key(),
             pending: 0,
-            stalled: BTreeMap::new(),
+            stalled: Waiting::default(),
             outbox: VecDeque::new(),
             unsent: Unsent::default(),
             barrier: Barrier::default(),
