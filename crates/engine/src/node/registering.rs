@@ -203,6 +203,9 @@ impl<T: Transport> Node<T> {
                 waiting.clear();
                 continue;
             }
+            if !transport.has_room(peer, lane) {
+                continue;
+            }
             let mut full = false;
             waiting.retain(|later| {
                 if full || (later.held && holds) {

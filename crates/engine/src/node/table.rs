@@ -469,10 +469,12 @@ impl<T: Transport> Node<T> {
     /// Until this has told of it, operations with the peer end with [`OpError::PeerLost`]: nobody puts into the new
     /// process what was meant for the old. Active Messages of the new one are delivered nonetheless; who asks after
     /// each poll hears of it first.
+    #[inline]
     pub fn take_replaced(&mut self) -> Option<Rank> {
-        if self.lost.is_empty() {
-            return None;
-        }
+        if self.lost.is_empty() { None } else { self.next_replaced() }
+    }
+
+    fn next_replaced(&mut self) -> Option<Rank> {
         let (&peer, _) = self.lost.iter().find(|(_, lost)| **lost == Lost::Replaced)?;
         self.lost.remove(&peer);
         Some(peer)

@@ -260,7 +260,9 @@ impl Run {
 
     /// `rank` has the processor: it sees what has ended, and starts something else.
     fn turn(&mut self, rank: Rank, acts: bool) -> Result<(), String> {
-        self.look_for_given_up(rank);
+        if self.mutes {
+            self.look_for_given_up(rank);
+        }
         self.look_at_budget(rank)?;
         self.reap(rank)?;
         if !acts || !self.is(rank, Health::Alive) {
@@ -301,7 +303,7 @@ impl Run {
 
     /// A rank that gives another up cuts its connection.
     fn look_for_given_up(&mut self, rank: Rank) {
-        if !self.mutes || self.crews[rank as usize].health == Health::Dead {
+        if self.crews[rank as usize].health == Health::Dead {
             return;
         }
         for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {

@@ -271,7 +271,10 @@ impl Shadow {
             for (values, floors) in these.chunks(BLOCK).zip(those.chunks(BLOCK)) {
                 let word = first;
                 first += values.len() as u32;
-                if are(values, floors, 0, 0) || (last > 0 && are(values, floors, last, word)) {
+                // What the first word is, the others mostly are, too.
+                let untouched = values[0] == [0; WORD as usize];
+                let put = if untouched { 0 } else { last };
+                if (untouched || put > 0) && are(values, floors, put, word) {
                     continue;
                 }
                 for (word, (value, floor)) in (word..).zip(values.iter().zip(floors)) {
