@@ -82,6 +82,8 @@ pub struct KeyedPiece {
     pub piece: Piece,
     /// The peer's key for the remote end.
     pub key: Key,
+    /// The first byte that the key reaches, in the peer's space: some networks count from there.
+    pub base: u64,
     /// The registration that the local end lies in; `None` where none is needed
     /// (see [`Transport::unregistered_max`]).
     pub local: Option<RegId>,

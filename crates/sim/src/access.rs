@@ -19,7 +19,8 @@ struct End {
 enum Right {
     /// The card reaches all of it.
     All,
-    Key(Key),
+    /// What the key reaches begins at this offset, as the initiator has it.
+    Key(Key, u64),
     Reg(RegId),
 }
 
@@ -36,10 +37,10 @@ impl World {
         if keyed {
             self.check_unregistered(origin, pieces)?;
         }
-        for KeyedPiece { piece, key, local } in pieces {
+        for KeyedPiece { piece, key, base, local } in pieces {
             let right = |reg: Option<RegId>| reg.map_or(Right::All, Right::Reg);
             let near = End { rank: origin.rank, place: piece.local, right: right(*local) };
-            let far = if keyed { Right::Key(*key) } else { Right::All };
+            let far = if keyed { Right::Key(*key, *base) } else { Right::All };
             let far = End { rank: peer, place: piece.remote, right: far };
             let (source, target) = match direction {
                 Direction::Put => (near, far),
@@ -78,8 +79,8 @@ impl World {
         let (nic, at) = (&self.process(end.rank).nic, end.place.offset);
         let found = match end.right {
             Right::All => return Ok(()),
-            Right::Key(_) | Right::Reg(_) if end.place.mem != MemId::Space => Err(Breach::Beyond),
-            Right::Key(key) => nic.by_key(key, at, len),
+            Right::Key(..) | Right::Reg(_) if end.place.mem != MemId::Space => Err(Breach::Beyond),
+            Right::Key(key, base) => nic.by_key(key, base, at, len),
             Right::Reg(reg) => nic.find(reg, at, len),
         };
         let found = found.map(|registration| registration.unmapped(at, len));
@@ -114,28 +115,28 @@ impl World {
     }
 
     fn read_end(&self, end: End, into: &mut [u8]) -> Result<(), u64> {
-        let (process, base, len) = (self.process(end.rank), end.place.offset, into.len() as u64);
+        let (process, at, len) = (self.process(end.rank), end.place.offset, into.len() as u64);
         let registration = match end.right {
             Right::All => return process.read(end.place, into),
-            Right::Key(key) => process.nic.by_key(key, base, len),
-            Right::Reg(reg) => process.nic.find(reg, base, len),
+            Right::Key(key, base) => process.nic.by_key(key, base, at, len),
+            Right::Reg(reg) => process.nic.find(reg, at, len),
         };
         let registration = registration.expect("the end was checked");
-        registration.walk(base, len, Access::Read, |part, at, run| {
-            part.read(at, &mut into[(at - base) as usize..][..run as usize]);
+        registration.walk(at, len, Access::Read, |part, from, run| {
+            part.read(from, &mut into[(from - at) as usize..][..run as usize]);
         })
     }
 
     fn write_end(&self, end: End, from: &[u8]) -> Result<(), u64> {
-        let (process, base, len) = (self.process(end.rank), end.place.offset, from.len() as u64);
+        let (process, at, len) = (self.process(end.rank), end.place.offset, from.len() as u64);
         let registration = match end.right {
             Right::All => return process.write(end.place, from),
-            Right::Key(key) => process.nic.by_key(key, base, len),
-            Right::Reg(reg) => process.nic.find(reg, base, len),
+            Right::Key(key, base) => process.nic.by_key(key, base, at, len),
+            Right::Reg(reg) => process.nic.find(reg, at, len),
         };
         let registration = registration.expect("the end was checked");
-        registration.walk(base, len, Access::Full, |part, at, run| {
-            part.write(at, &from[(at - base) as usize..][..run as usize]);
+        registration.walk(at, len, Access::Full, |part, to, run| {
+            part.write(to, &from[(to - at) as usize..][..run as usize]);
         })
     }
 }

@@ -187,10 +187,12 @@ impl Nic {
         }
     }
 
-    /// The live registration of a key, if it covers these bytes.
-    pub(crate) fn by_key(&self, key: Key, offset: u64, len: u64) -> Result<&Registration, Breach> {
+    /// The live registration of a key, if it covers these bytes and begins where the initiator counts from.
+    pub(crate) fn by_key(&self, key: Key, base: u64, offset: u64, len: u64) -> Result<&Registration, Breach> {
         let plain = key.0 ^ salt(self.rank);
-        self.find(RegId { index: plain as u32, generation: (plain >> 32) as u32 }, offset, len)
+        let reg = RegId { index: plain as u32, generation: (plain >> 32) as u32 };
+        let registration = self.find(reg, offset, len)?;
+        if registration.start == base { Ok(registration) } else { Err(Breach::Base) }
     }
 
     /// A live registration, if it covers these bytes.
@@ -300,20 +302,21 @@ mod tests {
     fn a_key_reaches_what_was_registered_while_it_is() {
         let (mut nic, space, at) = card();
         let key = nic.register(reg(3, 0), &space, at + 100, 2 * PAGE).expect("it is mapped");
-        assert_eq!(breach(nic.by_key(key, at, 8)), Some(Breach::Early));
+        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Early));
         nic.ready(reg(3, 0));
-        assert_eq!(breach(nic.by_key(key, at, 3 * PAGE)), None, "whole pages are registered");
-        assert_eq!(breach(nic.by_key(key, at + 1, 3 * PAGE)), Some(Breach::Beyond));
-        assert_eq!(breach(nic.by_key(key, at - 1, 1)), Some(Breach::Beyond));
-        assert_eq!(breach(nic.by_key(key, u64::MAX, 8)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, at, at, 3 * PAGE)), None, "whole pages are registered");
+        assert_eq!(breach(nic.by_key(key, at, at + 1, 3 * PAGE)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, at, at - 1, 1)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, at, u64::MAX, 8)), Some(Breach::Beyond));
+        assert_eq!(breach(nic.by_key(key, at + PAGE, at + PAGE, 8)), Some(Breach::Base));
         assert_eq!(nic.revoke(reg(3, 0)), 3 * PAGE);
-        assert_eq!(breach(nic.by_key(key, at, 8)), Some(Breach::Revoked));
+        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));
         nic.unpin(reg(3, 0), PAGE);
-        assert_eq!(breach(nic.by_key(key, at, 8)), Some(Breach::Revoked));
+        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));
         let next = nic.register(reg(3, 1), &space, at, PAGE).expect("it is mapped");
         nic.ready(reg(3, 1));
-        assert_eq!(breach(nic.by_key(key, at, 8)), Some(Breach::Revoked));
-        assert_eq!(breach(nic.by_key(next, at, 8)), None);
+        assert_eq!(breach(nic.by_key(key, at, at, 8)), Some(Breach::Revoked));
+        assert_eq!(breach(nic.by_key(next, at, at, 8)), None);
     }
 
     #[test]
@@ -323,7 +326,7 @@ mod tests {
         nic.ready(reg(0, 0));
         let mut other = Nic::new(1, 10 * PAGE, 0);
         let foreign = other.register(reg(0, 0), &space, at, PAGE).expect("it is mapped");
-        assert_eq!(breach(nic.by_key(foreign, at, 8)), Some(Breach::Unknown));
+        assert_eq!(breach(nic.by_key(foreign, at, at, 8)), Some(Breach::Unknown));
         assert_eq!(breach(nic.find(reg(0, 1), at, 8)), Some(Breach::Unknown));
         assert_eq!(breach(nic.find(reg(9, 0), at, 8)), Some(Breach::Unknown));
     }
@@ -351,7 +354,7 @@ mod tests {
         nic.ready(reg(0, 0));
         let when = Unmapped { since: 77, change: 1 };
         nic.unmapped(at + PAGE, at + 2 * PAGE, when);
-        let registration = nic.by_key(key, at, 8).expect("the key is live");
+        let registration = nic.by_key(key, at, at, 8).expect("the key is live");
         assert_eq!(registration.unmapped(at, PAGE), None);
         assert_eq!(registration.unmapped(at + PAGE - 1, 2), Some(when));
         assert_eq!(registration.unmapped(at + 2 * PAGE, PAGE), None);

@@ -18,7 +18,8 @@ impl World {
         direction: Direction,
         pieces: &[Piece],
     ) {
-        let pieces = pieces.iter().map(|piece| KeyedPiece { piece: *piece, key: Key(0), local: None });
+        let pieces =
+            pieces.iter().map(|piece| KeyedPiece { piece: *piece, key: Key(0), base: 0, local: None });
         self.launch(op, from, peer, direction, pieces, false);
     }
 

@@ -47,6 +47,8 @@ pub enum Breach {
     Early,
     /// The registration does not reach so far; refused.
     Beyond,
+    /// The registration does not begin where the initiator counts from; refused.
+    Base,
     /// More bytes at the local end than need no registration; refused.
     Unregistered,
     /// The memory was unmapped after it was registered: the card reads or writes what lay there, as real ones do.

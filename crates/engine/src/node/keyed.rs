@@ -133,7 +133,8 @@ impl<T: Transport> Node<T> {
         part.hoses.push(hose);
         part.locals.extend(local);
         part.bytes += len;
-        part.pieces.push(KeyedPiece { piece: Piece { len, ..piece }, key: remote_key, local });
+        let base = run.first << bucket.bytes().trailing_zeros();
+        part.pieces.push(KeyedPiece { piece: Piece { len, ..piece }, key: remote_key, base, local });
         self.take(key, len);
         Next::More
     }

@@ -354,9 +354,12 @@ impl Run {
         let excused = match breach {
             // It could not know yet.
             Breach::Stale { since, knew } => !(knew || self.knowledge.knew(initiator, owner, since, serial)),
-            Breach::Unknown | Breach::Revoked | Breach::Early | Breach::Beyond | Breach::Unregistered => {
-                false
-            }
+            Breach::Unknown
+            | Breach::Revoked
+            | Breach::Early
+            | Breach::Beyond
+            | Breach::Base
+            | Breach::Unregistered => false,
         };
         if excused { Ok(()) } else { Err(format!("a wrong access: {violation:?}")) }
     }

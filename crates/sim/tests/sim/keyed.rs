@@ -20,6 +20,8 @@ struct Pair {
     cluster: Cluster,
     here: Place,
     there: Place,
+    /// Where what rank 1 registers begins.
+    base: u64,
 }
 
 impl Pair {
@@ -29,7 +31,7 @@ impl Pair {
         let [here, there] = [0, 1].map(|rank| cluster.map(rank, 16 * PAGE, Access::Full));
         cluster.poke(0, here, b"here").expect("it is mapped");
         cluster.poke(1, there, b"there").expect("it is mapped");
-        Pair { cluster, here, there }
+        Pair { cluster, here, there, base: there.offset }
     }
 
     fn register(&mut self, rank: Rank, reg: RegId, at: Place, len: u64) -> Key {
@@ -40,7 +42,8 @@ impl Pair {
     }
 
     fn copy(&mut self, direction: Direction, key: Key, local: Option<RegId>, len: u64) -> Outcome {
-        let pieces = [KeyedPiece { piece: piece(self.there, self.here, len), key, local }];
+        let base = self.base;
+        let pieces = [KeyedPiece { piece: piece(self.there, self.here, len), key, base, local }];
         let id = start_keyed(&mut self.cluster, 0, 1, direction, &pieces);
         wait(&mut self.cluster, 0, id)
     }
@@ -117,7 +120,8 @@ fn a_key_revoked_under_way_is_noticed_at_the_target() {
     let mut pair = Pair::new(strict(), "");
     let key = pair.register(1, reg(0), pair.there, PAGE);
     pair.register(0, reg(0), pair.here, PAGE);
-    let pieces = [KeyedPiece { piece: piece(pair.there, pair.here, 4), key, local: Some(reg(0)) }];
+    let (base, local) = (pair.base, Some(reg(0)));
+    let pieces = [KeyedPiece { piece: piece(pair.there, pair.here, 4), key, base, local }];
     let id = start_keyed(&mut pair.cluster, 0, 1, Direction::Put, &pieces);
     pair.cluster.node(1).transport().deregister(reg(0));
     assert!(wait(&mut pair.cluster, 0, id).is_err());
@@ -218,7 +222,7 @@ fn tell(cluster: &mut Cluster, from: Rank, to: Rank) {
 fn changed(size: u32) -> (Pair, Key) {
     let mut cluster = Cluster::new(Plan { handlers: 1, ..Plan::new(size, Costs::myrinet_gm_2003()) });
     let [here, there] = [0, 1].map(|rank| cluster.map(rank, 16 * PAGE, Access::Full));
-    let mut pair = Pair { cluster, here, there };
+    let mut pair = Pair { cluster, here, there, base: there.offset };
     let key = pair.register(1, reg(0), there, PAGE);
     tell(&mut pair.cluster, 1, 0);
     pair.cluster.map_at(1, there.offset, PAGE, Access::Full);
