@@ -96,6 +96,24 @@ impl CheckedCopy {
     }
 }
 
+/// Makes sure that `len` bytes from `addr` on can be read and written, as pinning them would: pages that nobody has
+/// touched yet are there afterwards. No byte changes. Any thread.
+///
+/// # Errors
+/// [`LocalFault`] for the whole range, if part of it is not mapped or may not be written, or the kernel cannot tell
+/// (before Linux 5.14).
+pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
+    let page = rustix::param::page_size() as u64;
+    let start = addr - addr % page;
+    let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
+    let fault = |errno| LocalFault { addr, len, errno };
+    let bytes = usize::try_from(end.ok_or(fault(Errno::FAULT))? - start).map_err(|_| fault(Errno::FAULT))?;
+    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what
+    // a write would that stores what is there already.
+    let made = unsafe { rustix::mm::madvise(start as *mut _, bytes, rustix::mm::Advice::LinuxPopulateWrite) };
+    made.map_err(fault)
+}
+
 /// How many bytes a system call copied, none being a fault at `addr`.
 fn progress(copied: isize, addr: u64, left: usize) -> Result<usize, LocalFault> {
     let errno = match usize::try_from(copied) {
@@ -166,6 +184,28 @@ mod tests {
         // SAFETY: what is mapped of it are test pages that nothing borrows.
         assert_eq!(unsafe { copier().write(pages.addr(1) - 10, &[4; 100]) }, Err(fault));
         assert_eq!(pages.byte(PAGE - 1), 4);
+    }
+
+    #[test]
+    fn only_what_may_be_written_can_be_made_present() {
+        let pages = Pages::new(5);
+        pages.fill(0, 9);
+        match make_present(pages.addr(0), PAGE) {
+            Err(LocalFault { errno: Errno::INVAL, .. }) => {
+                return eprintln!("skipped: this kernel cannot tell");
+            }
+            made => assert_eq!(made, Ok(())),
+        }
+        assert_eq!(make_present(pages.addr(0) + 100, 2 * PAGE), Ok(()), "three pages, two of them untouched");
+        assert_eq!((pages.byte(0), pages.byte(PAGE)), (9, 0), "no byte has changed");
+        pages.make_read_only(2);
+        pages.forbid(3);
+        pages.unmap(4);
+        for bad in 2..5 {
+            assert!(make_present(pages.addr(bad), 8).is_err(), "page {bad}");
+            assert!(make_present(pages.addr(bad - 1), 2 * PAGE).is_err(), "as far as page {bad}");
+        }
+        assert!(make_present(u64::MAX - 10, 100).is_err());
     }
 
     #[test]
