@@ -9,6 +9,7 @@
 
 pub(crate) mod control;
 pub(crate) mod copy;
+mod own;
 mod pair;
 pub(crate) mod peers;
 pub(crate) mod rings;
@@ -18,5 +19,6 @@ mod tests;
 
 pub(crate) use control::Control;
 pub(crate) use copy::PieceList;
+pub(crate) use own::OwnMemory;
 pub(crate) use peers::{Peer, Peers};
 pub(crate) use rings::ShmTransport;

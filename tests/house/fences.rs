@@ -14,6 +14,7 @@ const FENCES: &[&str] = &[
     // Where an address from the user enters:
     "src/global.rs",
     "src/transport/shm/copy.rs",
+    "src/transport/shm/own.rs",
     "src/transport/shm/rings.rs",
     // The same, for benchmarks.
     "src/bare.rs",

@@ -18,6 +18,7 @@ use vm::{Attention, Bell, Corrupt, PushError, Words, membarrier};
 
 use super::control::PAYLOAD_MAX;
 use super::copy::{CopyError, copy_pieces, heap_fault};
+use super::own::OwnMemory;
 use super::pair::{Found, Pair, Warmth};
 use super::peers::{Peer, Peers};
 
@@ -68,7 +69,7 @@ pub(crate) struct ShmTransport {
     hot_max: usize,
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
-    checked: CheckedCopy,
+    own: OwnMemory,
     /// A message that was seen waiting, and not taken yet.
     noticed: Option<(Rank, Lane)>,
 }
@@ -89,10 +90,10 @@ impl ShmTransport {
             turn: 0,
             run: 0,
             bell: peers.own().control.bell(),
+            own: OwnMemory::new(Arc::clone(peers.itself()), checked),
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
-            checked,
             noticed: None,
         }
     }
@@ -384,26 +385,11 @@ impl engine::Transport for ShmTransport {
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
-        let len = into.len() as u64;
-        let fault = OpError::LocalFault { mem: from.mem, addr: from.offset, len };
-        match from.mem {
-            MemId::Space => self.checked.read(from.offset, into).map_err(|_| fault),
-            MemId::Heap => self.own_heap(from, len)?.copy_out(from.offset, into).map_err(|_| fault),
-            MemId::Control => Err(fault),
-        }
+        self.own.read(from, into)
     }
 
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
-        let len = from.len() as u64;
-        let fault = OpError::LocalFault { mem: to.mem, addr: to.offset, len };
-        match to.mem {
-            // SAFETY: the place is either the local end of a get of this process, which whoever started it keeps
-            // valid and to itself until the get ends; or a peer's choice, which may put anywhere by what joining a
-            // job means (`Node::open` says so), as it may by cross-memory attach.
-            MemId::Space => unsafe { self.checked.write(to.offset, from) }.map_err(|_| fault),
-            MemId::Heap => self.own_heap(to, len)?.copy_in(to.offset, from).map_err(|_| fault),
-            MemId::Control => Err(fault),
-        }
+        self.own.write(to, from)
     }
 
     fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
@@ -432,20 +418,17 @@ impl engine::Transport for ShmTransport {
                 Err(_) => return Submit::Failed(OpError::PeerLost { peer }),
             },
         };
-        let done = match word.mem {
-            MemId::Control => Ok(apply(known.control.barrier(), atomic)),
-            MemId::Heap => atomic_in_heap(known, word.offset, atomic),
-            MemId::Space => Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 }),
-        };
+        let done = atomic_at(known, word, atomic);
         done.map_or_else(Submit::Failed, Submit::Done)
     }
 }
 
-impl ShmTransport {
-    fn own_heap(&self, place: Place, len: u64) -> Result<&vm::SharedMemory, OpError> {
-        let fault = OpError::LocalFault { mem: place.mem, addr: place.offset, len };
-        let end = place.offset.checked_add(len).ok_or(fault)?;
-        self.peers.itself().heap_up_to(end).ok_or(fault)
+/// An atomic on an aligned word of a peer's control memory or heap.
+pub(crate) fn atomic_at(peer: &Peer, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+    match word.mem {
+        MemId::Control => Ok(apply(peer.control.barrier(), atomic)),
+        MemId::Heap => atomic_in_heap(peer, word.offset, atomic),
+        MemId::Space => Err(OpError::Fault { peer: peer.rank, mem: word.mem, addr: word.offset, len: 8 }),
     }
 }
 
