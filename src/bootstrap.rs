@@ -41,6 +41,7 @@ mod wire;
 pub use broker::{Broker, BrokerError};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+pub(crate) use secret::random_bytes;
 pub use watcher::LookError;
 pub(crate) use watcher::{Watcher, find_launcher};
 pub use wire::{How, Refusal};

@@ -1,0 +1,123 @@
+//! What the provider reports, and messages on their way in.
+
+use engine::{Event, Inbox, Lane, Rank};
+
+use super::envelope::{Envelope, HEAD_BYTES, Kind};
+use super::lane::Foul;
+use super::port::{Buffer, Ended, PAYLOAD_MAX, Purpose};
+use super::transport::OfiTransport;
+
+impl OfiTransport {
+    pub(super) fn on_ended(&mut self, ended: Ended) {
+        let Ended { purpose, buffer, result } = ended;
+        match (purpose, result) {
+            (Purpose::Receive, result) => {
+                match result {
+                    Ok(len) => self.on_arrival(&buffer, len),
+                    // Longer than any message of ours.
+                    Err(()) => self.strangers += 1,
+                }
+                self.port.received(buffer);
+            }
+            (Purpose::Send { rank, answers }, result) => {
+                self.port.put_back(buffer);
+                if let Some(link) = self.links.get_mut(&rank) {
+                    link.unanswered -= usize::from(answers);
+                }
+                if result.is_err() {
+                    self.lose(rank);
+                }
+            }
+            (Purpose::Part(part), result) => self.on_part(part, buffer, result.is_ok()),
+        }
+    }
+
+    /// Takes a message in. Nothing of it is believed before its token is.
+    pub(super) fn on_arrival(&mut self, buffer: &Buffer, len: usize) {
+        let mut head = [0; HEAD_BYTES];
+        buffer.get(0, &mut head[..len.min(HEAD_BYTES)]);
+        let envelope = Envelope::decode(&head, len, PAYLOAD_MAX).filter(|envelope| self.is_members(envelope));
+        let Some(envelope) = envelope else {
+            self.strangers += 1;
+            return;
+        };
+        let rank = envelope.sender;
+        if self.gone.contains(&rank) {
+            return;
+        }
+        if self.admit(&envelope, buffer, len).is_err() {
+            tracing::warn!(peer = rank, "the peer breaks the rules of its messages; it is cut off");
+            self.garble(rank);
+        }
+    }
+
+    /// Whether a message bears the token of the member that it says it is from.
+    fn is_members(&mut self, envelope: &Envelope) -> bool {
+        let rank = envelope.sender;
+        if rank == self.members.own.rank || self.gone.contains(&rank) {
+            return false;
+        }
+        if let Some(link) = self.links.get(&rank) {
+            return link.inward.matches(&envelope.token);
+        }
+        self.expects(rank).is_some_and(|token| token.matches(&envelope.token)) && self.link(rank).is_ok()
+    }
+
+    fn admit(&mut self, envelope: &Envelope, buffer: &Buffer, len: usize) -> Result<(), Foul> {
+        let Envelope { sender: rank, kind, credits, sequence, words, .. } = *envelope;
+        let Some(link) = self.links.get_mut(&rank) else { return Ok(()) };
+        link.heard = true;
+        for (lane, credits) in link.outgoing.iter_mut().zip(credits) {
+            lane.give(credits)?;
+        }
+        match kind {
+            Kind::Engine(lane) => {
+                let payload = |into: &mut [u8]| buffer.get(HEAD_BYTES, into);
+                link.arrivals(lane).store(sequence, words, len - HEAD_BYTES, payload)?;
+                self.list(rank);
+            }
+            Kind::Credits => {}
+            Kind::Ask => self.on_ask(rank, &words)?,
+            Kind::Answer => self.on_answer(rank, &words)?,
+            Kind::Bye => self.lose(rank),
+        }
+        Ok(())
+    }
+
+    /// The next message that the engine may have, from one peer after the other.
+    pub(super) fn hand_on(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        for _ in 0..self.ready.len() {
+            let rank = self.ready.pop_front()?;
+            if let Some(lane) = self.hand_on_from(rank, inbox) {
+                self.run += 1;
+                return Some(Event::Message { peer: rank, lane });
+            }
+        }
+        None
+    }
+
+    fn hand_on_from(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Lane> {
+        let (itself, gone) = (rank == self.members.own.rank, self.gone.contains(&rank));
+        let link = self.links.get_mut(&rank)?;
+        let Some(lane) = link.next() else {
+            link.listed = false;
+            if gone {
+                self.links.remove(&rank);
+            }
+            return None;
+        };
+        self.ready.push_back(rank);
+        // To a peer that is gone a reply goes nowhere, and needs no room.
+        if lane == Lane::Request && !gone && !(link.may_reply() && (itself || self.port.has_message())) {
+            return None;
+        }
+        link.arrivals(lane).take(inbox);
+        if itself {
+            let paid = link.arrivals(lane).pay();
+            link.outgoing(lane).give(paid).expect("no more is paid back than was taken");
+        } else if link.arrivals(lane).owes_much() {
+            self.owe(rank);
+        }
+        Some(lane)
+    }
+}

@@ -1,0 +1,102 @@
+//! All that is kept for one peer.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use engine::{Header, Lane};
+use fabric::Peer;
+
+use super::envelope::index;
+use super::lane::{Arrivals, Outgoing};
+use super::port::Buffer;
+use super::token::Token;
+
+/// Atomics of one process on words of another that may be under way.
+pub(super) const ASKS: usize = 16;
+
+/// Answers to one peer on their way out, at most. It may have some of them while the provider still has to say so.
+pub(super) const ANSWERS: usize = 4 * ASKS;
+
+/// Parts of copies with one peer that may be under way: in small buffers, and in large ones.
+pub(super) const PARTS: [usize; 2] = [64, 8];
+
+/// A message that the provider has not taken.
+pub(super) struct Unsent {
+    pub(super) buffer: Buffer,
+    pub(super) len: usize,
+    /// It answers an atomic of the peer's.
+    pub(super) answers: bool,
+}
+
+/// One peer, or this process itself.
+pub(super) struct Link {
+    /// `None` for this process itself.
+    pub(super) peer: Option<Peer>,
+    /// On messages to it, and from it.
+    pub(super) outward: Token,
+    pub(super) inward: Token,
+    /// By lane.
+    pub(super) outgoing: [Outgoing; 2],
+    pub(super) arrivals: [Arrivals; 2],
+    pub(super) unsent: VecDeque<Unsent>,
+    /// Since when the first of them, or of the copies that wait, finds no room.
+    pub(super) busy_since: Option<Instant>,
+    /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
+    pub(super) reached: bool,
+    pub(super) heard: bool,
+    /// Atomics asked of the peer and not answered; and those to be asked when some are.
+    pub(super) asked: usize,
+    pub(super) asks: VecDeque<[u64; Header::WORDS]>,
+    /// Answers to the peer's that are not out.
+    pub(super) unanswered: usize,
+    /// Copies with parts to start that found no room; and how many parts are started, by the size of their buffers.
+    pub(super) copies: VecDeque<usize>,
+    pub(super) parts: [usize; 2],
+    /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
+    /// room for; of those that owe much.
+    pub(super) listed: bool,
+    pub(super) stuck: bool,
+    pub(super) owing: bool,
+}
+
+impl Link {
+    pub(super) fn new(peer: Option<Peer>, outward: Token, inward: Token) -> Link {
+        Link {
+            peer,
+            outward,
+            inward,
+            outgoing: [Outgoing::new(), Outgoing::new()],
+            arrivals: [Arrivals::new(), Arrivals::new()],
+            unsent: VecDeque::new(),
+            busy_since: None,
+            reached: false,
+            heard: false,
+            asked: 0,
+            asks: VecDeque::new(),
+            unanswered: 0,
+            copies: VecDeque::new(),
+            parts: [0; 2],
+            listed: false,
+            stuck: false,
+            owing: false,
+        }
+    }
+
+    pub(super) fn outgoing(&mut self, lane: Lane) -> &mut Outgoing {
+        &mut self.outgoing[index(lane)]
+    }
+
+    pub(super) fn arrivals(&mut self, lane: Lane) -> &mut Arrivals {
+        &mut self.arrivals[index(lane)]
+    }
+
+    /// The lane of the message to hand on next: replies first, as consuming one needs no room.
+    pub(super) fn next(&self) -> Option<Lane> {
+        [Lane::Reply, Lane::Request].into_iter().find(|lane| self.arrivals[index(*lane)].ready())
+    }
+
+    /// Whether the engine may be handed a request: its reply has room.
+    pub(super) fn may_reply(&self) -> bool {
+        self.outgoing[index(Lane::Reply)].has_room()
+    }
+}

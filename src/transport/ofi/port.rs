@@ -1,0 +1,451 @@
+//! The endpoint, and all memory that it is lent: nothing else of this transport is unsafe.
+//!
+//! The provider never sees a caller's buffer. It is lent *buffers* of this module, in shared memory that no reference
+//! points into, and whoever lends one gives it away until its operation has ended; so an operation may be given up at
+//! any time. That costs a copy at the initiator. It is not for want of another way that this is so: an operation whose
+//! peer hangs ends only with the whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
+//! that has been removed from the address vector), so what is lent cannot be taken back within any deadline.
+//!
+//! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
+//! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use engine::Place;
+use engine::registration::RegisterError;
+use fabric::{
+    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, Peer, Post, Provider,
+    RegionId, Remote, RemotePiece, Sleep, Until,
+};
+use slab::Slab;
+use vm::{Segment, SharedMemory};
+
+use super::envelope::HEAD_BYTES;
+use crate::bootstrap::random_bytes;
+
+/// Bytes of payload that one message may have.
+pub(super) const PAYLOAD_MAX: usize = 8 << 10;
+
+/// Operations and waiting buffers that the endpoint takes at once.
+const DEPTH: u32 = 4096;
+
+/// Buffers that wait for messages, of any peer.
+const RECEIVES: usize = 64;
+
+/// Buffers that are made at once.
+const BATCH: u64 = 16;
+
+/// Keys that are drawn before one that is free is given up: of 64 bits, the first will do.
+const DRAWS: u32 = 8;
+
+/// What a buffer is for, and its size. There are as many as peers may have under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// A small part of a copy.
+    Small,
+    /// A large one.
+    Large,
+    /// A message.
+    Message,
+}
+
+impl Size {
+    pub(super) const fn bytes(self) -> usize {
+        match self {
+            Size::Message => (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64),
+            Size::Small => 4 << 10,
+            Size::Large => 64 << 10,
+        }
+    }
+}
+
+/// Memory to be lent.
+pub(super) struct Buffer {
+    memory: Arc<SharedMemory>,
+    at: u64,
+    size: Size,
+    desc: Desc,
+}
+
+const INSIDE: &str = "no more is copied than the buffer's size";
+
+impl Buffer {
+    pub(super) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Copies `bytes` to offset `at`.
+    pub(super) fn put(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
+        self.memory.copy_in(self.at + at as u64, bytes).expect(INSIDE);
+    }
+
+    /// Copies from offset `at`.
+    pub(super) fn get(&self, at: usize, bytes: &mut [u8]) {
+        assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
+        self.memory.copy_out(self.at + at as u64, bytes).expect(INSIDE);
+    }
+
+    /// Copies `len` bytes to offset `at` from the local end of a copy that has not ended.
+    pub(super) fn fill(&self, at: usize, from: Place, len: usize) {
+        let from = std::ptr::with_exposed_provenance(from.offset as usize);
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
+        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+        self.put(at, unsafe { std::slice::from_raw_parts(from, len) });
+    }
+
+    /// Copies `len` bytes from offset `at` to the local end of a copy that has not ended, nor been given up.
+    pub(super) fn drain(&self, at: usize, to: Place, len: usize) {
+        let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
+        // or of buffers that it keeps until the operation has ended: writable, and referred to by nothing else.
+        self.get(at, unsafe { std::slice::from_raw_parts_mut(to, len) });
+    }
+
+    fn local(&self, len: usize) -> Local {
+        assert!(len <= self.size.bytes(), "{INSIDE}");
+        let addr = std::ptr::with_exposed_provenance_mut((self.memory.base_addr() + self.at) as usize);
+        Local { addr, len, desc: self.desc }
+    }
+}
+
+/// Why a buffer was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A message may come into it.
+    Receive,
+    /// It holds a message.
+    Send {
+        /// To whom.
+        rank: engine::Rank,
+        /// It answers an atomic of that peer's.
+        answers: bool,
+    },
+    /// It holds a part of a copy, by its number among those that are under way.
+    Part(usize),
+}
+
+/// A buffer that comes back.
+pub(super) struct Ended {
+    pub(super) purpose: Purpose,
+    pub(super) buffer: Buffer,
+    /// Bytes received; `Err`: the operation failed, and the buffer holds anything.
+    pub(super) result: Result<usize, ()>,
+}
+
+/// A buffer that was not lent.
+pub(super) struct Kept {
+    pub(super) buffer: Buffer,
+    /// It may be another time.
+    pub(super) busy: bool,
+}
+
+/// An endpoint and what is lent to it.
+pub(crate) struct Port {
+    /// `None` once it is closed.
+    endpoint: Option<Endpoint>,
+    description: Description,
+    address: Box<[u8]>,
+    lent: Slab<(Buffer, Purpose)>,
+    /// By size: what is not lent.
+    pools: [Vec<Buffer>; 3],
+    /// Buffers for messages that are still to be lent.
+    idle: Vec<Buffer>,
+    /// All memory of buffers: it stays until the endpoint is closed.
+    memory: Vec<Arc<SharedMemory>>,
+}
+
+impl Port {
+    /// Opens an endpoint, and makes it receive messages. With `wait`, there is a [descriptor](Port::wait_fd) to sleep
+    /// on.
+    pub(crate) fn open(provider: &Provider, wait: bool) -> Result<Port, Error> {
+        let endpoint = Endpoint::open(provider, &Options { depth: DEPTH, wait })?;
+        let description = endpoint.description().clone();
+        if description.mr_mode.raw {
+            return Err(Error::Absent { call: "keys of 64 bits" });
+        }
+        let mut port = Port {
+            address: endpoint.address().into(),
+            endpoint: Some(endpoint),
+            description,
+            lent: Slab::new(),
+            pools: [const { Vec::new() }; 3],
+            idle: Vec::new(),
+            memory: Vec::new(),
+        };
+        while port.idle.len() < RECEIVES {
+            let Some(buffer) = port.take(Size::Message) else { break };
+            port.idle.push(buffer);
+        }
+        port.listen();
+        Ok(port)
+    }
+
+    /// The address that peers reach it by.
+    pub(crate) fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    /// What the provider can do and needs.
+    pub(super) fn description(&self) -> &Description {
+        &self.description
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
+    /// Whether there are as many operations under way as the endpoint takes, whoever they are with.
+    pub(super) fn is_full(&self) -> bool {
+        self.lent.len() >= DEPTH as usize
+    }
+
+    /// The descriptor to sleep on, if there is one.
+    pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.endpoint.as_ref()?.wait_fd()
+    }
+
+    /// Whether the descriptor will become readable when something happens.
+    pub(super) fn try_wait(&mut self) -> bool {
+        let asleep = |endpoint: &mut Endpoint| matches!(endpoint.try_wait(), Ok(Sleep::Now));
+        self.idle.is_empty() && self.endpoint.as_mut().is_some_and(asleep)
+    }
+
+    pub(super) fn add_peer(&mut self, address: &[u8]) -> Option<Peer> {
+        let added = self.endpoint.as_mut()?.add_peer(address);
+        added.inspect_err(|error| tracing::warn!(%error, "a peer's address cannot be used")).ok()
+    }
+
+    /// A buffer of this size. `None`: there is no memory.
+    pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
+        if self.pools[size as usize].is_empty() {
+            self.make(size)?;
+        }
+        self.pools[size as usize].pop()
+    }
+
+    /// Whether [`Port::take`] would have a buffer for a message.
+    pub(super) fn has_message(&mut self) -> bool {
+        !self.pools[Size::Message as usize].is_empty() || self.make(Size::Message).is_some()
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn put_back(&mut self, buffer: Buffer) {
+        self.pools[buffer.size as usize].push(buffer);
+    }
+
+    /// Makes some more buffers, registered where the provider wants local memory registered.
+    #[cold]
+    fn make(&mut self, size: Size) -> Option<()> {
+        let endpoint = self.endpoint.as_mut()?;
+        let segment = Segment::create("standpipe-network", BATCH * size.bytes() as u64)
+            .inspect_err(|error| tracing::warn!(%error, "no memory for messages"))
+            .ok()?;
+        let memory = Arc::clone(segment.memory());
+        let mut desc = Desc::NONE;
+        if self.description.mr_mode.local {
+            let (addr, len) = (memory.base_addr() as usize, memory.len() as usize);
+            let key = draw(&self.description)?;
+            let addr = std::ptr::with_exposed_provenance_mut(addr);
+            // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where
+            // closing fails. No reference to what lies in it is ever made.
+            let region = unsafe { endpoint.register(addr, len, Access::LOCAL, key) };
+            let failed = |error: &Error| tracing::warn!(%error, "memory for messages cannot be registered");
+            desc = region.inspect_err(failed).ok()?.desc;
+        }
+        let buffer =
+            |index| Buffer { memory: Arc::clone(&memory), at: index * size.bytes() as u64, size, desc };
+        self.pools[size as usize].extend((0..BATCH).map(buffer));
+        self.memory.push(memory);
+        Some(())
+    }
+
+    /// Registers `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
+    pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(RegionId, u64), RegisterError> {
+        if !self.description.mr_mode.allocated {
+            vm::checked::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
+        }
+        let endpoint = self.endpoint.as_mut().ok_or(RegisterError::Limit)?;
+        let start = std::ptr::with_exposed_provenance_mut(addr as usize);
+        for _ in 0..DRAWS {
+            let key = draw(&self.description).ok_or(RegisterError::Limit)?;
+            // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine before,
+            // which takes the registration back. Peers may write anywhere in this process by what joining a job means
+            // (`Node::open` says so), as they may by cross-memory attach.
+            let region = unsafe { endpoint.register(start, len as usize, Access::ALL, key) };
+            match region {
+                Ok(region) => {
+                    let fabric::Key::Plain(key) = region.key else { return Err(RegisterError::Limit) };
+                    return Ok((region.id, key));
+                }
+                Err(Error::Call { errno: Errno::ENOKEY, .. }) => {}
+                Err(Error::Call { errno: Errno::EFAULT | Errno::EINVAL, .. }) => {
+                    return Err(RegisterError::Fault);
+                }
+                Err(_) => return Err(RegisterError::Limit),
+            }
+        }
+        Err(RegisterError::Limit)
+    }
+
+    pub(super) fn deregister(&mut self, region: RegionId) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        if let Err(error) = endpoint.deregister(region) {
+            tracing::warn!(%error, "a registration stays");
+        }
+    }
+
+    /// Sends the first `len` bytes of a buffer as a message, for this purpose.
+    pub(super) fn send(
+        &mut self,
+        to: Peer,
+        (buffer, len): (Buffer, usize),
+        purpose: Purpose,
+    ) -> Result<(), Kept> {
+        self.lend(buffer, purpose, |endpoint, buffer, token| {
+            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
+            // endpoint is closed; nobody else has it, so nobody writes it.
+            unsafe { endpoint.send(buffer.local(len), to, token) }
+        })
+    }
+
+    /// Writes the first `len` bytes of a buffer to pieces of the peer's memory.
+    pub(super) fn write(
+        &mut self,
+        to: Peer,
+        remote: &[RemotePiece],
+        (buffer, len): (Buffer, usize),
+        until: Until,
+        part: usize,
+    ) -> Result<(), Kept> {
+        self.lend(buffer, Purpose::Part(part), |endpoint, buffer, token| {
+            let local = buffer.local(len);
+            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
+            // endpoint is closed; nobody else has it, so nobody writes it.
+            unsafe {
+                match (remote, until) {
+                    ([RemotePiece { addr, key, .. }], Until::Reusable) => {
+                        endpoint.write(local, Remote { peer: to, addr: *addr, key: *key }, token)
+                    }
+                    _ => endpoint.write_pieces(&[local], to, remote, until, token),
+                }
+            }
+        })
+    }
+
+    /// Reads pieces of the peer's memory into the first `len` bytes of a buffer.
+    pub(super) fn read(
+        &mut self,
+        from: Peer,
+        remote: &[RemotePiece],
+        (buffer, len): (Buffer, usize),
+        part: usize,
+    ) -> Result<(), Kept> {
+        self.lend(buffer, Purpose::Part(part), |endpoint, buffer, token| {
+            let local = buffer.local(len);
+            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
+            // endpoint is closed; nobody else has it, so nobody reads or writes it.
+            unsafe {
+                match remote {
+                    [RemotePiece { addr, key, .. }] => {
+                        endpoint.read(local, Remote { peer: from, addr: *addr, key: *key }, token)
+                    }
+                    _ => endpoint.read_pieces(&[local], from, remote, token),
+                }
+            }
+        })
+    }
+
+    /// Lends the buffers that wait for messages.
+    fn listen(&mut self) {
+        while let Some(buffer) = self.idle.pop() {
+            let lent = self.lend(buffer, Purpose::Receive, |endpoint, buffer, token| {
+                // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or
+                // the endpoint is closed; nobody else has it, so nobody reads or writes it.
+                unsafe { endpoint.receive(buffer.local(Size::Message.bytes()), token) }
+            });
+            if let Err(Kept { buffer, .. }) = lent {
+                return self.idle.push(buffer);
+            }
+        }
+    }
+
+    /// Posts an operation, and keeps its buffer until that has ended.
+    #[inline]
+    fn lend(
+        &mut self,
+        buffer: Buffer,
+        purpose: Purpose,
+        post: impl FnOnce(&mut Endpoint, &Buffer, u64) -> Result<Post, Error>,
+    ) -> Result<(), Kept> {
+        let Some(endpoint) = &mut self.endpoint else { return Err(Kept { buffer, busy: false }) };
+        let entry = self.lent.vacant_entry();
+        match post(endpoint, &buffer, entry.key() as u64) {
+            Ok(Post::Posted) => {
+                entry.insert((buffer, purpose));
+                Ok(())
+            }
+            // There is no connection, yet or any more: the provider makes one.
+            Ok(Post::Busy) | Err(Error::Call { errno: Errno::ENOTCONN, .. }) => {
+                Err(Kept { buffer, busy: true })
+            }
+            Err(error) => {
+                tracing::debug!(%error, ?purpose, "the provider refuses an operation");
+                Err(Kept { buffer, busy: false })
+            }
+        }
+    }
+
+    /// Takes back a buffer to be lent for messages again.
+    pub(super) fn received(&mut self, buffer: Buffer) {
+        self.idle.push(buffer);
+        self.listen();
+    }
+
+    /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
+    #[inline]
+    pub(super) fn poll(&mut self) -> Option<Ended> {
+        loop {
+            let (token, result) = match self.endpoint.as_mut()?.poll() {
+                Ok(None) => return None,
+                Ok(Some(Completion::Done { token, len, .. })) => (token, Ok(len)),
+                Ok(Some(Completion::Failed { operation, failure })) => {
+                    tracing::debug!(?operation, %failure, "an operation failed");
+                    let Some((token, _)) = operation else { continue };
+                    (token, Err(()))
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the network's queue is broken");
+                    self.close();
+                    return None;
+                }
+            };
+            let Some((buffer, purpose)) = self.lent.try_remove(token as usize) else { continue };
+            return Some(Ended { purpose, buffer, result });
+        }
+    }
+
+    /// Closes the endpoint: nothing comes in or goes out any more.
+    pub(super) fn close(&mut self) {
+        let Some(endpoint) = self.endpoint.take() else { return };
+        if let Err(error) = endpoint.close() {
+            tracing::warn!(%error, "the endpoint cannot be closed; the memory lent to it stays");
+            std::mem::forget(std::mem::take(&mut self.memory));
+        }
+        self.lent.clear();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A key that nobody can guess, as long as the provider's are. `None`: the kernel has no random bytes.
+fn draw(description: &Description) -> Option<u64> {
+    let key = u64::from_le_bytes(random_bytes().ok()?);
+    let bits = (8 * description.key_bytes).min(64) as u32;
+    Some(key.checked_shr(64 - bits).unwrap_or(0))
+}

@@ -1,0 +1,185 @@
+//! Messages on their way out.
+
+use std::time::{Duration, Instant};
+
+use engine::{Header, Lane, OpError, Rank, SendError};
+
+use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
+use super::link::{Link, Unsent};
+use super::port::{Kept, PAYLOAD_MAX, Purpose, Size};
+use super::transport::OfiTransport;
+
+/// How long the provider may take to connect again to a peer that it has reached before.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often peers are pinged that are not heard from.
+const PULSE: Duration = Duration::from_millis(500);
+
+/// Calls of [`OfiTransport::progress`] between two looks at the clock.
+const PULSE_LOOKS: u32 = 64;
+
+/// There is no memory for a message.
+#[derive(Debug)]
+pub(super) struct NoBuffer;
+
+impl OfiTransport {
+    /// Sends a message of the engine's, if its lane has room.
+    pub(super) fn send_engine(
+        &mut self,
+        rank: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if payload.len() > PAYLOAD_MAX {
+            return Err(SendError::Failed(OpError::Protocol { peer: rank, what: "too long a message" }));
+        }
+        let itself = rank == self.members.own.rank;
+        if !self.link(rank).map_err(SendError::Failed)?.outgoing(lane).has_room()
+            || !(itself || self.port.has_message())
+        {
+            return Err(SendError::Busy);
+        }
+        let link = self.link(rank).map_err(SendError::Failed)?;
+        let Some(sequence) = link.outgoing(lane).take() else { return Err(SendError::Busy) };
+        if itself {
+            let stored = link
+                .arrivals(lane)
+                .store(sequence, *header, payload.len(), |into| into.copy_from_slice(payload));
+            stored.expect("there was a credit for it");
+            self.list(rank);
+            return Ok(());
+        }
+        self.post(rank, Kind::Engine(lane), sequence, *header, payload).map_err(|NoBuffer| SendError::Busy)
+    }
+
+    /// Makes a message, and sends it as soon as the provider takes it.
+    pub(super) fn post(
+        &mut self,
+        rank: Rank,
+        kind: Kind,
+        sequence: u32,
+        words: [u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), NoBuffer> {
+        let Some(link) = self.links.get_mut(&rank) else { return Ok(()) };
+        let buffer = self.port.take(Size::Message).ok_or(NoBuffer)?;
+        let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
+        let (token, sender) = (*link.outward.bytes(), self.members.own.rank);
+        let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
+        let bare = kind.bytes(0).0 == BARE_BYTES;
+        let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
+        buffer.put(0, head);
+        buffer.put(head.len(), payload);
+        let answers = kind == Kind::Answer;
+        link.unanswered += usize::from(answers);
+        link.unsent.push_back(Unsent { buffer, len: head.len() + payload.len(), answers });
+        self.flush(rank);
+        Ok(())
+    }
+
+    /// Gives the provider what it takes of a peer's messages.
+    pub(super) fn flush(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(peer) = link.peer else { return };
+        while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
+            match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
+                Ok(()) => {
+                    (link.busy_since, link.reached) = (None, true);
+                }
+                Err(Kept { buffer, busy: true }) => {
+                    link.unsent.push_front(Unsent { buffer, len, answers });
+                    return self.grow_impatient(rank);
+                }
+                Err(Kept { buffer, busy: false }) => {
+                    self.port.put_back(buffer);
+                    return self.lose(rank);
+                }
+            }
+        }
+    }
+
+    /// The provider has no room for what is for a peer: it is to be tried again, but not for ever.
+    pub(super) fn grow_impatient(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(&rank) else { return };
+        if !std::mem::replace(&mut link.stuck, true) {
+            self.stuck.push(rank);
+        }
+        if self.port.is_full() {
+            // For whom, nobody can tell.
+            link.busy_since = None;
+            return;
+        }
+        let (now, again) = (Instant::now(), self.patience.min(RECONNECT_WITHIN));
+        let patience = if link.reached { again } else { self.patience };
+        if now.duration_since(*link.busy_since.get_or_insert(now)) > patience {
+            tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
+            self.lose(rank);
+        }
+    }
+
+    /// Tries again what found no room.
+    pub(super) fn flush_stuck(&mut self) {
+        for _ in 0..self.stuck.len() {
+            let rank = self.stuck.swap_remove(0);
+            if let Some(link) = self.links.get_mut(&rank) {
+                link.stuck = false;
+                self.flush(rank);
+                self.go_on_with_copies(rank);
+            }
+        }
+    }
+
+    /// Pings all peers that were not heard from since the last time: of a connection that is gone the provider says
+    /// nothing, unless something is under way.
+    pub(super) fn pulse(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(PULSE_LOOKS) {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.pulse_at {
+            return;
+        }
+        self.pulse_at = now + PULSE;
+        let quiet = |link: &mut Link| {
+            !std::mem::take(&mut link.heard) && link.peer.is_some() && link.unsent.is_empty()
+        };
+        let quiet = self.links.iter_mut().filter_map(|(rank, link)| quiet(link).then_some(*rank));
+        for rank in quiet.collect::<Vec<_>>() {
+            // Without memory, the next time.
+            if !self.gone.contains(&rank) {
+                let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
+            }
+        }
+    }
+
+    /// Gives back credits that no message took along.
+    pub(super) fn pay(&mut self) {
+        for _ in 0..self.owing.len() {
+            let rank = self.owing.swap_remove(0);
+            let Some(link) = self.links.get_mut(&rank) else { continue };
+            link.owing = false;
+            let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
+            if owes && !self.gone.contains(&rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
+                self.owe(rank);
+            }
+        }
+    }
+
+    /// Takes note that a peer is owed many credits.
+    pub(super) fn owe(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(&rank) else { return };
+        if !std::mem::replace(&mut link.owing, true) {
+            self.owing.push(rank);
+        }
+    }
+
+    /// Takes note that a link has messages for the engine.
+    pub(super) fn list(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(&rank) else { return };
+        if !std::mem::replace(&mut link.listed, true) {
+            self.ready.push_back(rank);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The transport over the providers that work on one machine, without a node's threads and waiting.
+
+mod cluster;
+mod endings;
+mod hostile;
+mod suite;

@@ -1,0 +1,261 @@
+//! Whole jobs of engines over libfabric, in one process, driven by one thread.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance::Cluster;
+use conformance::cluster::HANDLERS;
+use engine::registration::Settings;
+use engine::{MemId, Nanos, Node, Place, Rank};
+use fabric::{Fabric, Hints, Provider};
+use vm::checked::CheckedCopy;
+
+use crate::bootstrap::Broker;
+use crate::config::Config;
+use crate::heap_state::Block;
+use crate::open::Seat;
+use crate::transport::ofi::envelope::Kind;
+use crate::transport::ofi::port::Port;
+use crate::transport::ofi::token::Party;
+use crate::transport::ofi::transport::{Members, OfiTransport};
+use crate::transport::shm::OwnMemory;
+
+/// How long ranks may take to be introduced: processes may be paused for a minute.
+pub(super) const LIMIT: Duration = Duration::from_secs(100);
+
+const HEAP_BYTES: u64 = 16 << 20;
+
+/// What the tests' jobs share.
+pub(super) const SECRET: &[u8] = b"known to members only";
+
+/// An address below all that a process may map.
+pub(super) const NOWHERE: Place = Place::new(MemId::Space, 4096);
+
+/// Constants lie in pages that may only be read.
+static CONSTANT: [u8; 4096] = [0x5c; 4096];
+
+/// Providers that Standpipe may use and that need no hardware, by names that find them in any version: each once.
+pub(super) fn providers() -> Vec<Provider> {
+    let fabric = match Fabric::load() {
+        Ok(fabric) => fabric,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return Vec::new();
+        }
+    };
+    let mut found: Vec<Provider> = Vec::new();
+    for name in ["tcp;ofi_rxm", "net", "tcp"] {
+        let hints = Hints {
+            provider: Some(name.into()),
+            source: Some("127.0.0.1".into()),
+            delivery: true,
+            manual: true,
+            ..Hints::default()
+        };
+        match fabric.providers(&hints).expect("a list").into_iter().next() {
+            None => eprintln!("skipped: no provider {name}"),
+            Some(provider) => {
+                let known =
+                    |other: &Provider| other.description().provider == provider.description().provider;
+                if !found.iter().any(known) {
+                    found.push(provider);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What a job runs with.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) provider: &'a Provider,
+    /// What is registered; `None`: nothing, and all goes by message.
+    pub(super) registration: Option<Settings>,
+    /// As if the provider did not say when a write has arrived.
+    pub(super) confirms: bool,
+    pub(super) patience: Duration,
+}
+
+/// One process's part, were it a process. The node goes before what its peers reach.
+struct Member {
+    node: Node<OfiTransport>,
+    /// Losses that the engine has not been told.
+    losses: Vec<Rank>,
+    blocks: Vec<Block>,
+    private: Vec<Box<[UnsafeCell<u64>]>>,
+    checked: CheckedCopy,
+    seat: Seat,
+}
+
+/// Nodes over [`OfiTransport`], each with an endpoint and segments of its own.
+pub(super) struct OfiCluster {
+    members: Vec<Member>,
+    epoch: Instant,
+    _broker: Broker,
+}
+
+impl OfiCluster {
+    /// A job whose ranks know each other.
+    pub(super) fn new(size: u32, setting: Setting<'_>) -> OfiCluster {
+        let mut cluster = OfiCluster::strangers(size, setting);
+        cluster.introduce();
+        cluster
+    }
+
+    /// A job whose ranks have not said a word.
+    pub(super) fn strangers(size: u32, setting: Setting<'_>) -> OfiCluster {
+        let broker = Broker::start(size).expect("a broker");
+        let open = || Port::open(setting.provider, true).expect("the provider was offered");
+        let ports: Vec<Port> = (0..size).map(|_| open()).collect();
+        let all: Vec<(Box<[u8]>, u32)> = ports.iter().map(|port| (port.address().into(), 0)).collect();
+        let member = |(rank, port)| Member::join(&broker, rank as Rank, port, all.clone(), setting);
+        let members = ports.into_iter().enumerate().map(member).collect();
+        OfiCluster { members, epoch: Instant::now(), _broker: broker }
+    }
+
+    /// The suite counts rounds of polling, and connections take time.
+    fn introduce(&mut self) {
+        let (size, start) = (self.members.len() as Rank, Instant::now());
+        for rank in 0..size {
+            for peer in (0..size).filter(|peer| *peer != rank) {
+                let transport = self.transport(rank);
+                transport.link(peer).expect("nobody is lost");
+                transport.post(peer, Kind::Credits, 0, [0; 7], &[]).expect("there is memory");
+            }
+        }
+        while (0..size).any(|rank| !self.transport(rank).stuck.is_empty()) {
+            (0..size).for_each(|rank| self.transport(rank).progress());
+            assert!(start.elapsed() < LIMIT, "the ranks cannot be introduced");
+        }
+    }
+
+    pub(super) fn transport(&mut self, rank: Rank) -> &mut OfiTransport {
+        self.member(rank).node.transport()
+    }
+
+    /// As a crash does, but nobody is told.
+    pub(super) fn crash(&mut self, rank: Rank) {
+        self.transport(rank).port.close();
+    }
+
+    fn member(&mut self, rank: Rank) -> &mut Member {
+        &mut self.members[rank as usize]
+    }
+}
+
+impl Member {
+    fn join(
+        broker: &Broker,
+        rank: Rank,
+        port: Port,
+        all: Vec<(Box<[u8]>, u32)>,
+        setting: Setting<'_>,
+    ) -> Member {
+        let env = broker.env(rank);
+        let config = Config::new().heap_bytes(HEAP_BYTES);
+        let seat = Seat::take(&config, Some(&env), Box::new(|_| {})).expect("a place in the job");
+        let size = all.len() as u32;
+        let members = Members { secret: SECRET.into(), own: Party { rank, incarnation: 0 }, all };
+        let checked = || CheckedCopy::new().expect("a scratch file");
+        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked());
+        let mut transport = OfiTransport::new(port, members, own, setting.patience);
+        transport.copies.delivers &= !setting.confirms;
+        let node = match setting.registration {
+            Some(settings) => Node::with_registration(rank, size, HANDLERS, transport, settings),
+            None => Node::new(rank, size, HANDLERS, transport),
+        };
+        let checked = checked();
+        Member { node, losses: Vec::new(), blocks: Vec::new(), private: Vec::new(), checked, seat }
+    }
+}
+
+impl Cluster for OfiCluster {
+    type Transport = OfiTransport;
+
+    fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    fn node(&mut self, rank: Rank) -> &mut Node<OfiTransport> {
+        &mut self.member(rank).node
+    }
+
+    fn private(&mut self, rank: Rank, len: usize) -> Place {
+        let words: Box<[UnsafeCell<u64>]> = (0..len.div_ceil(8).max(1)).map(|_| UnsafeCell::new(0)).collect();
+        let place = Place::new(MemId::Space, words.as_ptr().expose_provenance() as u64);
+        self.member(rank).private.push(words);
+        place
+    }
+
+    fn heap(&mut self, rank: Rank, len: usize) -> Place {
+        let member = self.member(rank);
+        let block = member.seat.heap.alloc(len as u64).expect("the heap is larger than a case");
+        let place = Place::new(MemId::Heap, block.offset);
+        member.blocks.push(block);
+        place
+    }
+
+    /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
+    /// whose transfers the suite looks at.
+    fn inaccessible(&mut self, rank: Rank) -> Option<Place> {
+        (rank != 0).then_some(NOWHERE)
+    }
+
+    fn read_only(&mut self, _rank: Rank) -> Option<Place> {
+        Some(Place::new(MemId::Space, CONSTANT.as_ptr().expose_provenance() as u64))
+    }
+
+    fn peek(&mut self, rank: Rank, from: Place, into: &mut [u8]) {
+        let member = self.member(rank);
+        match from.mem {
+            MemId::Heap => {
+                member.seat.heap.segment().memory().copy_out(from.offset, into).expect("allocated")
+            }
+            _ => member.checked.read(from.offset, into).expect("allocated"),
+        }
+    }
+
+    fn poke(&mut self, rank: Rank, to: Place, from: &[u8]) {
+        let member = self.member(rank);
+        match to.mem {
+            MemId::Heap => member.seat.heap.segment().memory().copy_in(to.offset, from).expect("allocated"),
+            // SAFETY: the suite pokes memory of `private` only: cells that live as long as the cluster, to whose
+            // inside no reference exists.
+            _ => unsafe { member.checked.write(to.offset, from) }.expect("allocated"),
+        }
+    }
+
+    fn step(&mut self) {
+        for member in &mut self.members {
+            let mut lost = std::mem::take(&mut member.losses);
+            lost.extend(member.node.transport().take_lost());
+            lost.into_iter().for_each(|lost| member.node.lose(lost));
+        }
+    }
+
+    /// The others are told, as a launcher does.
+    fn kill(&mut self, rank: Rank) {
+        self.crash(rank);
+        for (other, member) in self.members.iter_mut().enumerate() {
+            if other as Rank != rank {
+                member.losses.push(rank);
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.epoch.elapsed().as_nanos() as Nanos
+    }
+}
+
+impl Drop for OfiCluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            for (rank, member) in self.members.iter_mut().enumerate() {
+                member.node.audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
+            }
+        }
+    }
+}

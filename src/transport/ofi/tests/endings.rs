@@ -1,0 +1,254 @@
+//! Peers that die, hang or are given up, and sleeping until something comes.
+
+use std::time::{Duration, Instant};
+
+use conformance::Cluster;
+use engine::registration::Settings;
+use engine::{
+    AmBody, AmSend, Atomic, Direction, Inbox, Lane, MemId, OpError, OpId, Outcome, Piece, Place, Rank,
+    Transport,
+};
+use fabric::Provider;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::cluster::{LIMIT, OfiCluster, Setting, providers};
+use super::suite::firehose;
+
+const LEN: usize = 200_000;
+const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
+
+fn setting(provider: &Provider, registration: Option<Settings>) -> Setting<'_> {
+    Setting { provider, registration, confirms: false, patience: LIMIT }
+}
+
+/// Enough for all that a test touches.
+fn ample() -> Option<Settings> {
+    Some(firehose(4096, 4096))
+}
+
+/// Over each provider.
+fn over_each(test: impl Fn(&Provider)) {
+    for provider in providers() {
+        eprintln!("over {}", provider.description().provider);
+        test(&provider);
+    }
+}
+
+/// Lets these ranks make progress until `done`.
+fn until(cluster: &mut OfiCluster, awake: &[Rank], mut done: impl FnMut(&mut OfiCluster) -> bool) {
+    let (start, mut inbox) = (Instant::now(), Inbox::default());
+    while !done(cluster) {
+        assert!(start.elapsed() < LIMIT, "it does not end");
+        for rank in awake {
+            cluster.node(*rank).poll(&mut inbox);
+        }
+        cluster.step();
+    }
+}
+
+fn outcome(cluster: &mut OfiCluster, awake: &[Rank], rank: Rank, id: OpId) -> Outcome {
+    let mut outcome = None;
+    until(cluster, awake, |cluster| {
+        outcome = cluster.node(rank).outcome(id);
+        outcome.is_some()
+    });
+    outcome.expect("until returned")
+}
+
+fn start(cluster: &mut OfiCluster, peer: Rank, direction: Direction, here: Place, there: Place) -> OpId {
+    let piece = Piece::new(there, here, LEN as u64).expect("it does not wrap");
+    cluster.node(0).transfer(peer, direction, &[piece], None)
+}
+
+/// Memory of rank 0 and of a peer, whose registration rank 0 holds by now.
+fn held(cluster: &mut OfiCluster, peer: Rank) -> (Place, Place) {
+    let (here, there) = (cluster.private(0, LEN), cluster.private(peer, LEN));
+    let id = start(cluster, peer, Direction::Put, here, there);
+    assert_eq!(outcome(cluster, &[0, peer], 0, id), Ok(0));
+    (here, there)
+}
+
+fn note(peer: Rank) -> AmSend<'static> {
+    AmSend { peer, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short }
+}
+
+#[test]
+fn copies_to_what_is_held_ask_nobody() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+        let (here, there) = held(&mut cluster, 1);
+        let before = cluster.node(0).registration_counters();
+        for direction in BOTH {
+            let id = start(&mut cluster, 1, direction, here, there);
+            // The target's engine does nothing; its provider needs somebody to call it.
+            let ended = |cluster: &mut OfiCluster| {
+                cluster.transport(1).progress();
+                cluster.node(0).is_done(id)
+            };
+            until(&mut cluster, &[0], ended);
+            assert_eq!(cluster.node(0).outcome(id), Some(Ok(0)));
+        }
+        let after = cluster.node(0).registration_counters();
+        assert!(after.hits > before.hits);
+        assert_eq!((after.moves, after.bounced), (before.moves, before.bounced));
+    });
+}
+
+#[test]
+fn a_peer_that_dies_is_lost_and_nobody_else() {
+    over_each(|provider| {
+        for registration in [None, ample()] {
+            let mut cluster = OfiCluster::new(3, setting(provider, registration));
+            let memory = [1, 2].map(|peer| held(&mut cluster, peer));
+            let word = cluster.heap(2, 8);
+            let living = BOTH.map(|direction| start(&mut cluster, 1, direction, memory[0].0, memory[0].1));
+            let mut dying =
+                BOTH.map(|direction| start(&mut cluster, 2, direction, memory[1].0, memory[1].1)).to_vec();
+            dying.extend((0..40).map(|_| cluster.node(0).atomic(2, word, Atomic::FetchAdd(1), None)));
+            cluster.crash(2);
+            let since = Instant::now();
+            until(&mut cluster, &[0, 1], |cluster| cluster.node(0).is_lost(2));
+            eprintln!("found after {:?}", since.elapsed());
+            for id in dying {
+                let outcome = outcome(&mut cluster, &[0, 1], 0, id);
+                assert!(matches!(outcome, Ok(_) | Err(OpError::PeerLost { peer: 2 })), "{outcome:?}");
+            }
+            for id in living {
+                assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+            }
+            assert_eq!(cluster.node(0).references(), (0, 0));
+            assert!(!cluster.node(0).is_lost(1));
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_dies_in_silence_is_lost() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(3, setting(provider, None));
+        cluster.crash(2);
+        until(&mut cluster, &[0, 1], |cluster| cluster.node(0).is_lost(2) && cluster.node(1).is_lost(2));
+        assert!(!cluster.node(0).is_lost(1) && !cluster.node(1).is_lost(0));
+    });
+}
+
+#[test]
+fn a_peer_that_was_never_there_is_lost_when_patience_ends() {
+    over_each(|provider| {
+        let patience = Duration::from_millis(200);
+        let mut cluster = OfiCluster::strangers(2, Setting { patience, ..setting(provider, None) });
+        cluster.crash(1);
+        let since = Instant::now();
+        assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));
+        until(&mut cluster, &[0], |cluster| cluster.node(0).is_lost(1));
+        eprintln!("found after {:?}", since.elapsed());
+        assert!(cluster.node(0).send_am(&note(1)).is_err());
+    });
+}
+
+#[test]
+fn who_is_given_up_is_told() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, None));
+        assert_eq!(cluster.node(1).send_am(&note(0)), Ok(()));
+        cluster.node(0).lose(1);
+        until(&mut cluster, &[0, 1], |cluster| cluster.node(1).is_lost(0));
+        assert_eq!(cluster.transport(0).take_lost(), [], "the engine knows whom it has lost");
+    });
+}
+
+#[test]
+fn a_copy_that_was_given_up_touches_no_buffer() {
+    over_each(|provider| {
+        for direction in BOTH {
+            let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+            let (here, there) = held(&mut cluster, 1);
+            cluster.poke(0, here, &[1; LEN]);
+            cluster.poke(1, there, &[2; LEN]);
+            let id = start(&mut cluster, 1, direction, here, there);
+            // The provider has some of it, or all.
+            for _ in 0..20 {
+                cluster.node(0).poll(&mut Inbox::default());
+            }
+            assert!(!cluster.node(0).is_done(id), "the peer's provider is not called");
+            cluster.node(0).cancel(id);
+            cluster.poke(0, here, &[3; LEN]);
+            until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
+            let (mut found, mut left) = (vec![0; LEN], vec![0; LEN]);
+            cluster.peek(1, there, &mut found);
+            cluster.peek(0, here, &mut left);
+            assert!(left.iter().all(|byte| *byte == 3), "a buffer given back was written");
+            assert!(found.iter().all(|byte| [1, 2].contains(byte)), "a buffer given back was sent");
+            let id = start(&mut cluster, 1, Direction::Put, here, there);
+            assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_hangs_keeps_no_other_waiting() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(3, setting(provider, ample()));
+        let memory = [1, 2].map(|peer| held(&mut cluster, peer));
+        let word = cluster.heap(1, 8);
+        for direction in [BOTH; 30].into_iter().flatten() {
+            start(&mut cluster, 1, direction, memory[0].0, memory[0].1);
+            cluster.node(0).atomic(1, word, Atomic::FetchAdd(1), None);
+        }
+        while cluster.node(0).send_am(&note(1)).is_ok() {}
+        for direction in BOTH {
+            let id = start(&mut cluster, 2, direction, memory[1].0, memory[1].1);
+            assert_eq!(outcome(&mut cluster, &[0, 2], 0, id), Ok(0));
+        }
+        let since = Instant::now();
+        until(&mut cluster, &[0, 2], |_| since.elapsed() > Duration::from_secs(4));
+        assert!(!cluster.node(0).is_lost(1), "who hangs is not dead");
+        until(&mut cluster, &[0, 1, 2], |cluster| cluster.node(0).in_flight() == 0);
+    });
+}
+
+#[test]
+fn who_sleeps_is_woken_by_a_message() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, None));
+        let mut inbox = Inbox::default();
+        let start = Instant::now();
+        while {
+            let idle = cluster.transport(1).poll(&mut inbox).is_none();
+            !(idle && cluster.transport(1).may_sleep())
+        } {
+            if start.elapsed() > Duration::from_secs(5) {
+                return eprintln!("skipped: this provider never lets anybody sleep");
+            }
+        }
+        assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));
+        cluster.node(0).poll(&mut inbox);
+        let fd = cluster.transport(1).wait_fd().expect("the port was opened for it");
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).expect("a descriptor");
+        assert_eq!(woken, 1, "nobody wakes who sleeps");
+        until(&mut cluster, &[0, 1], |cluster| {
+            let event = cluster.transport(1).poll(&mut inbox);
+            matches!(event, Some(engine::Event::Message { peer: 0, .. }))
+        });
+    });
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_registered() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::strangers(1, setting(provider, None));
+        let here = cluster.private(0, 4096);
+        let reg = |index| engine::RegId { index, generation: 0 };
+        let transport = cluster.transport(0);
+        let keys: Vec<_> = (0..2).map(|index| transport.register(reg(index), here.offset, 64)).collect();
+        assert_ne!(keys[0], keys[1], "keys are drawn at random");
+        assert!(keys.iter().all(|key| matches!(key, engine::Registering::Done(_))));
+        assert_eq!(transport.deregister(reg(0)), engine::Deregistering::Done);
+        for bad in [4096, 1 << 46, u64::MAX - 4095] {
+            let refused = transport.register(reg(7), bad, 4096);
+            assert_eq!(refused, engine::Registering::Failed(engine::registration::RegisterError::Fault));
+        }
+        assert_eq!(here.mem, MemId::Space);
+    });
+}

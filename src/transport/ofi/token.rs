@@ -1,0 +1,81 @@
+//! What only the members of a job can put on a message.
+
+use engine::Rank;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+/// Bytes of a token.
+pub(super) const TOKEN_BYTES: usize = 16;
+
+/// Keeps these tokens apart from whatever else the job's secret may vouch for.
+const PURPOSE: &[u8] = b"standpipe message token 1";
+
+/// A process of the job, as peers tell it from others that have had its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    pub(crate) rank: Rank,
+    /// How many processes had the rank before.
+    pub(crate) incarnation: u32,
+}
+
+/// What all messages of one process to another carry: half of an HMAC-SHA256, by the job's secret, over who sends and
+/// who receives. So it also keeps out what was meant for somebody else, or for a process that had the rank before.
+#[derive(Clone)]
+pub(super) struct Token([u8; TOKEN_BYTES]);
+
+impl Token {
+    pub(super) fn new(secret: &[u8], from: Party, to: Party) -> Token {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("an HMAC takes keys of any length");
+        mac.update(PURPOSE);
+        for word in [from.rank, from.incarnation, to.rank, to.incarnation] {
+            mac.update(&word.to_le_bytes());
+        }
+        let mut token = [0; TOKEN_BYTES];
+        token.copy_from_slice(&mac.finalize().into_bytes()[..TOKEN_BYTES]);
+        Token(token)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; TOKEN_BYTES] {
+        &self.0
+    }
+
+    /// Compares in constant time: how long a wrong guess takes tells nothing about the token.
+    pub(super) fn matches(&self, other: &[u8; TOKEN_BYTES]) -> bool {
+        self.0.ct_eq(other).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pair_each_way_and_each_process_has_a_token_of_its_own() {
+        let party = |rank, incarnation| Party { rank, incarnation };
+        let token = |secret: &[u8], from, to| *Token::new(secret, from, to).bytes();
+        let all = [
+            token(b"secret", party(0, 0), party(1, 0)),
+            token(b"secret", party(1, 0), party(0, 0)),
+            token(b"secret", party(0, 1), party(1, 0)),
+            token(b"secret", party(0, 0), party(1, 1)),
+            token(b"secret", party(0, 0), party(2, 0)),
+            token(b"other", party(0, 0), party(1, 0)),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(all[..at].iter().all(|other| other != one), "token {at} is another's, too");
+        }
+    }
+
+    #[test]
+    fn only_the_very_bytes_match() {
+        let (from, to) = (Party { rank: 3, incarnation: 0 }, Party { rank: 4, incarnation: 9 });
+        let token = Token::new(b"secret", from, to);
+        assert!(Token::new(b"secret", from, to).matches(token.bytes()));
+        for bit in 0..8 * TOKEN_BYTES {
+            let mut bytes = *token.bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(!token.matches(&bytes));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The transport's state, and making links.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use engine::{Event, OpError, OpId, Rank, RegId};
+use fabric::RegionId;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::copies::Copies;
+use super::link::Link;
+use super::port::Port;
+use super::token::{Party, Token};
+use crate::transport::shm::OwnMemory;
+
+/// Operations that end in one call of [`OfiTransport::progress`], at most.
+const ROUND: usize = 64;
+
+/// The processes of a job, as this one is told.
+pub(crate) struct Members {
+    /// What only they know.
+    pub(crate) secret: Box<[u8]>,
+    /// This process.
+    pub(crate) own: Party,
+    /// By rank: the address of its [`Port`], and how many processes had the rank before.
+    pub(crate) all: Vec<(Box<[u8]>, u32)>,
+}
+
+/// An atomic that a peer has been asked for, or is to be.
+pub(super) struct Asked {
+    pub(super) op: OpId,
+    pub(super) peer: Rank,
+    pub(super) word: engine::Place,
+    /// It can be answered: the peer has been asked.
+    pub(super) sent: bool,
+}
+
+/// Messages, copies by key and atomics over libfabric, as the engine's transport.
+pub(crate) struct OfiTransport {
+    pub(super) own: OwnMemory,
+    pub(super) members: Members,
+    /// How long the provider may refuse what is for a peer before that is lost.
+    pub(super) patience: Duration,
+    pub(super) port: Port,
+    pub(super) links: HashMap<Rank, Box<Link>>,
+    /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
+    pub(super) ready: VecDeque<Rank>,
+    pub(super) stuck: Vec<Rank>,
+    pub(super) owing: Vec<Rank>,
+    /// Messages handed on since the last progress.
+    pub(super) run: u32,
+    /// Calls of [`OfiTransport::progress`], and when peers are pinged next.
+    pub(super) looks: u32,
+    pub(super) pulse_at: Instant,
+    pub(super) copies: Copies,
+    pub(super) asked: Slab<Asked>,
+    pub(super) regions: HashMap<RegId, RegionId>,
+    pub(super) events: VecDeque<Event>,
+    /// Peers that are gone: nothing goes to them or comes from them.
+    pub(super) gone: BTreeSet<Rank>,
+    /// Those of them that nobody has been told of.
+    pub(super) lost: Vec<Rank>,
+    /// Messages that were none of the job's.
+    pub(super) strangers: u64,
+}
+
+impl OfiTransport {
+    /// A transport over an open port. `own` is this process's memory; a peer is lost when what is for it finds no room
+    /// for as long as `patience`.
+    pub(crate) fn new(port: Port, members: Members, own: OwnMemory, patience: Duration) -> OfiTransport {
+        let copies = Copies::new(port.description());
+        OfiTransport {
+            own,
+            members,
+            patience,
+            port,
+            links: HashMap::new(),
+            ready: VecDeque::new(),
+            stuck: Vec::new(),
+            owing: Vec::new(),
+            run: 0,
+            looks: 0,
+            pulse_at: Instant::now(),
+            copies,
+            asked: Slab::new(),
+            regions: HashMap::new(),
+            events: VecDeque::new(),
+            gone: BTreeSet::new(),
+            lost: Vec::new(),
+            strangers: 0,
+        }
+    }
+
+    /// Messages that were dropped, as they bore no token of a member's.
+    pub(crate) fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    /// The descriptor to sleep on, if the port was opened for it and the provider has one. See
+    /// [`OfiTransport::may_sleep`].
+    pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wait_fd()
+    }
+
+    /// Whether the descriptor will become readable when something happens; otherwise poll first. To be asked after a poll
+    /// that found nothing.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        let idle = self.events.is_empty() && self.ready.is_empty() && self.owing.is_empty();
+        idle && self.stuck.is_empty() && self.port.try_wait()
+    }
+
+    /// Lets the provider make progress, and takes in what has ended.
+    pub(super) fn progress(&mut self) {
+        self.run = 0;
+        let was_open = self.port.is_open();
+        for _ in 0..ROUND {
+            let Some(ended) = self.port.poll() else { break };
+            self.on_ended(ended);
+        }
+        if was_open && !self.port.is_open() {
+            self.lose_all();
+        }
+        self.pulse();
+        self.pay();
+        self.flush_stuck();
+    }
+
+    /// The link to a peer, made if this is the first word.
+    pub(super) fn link(&mut self, rank: Rank) -> Result<&mut Link, OpError> {
+        if self.gone.contains(&rank) {
+            return Err(OpError::PeerLost { peer: rank });
+        }
+        if !self.links.contains_key(&rank) {
+            self.make_link(rank)?;
+        }
+        Ok(self.links.get_mut(&rank).expect("made above"))
+    }
+
+    #[cold]
+    fn make_link(&mut self, rank: Rank) -> Result<(), OpError> {
+        let no_such = OpError::Protocol { peer: rank, what: "no such rank" };
+        let (address, incarnation) = self.members.all.get(rank as usize).ok_or(no_such)?;
+        let (own, peer) = (self.members.own, Party { rank, incarnation: *incarnation });
+        let secret = &self.members.secret;
+        let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
+        let known = if rank == own.rank { None } else { self.port.add_peer(address) };
+        if known.is_none() && rank != own.rank {
+            self.lose(rank);
+            return Err(OpError::PeerLost { peer: rank });
+        }
+        self.links.insert(rank, Box::new(Link::new(known, outward, inward)));
+        Ok(())
+    }
+}

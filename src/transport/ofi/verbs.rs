@@ -1,0 +1,96 @@
+//! The engine's transport.
+
+use engine::registration::RegisterError;
+use engine::{
+    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, OpError, OpId, Place,
+    Rank, RegId, Registering, SendError, Submit, Transport,
+};
+
+use super::port::PAYLOAD_MAX;
+use super::transport::OfiTransport;
+
+/// Messages handed on before the provider gets its turn.
+const RUN_MAX: u32 = 16;
+
+impl OfiTransport {
+    fn next(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        self.events.pop_front().or_else(|| self.hand_on(inbox))
+    }
+}
+
+impl Transport for OfiTransport {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.send_engine(peer, lane, header, payload)
+    }
+
+    fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
+        self.links.get_mut(&peer).is_none_or(|link| link.outgoing(lane).has_room())
+    }
+
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if self.run < RUN_MAX
+            && let Some(event) = self.next(inbox)
+        {
+            return Some(event);
+        }
+        self.progress();
+        self.next(inbox)
+    }
+
+    fn payload_max(&self) -> usize {
+        PAYLOAD_MAX
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        self.own.read(from, into)
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        self.own.write(to, from)
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        // The answer to an atomic is told nonetheless, and changes nothing.
+        self.abandon_copy(op);
+    }
+
+    fn disconnect(&mut self, peer: Rank) {
+        self.give_up(peer);
+    }
+
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        self.start_atomic(op, peer, word, atomic)
+    }
+
+    fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
+        match self.port.register(offset, len) {
+            Ok((region, key)) => {
+                self.regions.insert(reg, region);
+                Registering::Done(Key(key))
+            }
+            Err(error) => {
+                if error == RegisterError::Limit {
+                    tracing::debug!(offset, len, "no more memory can be registered");
+                }
+                Registering::Failed(error)
+            }
+        }
+    }
+
+    fn deregister(&mut self, reg: RegId) -> Deregistering {
+        if let Some(region) = self.regions.remove(&reg) {
+            self.port.deregister(region);
+        }
+        Deregistering::Done
+    }
+
+    fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+        self.start_copy(op, peer, direction, pieces)
+    }
+}
