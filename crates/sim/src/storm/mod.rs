@@ -3,8 +3,8 @@
 //! Ranks put, get, scatter, count and send to ranks, memory and sizes that the seed picks, under budgets and settings
 //! that it picks, while the faults of the plan happen. Checked is, after every step: no card was asked for what was not
 //! registered as it should be, and none ever pinned more than M + MAXVICTIM; whenever an operation ends: it ends once,
-//! with the bytes that were put there or an error that a fault explains; every 1,000 steps and at the end: each node's
-//! books add up, and those of the two ends of every right agree; and once the faults are over, everything ends.
+//! with the bytes that were put there or an error that a fault explains; every 250 steps at most, and at the end: each
+//! node's books add up, and those of the two ends of every right agree; and once the faults are over, everything ends.
 //!
 //! Read in this order: `run` (what happens), `program` (what ranks do), `verdict` (how it must end), `shadow` (what must
 //! lie in memory), `mail` (Active Messages),

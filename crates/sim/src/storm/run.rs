@@ -20,9 +20,10 @@ pub(super) const SLOTS: u32 = 24;
 /// Bytes of a local buffer.
 pub(super) const SLOT_BYTES: u64 = 24 << 10;
 
-/// Steps between two looks at everything, at most; shorter storms have more of them.
-const AUDIT_STEPS: u64 = 1000;
-const AUDITS_MIN: u64 = 40;
+/// Steps between two looks at everything, at most; shorter storms have more of them. A step is some four things that
+/// happen, each of which might break something: so this is a look at about every thousandth.
+const AUDIT_STEPS: u64 = 250;
+const AUDITS_MIN: u64 = 150;
 
 /// Steps, at most, that it takes until all has ended after the storm, for each rank; and a number for all.
 const CALM_STEPS: u64 = 20_000;
