@@ -19,7 +19,8 @@
 //!
 //! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and `SIGCONT`
 //! that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the launcher ignores,
-//! as under `nohup`, do not. A second `SIGINT` kills the ranks.
+//! as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after `SIGINT` are killed, and all of them
+//! at once by a second one.
 
 mod end;
 mod output;
@@ -126,7 +127,8 @@ impl Launch {
         self
     }
 
-    /// How long the others may take to end after `SIGTERM` when a rank has failed: 5 seconds unless set.
+    /// How long the others may take to end after `SIGTERM` when a rank has failed, and all after `SIGINT`: 5 seconds
+    /// unless set.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;

@@ -120,7 +120,7 @@ fn a_second_interrupt_kills() {
     launcher.signal(Signal::INT);
     assert_eq!(launcher.lines(2), ["got", "got"]);
     launcher.signal(Signal::INT);
-    assert_eq!(launcher.end().code(), Some(137));
+    assert_eq!(launcher.end().code(), Some(130));
 }
 
 #[test]

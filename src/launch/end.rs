@@ -64,8 +64,8 @@ pub struct RankOutcome {
     pub pid: u32,
     /// How that ended.
     pub end: End,
-    /// Whether it ended after the launcher had begun to end the job because another rank had failed. How it ended
-    /// then says nothing about the program.
+    /// Whether it ended after the launcher had begun to end the job, because another rank had failed or an interrupt had
+    /// not ended it. How it ended then says nothing about the program.
     pub ended_by_launcher: bool,
 }
 
@@ -76,14 +76,21 @@ pub struct Outcome {
     pub ranks: Vec<RankOutcome>,
     /// The rank whose failure was seen first.
     pub first_failed: Option<u32>,
+    /// Whether ranks were killed because an interrupt had not ended them, or had come twice.
+    pub interrupted: bool,
 }
+
+/// The exit status of what `SIGINT` has ended, in the shell's terms.
+const INTERRUPTED: u8 = 130;
 
 impl Outcome {
     /// The job's exit status: the greatest [`status`](End::status) of the ranks that ended by themselves. Ranks that
-    /// the launcher ended because another had failed do not count, or every failure would look like `SIGTERM`.
+    /// the launcher ended do not count, or every failure would look like `SIGTERM`; 130 does where an
+    /// interrupt was why.
     pub fn status(&self) -> u8 {
         let own = self.ranks.iter().filter(|rank| !rank.ended_by_launcher);
-        own.map(|rank| rank.end.status()).max().unwrap_or(0)
+        let own = own.map(|rank| rank.end.status());
+        own.chain(self.interrupted.then_some(INTERRUPTED)).max().unwrap_or(0)
     }
 }
 
@@ -98,7 +105,7 @@ mod tests {
             end: *end,
             ended_by_launcher: *ended_by_launcher,
         };
-        Outcome { ranks: (0..).zip(ends).map(rank).collect(), first_failed: None }
+        Outcome { ranks: (0..).zip(ends).map(rank).collect(), first_failed: None, interrupted: false }
     }
 
     #[test]
@@ -120,6 +127,12 @@ mod tests {
     fn ranks_that_the_launcher_ended_do_not_count() {
         let ends = [(End::Exited(7), false), (End::Killed(15), true)];
         assert_eq!(outcome(&ends).status(), 7);
+    }
+
+    #[test]
+    fn an_interrupt_that_killed_counts_as_one_that_ended() {
+        let killed = outcome(&[(End::Exited(0), false), (End::Killed(9), true)]);
+        assert_eq!(Outcome { interrupted: true, ..killed }.status(), 130);
     }
 
     #[test]

@@ -14,6 +14,12 @@ use crate::bootstrap::poll::poll_until;
 
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
+const NOTICE: Duration = Duration::from_millis(300);
+
+/// A grace beyond what the clock can count.
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// Where to say what happens.
 pub(super) type Say = Box<dyn Fn(&str) + Send>;
 
@@ -36,7 +42,8 @@ impl Started {
             ended: Vec::new(),
             first_failed: None,
             ending: Ending::No,
-            interrupts: 0,
+            interrupt: None,
+            killed_by_interrupt: false,
         };
         let outcome = supervisor.run();
         if let Some(pump) = pump {
@@ -54,10 +61,18 @@ struct Supervisor {
     ended: Vec<RankOutcome>,
     first_failed: Option<u32>,
     ending: Ending,
-    interrupts: u32,
+    interrupt: Option<Interrupt>,
+    killed_by_interrupt: bool,
 }
 
-/// How far the launcher has got with ending the job because a rank failed.
+/// The first `SIGINT`, which went to all ranks.
+struct Interrupt {
+    /// When it is told what comes next, if it has not been.
+    tell_at: Option<Instant>,
+    kill_at: Instant,
+}
+
+/// How far the launcher has got with ending the job because a rank failed, or has not ended by an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
@@ -68,13 +83,9 @@ enum Ending {
 impl Supervisor {
     fn run(mut self) -> Outcome {
         while !self.running.is_empty() {
-            let kill_at = match self.ending {
-                Ending::Asked { kill_at } => Some(kill_at),
-                Ending::No | Ending::Killed => None,
-            };
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
             fds.extend(self.running.iter().map(|rank| PollFd::new(&rank.handle, PollFlags::IN)));
-            if poll_until(&mut fds, kill_at).is_err() {
+            if poll_until(&mut fds, self.next_deadline()).is_err() {
                 // For want of memory, which may be over soon. The ranks must not be left alone for that.
                 std::thread::sleep(STARVED_PAUSE);
             }
@@ -83,18 +94,33 @@ impl Supervisor {
             }
             self.reap();
             self.press();
+            self.press_after_interrupt();
         }
         self.ended.sort_by_key(|rank| rank.rank);
-        Outcome { ranks: self.ended, first_failed: self.first_failed }
+        let interrupted = self.killed_by_interrupt;
+        Outcome { ranks: self.ended, first_failed: self.first_failed, interrupted }
+    }
+
+    /// When to look again, if nothing happens before.
+    fn next_deadline(&self) -> Option<Instant> {
+        let asked = match self.ending {
+            Ending::Asked { kill_at } => Some(kill_at),
+            Ending::No => None,
+            Ending::Killed => return None,
+        };
+        let interrupt =
+            self.interrupt.as_ref().map(|interrupt| interrupt.tell_at.unwrap_or(interrupt.kill_at));
+        asked.into_iter().chain(interrupt).min()
     }
 
     fn forward(&mut self, signal: Signal) {
         if signal == Signal::INT {
-            self.interrupts += 1;
-        }
-        if self.interrupts > 1 && signal == Signal::INT {
-            (self.policy.say)("interrupted again; killing all ranks");
-            return self.signal_all(Signal::KILL);
+            if self.interrupt.is_some() {
+                return self.kill_by_interrupt("interrupted again; killing all ranks");
+            }
+            let kill_at = self.after_grace();
+            let tell_at = kill_at.min(Instant::now() + NOTICE);
+            self.interrupt = Some(Interrupt { tell_at: Some(tell_at), kill_at });
         }
         self.signal_all(signal);
         if signal == Signal::TSTP {
@@ -143,10 +169,7 @@ impl Supervisor {
             self.signal_all(Signal::TERM);
             // One that is stopped would not notice.
             self.signal_all(Signal::CONT);
-            let now = Instant::now();
-            // A grace beyond what the clock can count is a day.
-            let kill_at = now.checked_add(self.policy.grace).unwrap_or(now + Duration::from_secs(86_400));
-            self.ending = Ending::Asked { kill_at };
+            self.ending = Ending::Asked { kill_at: self.after_grace() };
         }
     }
 
@@ -156,14 +179,48 @@ impl Supervisor {
         if self.running.is_empty() || Instant::now() < kill_at {
             return;
         }
-        let ranks: Vec<String> = self.running.iter().map(|rank| rank.rank.to_string()).collect();
-        let grace = self.policy.grace;
-        (self.policy.say)(&format!(
-            "still running {grace:?} after SIGTERM: rank {}; killing",
-            ranks.join(", ")
-        ));
+        let text = self.still_running_after("SIGTERM");
+        (self.policy.say)(&text);
         self.signal_all(Signal::KILL);
         self.ending = Ending::Killed;
+    }
+
+    /// Says what comes when an interrupt does not end the ranks, and then kills whoever it has not ended.
+    fn press_after_interrupt(&mut self) {
+        let Some(interrupt) = &mut self.interrupt else { return };
+        let now = Instant::now();
+        if self.running.is_empty() || self.ending == Ending::Killed {
+            return;
+        }
+        if now >= interrupt.kill_at {
+            let text = self.still_running_after("SIGINT");
+            return self.kill_by_interrupt(&text);
+        }
+        // Where ranks are being ended already, that has been told.
+        if interrupt.tell_at.take_if(|at| now >= *at).is_some() && self.ending == Ending::No {
+            let grace = self.policy.grace;
+            (self.policy.say)(&format!(
+                "SIGINT was passed on to the ranks; those that still run {grace:?} after it are killed, all of them at \
+                 once by another"
+            ));
+        }
+    }
+
+    fn kill_by_interrupt(&mut self, text: &str) {
+        (self.policy.say)(text);
+        self.signal_all(Signal::KILL);
+        self.ending = Ending::Killed;
+        self.killed_by_interrupt = true;
+    }
+
+    fn still_running_after(&self, signal: &str) -> String {
+        let ranks: Vec<String> = self.running.iter().map(|rank| rank.rank.to_string()).collect();
+        format!("still running {:?} after {signal}: rank {}; killing", self.policy.grace, ranks.join(", "))
+    }
+
+    fn after_grace(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.policy.grace).unwrap_or(now + DAY)
     }
 }
 

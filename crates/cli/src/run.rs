@@ -1,19 +1,13 @@
 //! `standpipe run`: starts a job's processes on this host.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
-use signal_hook::{consts::SIGINT, iterator::Signals};
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
-use standpipe_cli::{printed::print, signals, units::between};
+use standpipe_cli::{printed::print, units::between};
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]
@@ -42,13 +36,6 @@ pub(crate) struct RunArgs {
 /// 127 where there is no such program, 126 where it cannot be run, 125 where the job cannot be started otherwise.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     let RunArgs { ranks, tag_output, keep_going, grace, json, command } = args;
-    let late = match kill_after_interrupt(grace) {
-        Ok(late) => late,
-        Err(error) => {
-            eprintln!("standpipe: cannot mind signals: {error}");
-            return ExitCode::from(125);
-        }
-    };
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
     let launch = Launch::new(program)
@@ -57,13 +44,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         .tag_output(tag_output)
         .stdout_to_stderr(json)
         .keep_going(keep_going)
-        .grace(grace)
-        .say(move |text| {
-            // The second interrupt was ours, and has been told of.
-            if !(late.load(Ordering::SeqCst) && text.starts_with("interrupted again")) {
-                signals::say(text);
-            }
-        });
+        .grace(grace);
     match launch.run() {
         Ok(outcome) => {
             let said = if json { print(Report::of(&outcome).to_json()).map(drop) } else { Ok(()) };
@@ -82,39 +63,6 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-/// From the first SIGINT, which the launcher passes on, lets the ranks have `grace` before it is given the second, at
-/// which it kills them. What is returned says whether it has been.
-fn kill_after_interrupt(grace: Duration) -> io::Result<Arc<AtomicBool>> {
-    let late = Arc::new(AtomicBool::new(false));
-    if signals::is_ignored(SIGINT) {
-        return Ok(late);
-    }
-    let (mut interrupts, given) = (Signals::new([SIGINT])?, Arc::clone(&late));
-    thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
-        interrupts.forever().next();
-        // Most ranks are gone by then, and the whole command with them.
-        let notice = NOTICE.min(grace);
-        thread::sleep(notice);
-        signals::say(&format!(
-            "SIGINT was passed on to the ranks; those that still run {grace:?} after it are killed, all of them at once by \
-             another"
-        ));
-        thread::sleep(grace.saturating_sub(notice));
-        given.store(true, Ordering::SeqCst);
-        signals::say(&format!("still running {grace:?} after SIGINT; killing all ranks"));
-        loop {
-            // Fails for nobody's own process. One may be lost while another is being taken in.
-            let _ = kill_process(getpid(), Signal::INT);
-            thread::sleep(AGAIN);
-        }
-    })?;
-    Ok(late)
-}
-
-/// How long ranks may take to end after an interrupt before it is told what comes next.
-const NOTICE: Duration = Duration::from_millis(300);
-const AGAIN: Duration = Duration::from_millis(100);
-
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "it is not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds)
@@ -126,6 +74,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 struct Report {
     status: u8,
     first_failed: Option<u32>,
+    interrupted: bool,
     ranks: Vec<RankReport>,
 }
 
@@ -144,6 +93,7 @@ impl Report {
         Self {
             status: outcome.status(),
             first_failed: outcome.first_failed,
+            interrupted: outcome.interrupted,
             ranks: outcome.ranks.iter().map(RankReport::of).collect(),
         }
     }
