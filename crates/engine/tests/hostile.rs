@@ -406,7 +406,11 @@ impl Trial {
                 self.opened = self.opened.max(header.args[0]);
                 Verdict::Nothing
             }
-            (Kind::BarrierBroken, Lane::Request) if header.args[0] < u64::from(RANKS) => Verdict::Nothing,
+            (Kind::BarrierBroken, Lane::Request)
+                if header.args[0] < u64::from(RANKS) && header.args[0] != 1 =>
+            {
+                Verdict::Nothing
+            }
             (Kind::PutDone | Kind::GetData, Lane::Reply) => {
                 self.judge_answer(peer, &header, payload.len() as u64)
             }

@@ -184,18 +184,16 @@ impl<T: Transport> Node<T> {
         self.settle_barrier(epoch);
     }
 
-    /// Takes the word of `peer` that it has given up another, which may well run, and be heard from here.
-    pub(super) fn on_barrier_broken(&mut self, peer: Rank, header: &Header) {
+    /// Takes a peer's word that it has given up another, which may well run, and be heard from here.
+    pub(super) fn on_barrier_broken(&mut self, header: &Header) {
         match Rank::try_from(header.args[0]) {
-            // The other side of it: `peer` is lost to this rank, and it is the transport that says so to both of them.
-            Ok(given_up) if given_up == self.rank => _ = self.barrier.lost.insert(peer),
-            Ok(given_up) if given_up < self.size => _ = self.barrier.lost.insert(given_up),
-            _ => {
-                self.counters.malformed += 1;
-                return;
+            // Whoever gives this rank up does not tell it so: the transport does.
+            Ok(given_up) if given_up < self.size && given_up != self.rank => {
+                self.barrier.lost.insert(given_up);
+                self.recount();
             }
+            _ => self.counters.malformed += 1,
         }
-        self.recount();
     }
 
     fn settle_barrier(&mut self, epoch: u64) {
