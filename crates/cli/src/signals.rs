@@ -2,8 +2,9 @@
 //!
 //! One thread waits for these signals and ends the whole process in order, whatever its other threads are at: it kills
 //! what the command has started, removes what the command would have removed, says so in one line and exits with 128
-//! and the signal's number, as shells expect. So a command needs to do nothing about signals but ask [`ending`] before
-//! it complains of processes that were killed.
+//! and the signal's number, as shells expect. A second signal ends the process at once. So a command needs to do little
+//! about signals: ask [`ending`] before it complains of processes that were killed, and do [undisturbed] what must not
+//! be half done.
 
 use std::fs;
 use std::io::{self, Write};
@@ -30,6 +31,10 @@ static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool:
 /// Whether somebody ends this process already: the command, which is done, or the thread that heard a signal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static LEFTOVERS: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+/// Held by what is not to be disturbed, and by the thread that ends this process, for good.
+static UNDISTURBED: Mutex<()> = Mutex::new(());
+/// Whether the report is there that there would not be.
+static DELIVERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a signal has come that ends this process. Any thread may ask.
 #[must_use]
@@ -45,9 +50,31 @@ pub fn say(text: &str) {
     }
 }
 
+/// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a report. The
+/// signal waits meanwhile, so it is to be short. Does not return if this process is being ended.
+pub fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
+    let guard = UNDISTURBED.lock().unwrap_or_else(PoisonError::into_inner);
+    if ending() {
+        drop(guard);
+        stay();
+    }
+    act()
+}
+
+/// The report is written, whatever ends this process now.
+pub fn delivered() {
+    DELIVERED.store(true, Ordering::SeqCst);
+}
+
+/// Until this process has been ended by another thread.
+fn stay() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
 /// Whether this process was started with `signal` ignored, as under `nohup`. It is to stay so.
-#[must_use]
-pub fn is_ignored(signal: i32) -> bool {
+fn is_ignored(signal: i32) -> bool {
     is_ignored_by(&fs::read_to_string("/proc/self/status").unwrap_or_default(), signal)
 }
 
@@ -106,6 +133,8 @@ impl Attended {
         let heard: Vec<i32> =
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         for signal in &heard {
+            // The second one finds the flag set by the first.
+            signal_hook::flag::register_conditional_shutdown(*signal, 128 + signal, Arc::clone(&ENDING))?;
             signal_hook::flag::register(*signal, Arc::clone(&ENDING))?;
         }
         let mut signals = Signals::new(&heard)?;
@@ -121,8 +150,8 @@ impl Attended {
     /// where results are to go, goes again if it is not there yet.
     #[must_use]
     pub fn keep_tidy(self, out: &Path) -> Attended {
-        if !out.exists() {
-            Leftover::EmptyFolder(out.to_owned()).note();
+        for folder in missing(out) {
+            Leftover::EmptyFolder(folder.to_owned()).note();
         }
         // Without such a folder, temporary files go where they go anyway, or cannot be made there either.
         let scratch = tempfile::Builder::new().prefix("standpipe-").tempdir().ok();
@@ -136,10 +165,9 @@ impl Attended {
 
     /// The command is done: a signal is too late. Does not return if one was not.
     pub fn finish(self) {
-        if TAKEN.swap(true, Ordering::SeqCst) {
-            loop {
-                thread::park();
-            }
+        // What a signal did to other processes may have ended the command before the thread that ends this one woke.
+        if ending() || TAKEN.swap(true, Ordering::SeqCst) {
+            stay();
         }
         drop(self.scratch);
     }
@@ -150,18 +178,26 @@ fn end(signal: i32, without: &str, aloud: bool) {
     if TAKEN.swap(true, Ordering::SeqCst) {
         return;
     }
-    progress::clear();
-    if aloud {
-        let name = signal_name(signal).unwrap_or("a signal");
-        // With standard error closed there is nowhere to say it.
-        let _ = writeln!(io::stderr(), "standpipe: ended by {name}; {without}");
-    }
+    let _nothing_begins = UNDISTURBED.lock().unwrap_or_else(PoisonError::into_inner);
     kill_children();
     for leftover in leftovers().iter() {
         // The command may be removing it as well; and a folder that has become full stays.
         let _ = leftover.remove();
     }
+    // Last, as nobody may read it.
+    progress::clear();
+    if aloud {
+        let name = signal_name(signal).unwrap_or("a signal");
+        let what = if DELIVERED.load(Ordering::SeqCst) { "the report was written" } else { without };
+        // With standard error closed there is nowhere to say it.
+        let _ = writeln!(io::stderr(), "standpipe: ended by {name}; {what}");
+    }
     exit(128 + signal);
+}
+
+/// `folder` and those above it that are not there, from the innermost on.
+pub(crate) fn missing(folder: &Path) -> impl Iterator<Item = &Path> {
+    folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
 }
 
 /// Kills the processes that this one has started and stays until they are gone. Those that have children of their own

@@ -103,11 +103,20 @@ fn ends_each_in_order(signal: Signal, status: i32, name: &str, send: impl Fn(Pid
         assert!(said[0].starts_with(&format!("standpipe: ended by {name}; ")), "{words}: {error}");
         assert_eq!(left_in(folder.path()), [""; 0], "{words} at {signal:?}");
         let gone_at_last = Instant::now() + Duration::from_secs(5);
-        while let Some(pid) = started.iter().find(|pid| runs(pid)) {
+        // Whatever was started stays in the folder, that which was started after the signal included.
+        while let Some(pid) = started.iter().cloned().chain(working_in(folder.path())).find(|pid| runs(pid)) {
             assert!(Instant::now() < gone_at_last, "{words}: process {pid} of {started:?} runs still");
             thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The processes that have `folder` as their working directory.
+fn working_in(folder: &Path) -> Vec<String> {
+    let folder = folder.canonicalize().expect("our folder");
+    let all = fs::read_dir("/proc").expect("the kernel's").flatten();
+    let here = all.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder));
+    here.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// Lines that come while all is well: of what is under way, and of a machine that is busy.

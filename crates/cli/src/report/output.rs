@@ -1,15 +1,22 @@
 //! Where a study's results go: a directory with `report.html` and `result.json`, and standard output.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
-use crate::{printed::print, refused::Refused};
+use crate::{
+    printed::print,
+    refused::Refused,
+    signals::{self, missing},
+};
 
 /// What every study can be told about its results.
 #[derive(Debug, Args)]
@@ -26,7 +33,8 @@ pub struct OutputArgs {
 #[derive(Debug)]
 pub struct Output<'a> {
     args: &'a OutputArgs,
-    made: bool,
+    /// The folders that were made, from the innermost on.
+    made: Vec<PathBuf>,
 }
 
 impl<'a> Output<'a> {
@@ -36,8 +44,8 @@ impl<'a> Output<'a> {
     /// If it cannot be made, or takes no files.
     pub fn make(args: &'a OutputArgs) -> Result<Self, Refused> {
         let doing = format!("cannot write a report to {}", args.out.display());
-        let made = !args.out.exists();
-        if !made && !args.out.is_dir() {
+        let made: Vec<PathBuf> = missing(&args.out).map(Path::to_owned).collect();
+        if made.is_empty() && !args.out.is_dir() {
             return Err(Refused::new(format_args!("{doing}: it is no directory")));
         }
         fs::create_dir_all(&args.out).map_err(|error| Refused::file(&doing, &error))?;
@@ -47,14 +55,21 @@ impl<'a> Output<'a> {
         Ok(output)
     }
 
-    /// Writes both files, and the result to standard output: as JSON, or as `text`.
+    /// Writes both files or none, and the result to standard output: as JSON, or as `text`.
     ///
     /// # Errors
     /// If something cannot be written.
     pub fn deliver(&self, html: &str, text: &str, result: &impl Serialize) -> Result<()> {
         let json = serde_json::to_string_pretty(result)?;
-        let page = write(&self.args.out, "report.html", html)?;
-        write(&self.args.out, "result.json", &json)?;
+        let page = self.args.out.join("report.html");
+        signals::undisturbed(|| {
+            let written = [write(&page, html)?, write(&self.args.out.join("result.json"), &json)?];
+            for (file, path) in written {
+                file.persist(&path).with_context(|| format!("writing {}", path.display()))?;
+            }
+            signals::delivered();
+            anyhow::Ok(())
+        })?;
         if self.args.json {
             print(json)?;
         } else {
@@ -66,15 +81,22 @@ impl<'a> Output<'a> {
 
 impl Drop for Output<'_> {
     fn drop(&mut self) {
-        if self.made {
+        for folder in &self.made {
             // Refused where there is a file in it, which is as it should be.
-            let _ = fs::remove_dir(&self.args.out);
+            let _ = fs::remove_dir(folder);
         }
     }
 }
 
-fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
-    let path = directory.join(name);
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    Ok(path)
+/// Writes a file beside the one that it is to become.
+fn write(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf)> {
+    let beside = || {
+        let permissions = Permissions::from_mode(0o666);
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        io::Result::Ok(file)
+    };
+    let file = beside().with_context(|| format!("writing {}", path.display()))?;
+    Ok((file, path.to_owned()))
 }

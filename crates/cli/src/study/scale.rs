@@ -22,6 +22,7 @@ use crate::{
         page::{Figure, Grid},
         plots::{Chart, Series, short},
     },
+    signals,
     units::between,
 };
 
@@ -135,8 +136,9 @@ fn in_a_process(job: &RowArgs) -> Result<Row> {
     if job.leases {
         command.arg("--leases");
     }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.context("starting a process to simulate in")?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = signals::undisturbed(|| command.spawn()).context("starting a process to simulate in")?;
+    let output = child.wait_with_output().context("hearing a process that simulates")?;
     if !output.status.success() {
         bail!("simulating {} nodes failed: {}", job.nodes, output.status);
     }

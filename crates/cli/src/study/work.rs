@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 
 use crate::progress;
 
-/// How far a study has come. The bar is on standard error, and only where that is a terminal.
+/// How far a study has come, on standard error.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
