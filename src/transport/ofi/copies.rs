@@ -124,22 +124,13 @@ impl Copies {
     /// The part that comes next.
     pub(super) fn plan(&self, copy: usize) -> Part {
         let Copy { pieces, next, .. } = &self.all[copy];
-        let rest = pieces[next.piece..].iter().take(self.pieces_max).map(|keyed| keyed.piece.len);
-        let len = rest.fold(0_u64, u64::saturating_add) - next.offset;
-        Part { copy, from: *next, len: len.min(Size::Large.bytes() as u64) as usize, confirms: false }
+        Part { copy, from: *next, len: fit(pieces, *next, self.pieces_max), confirms: false }
     }
 
     /// Goes past a part.
     pub(super) fn pass(&mut self, part: &Part) {
         let Copy { pieces, next, .. } = &mut self.all[part.copy];
-        let mut left = part.len as u64;
-        while left > 0 {
-            let run = left.min(pieces[next.piece].piece.len - next.offset);
-            (left, next.offset) = (left - run, next.offset + run);
-            if next.offset == pieces[next.piece].piece.len {
-                *next = Cursor { piece: next.piece + 1, offset: 0 };
-            }
-        }
+        *next = end_of(pieces, part);
     }
 
     /// A part at the far end: so many pieces, and the rest of the list is not used.
@@ -180,5 +171,68 @@ fn stretch(pieces: &[KeyedPiece], part: &Part, mut each: impl FnMut(&KeyedPiece,
         let run = (keyed.piece.len - offset).min((part.len - at) as u64) as usize;
         each(keyed, offset, at, run);
         (piece, offset, at) = (piece + 1, 0, at + run);
+    }
+}
+
+/// Bytes from a place on that go as one part.
+fn fit(pieces: &[KeyedPiece], from: Cursor, pieces_max: usize) -> usize {
+    let rest = pieces[from.piece..].iter().take(pieces_max).map(|keyed| keyed.piece.len);
+    let len = rest.fold(0_u64, u64::saturating_add) - from.offset;
+    len.min(Size::Large.bytes() as u64) as usize
+}
+
+/// The place after a part.
+fn end_of(pieces: &[KeyedPiece], part: &Part) -> Cursor {
+    let mut end = part.from;
+    stretch(pieces, part, |keyed, offset, _, len| {
+        end.offset = offset + len as u64;
+        if end.offset == keyed.piece.len {
+            end = Cursor { piece: end.piece + 1, offset: 0 };
+        }
+    });
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{Key, MemId, Piece, Place};
+    use proptest::prelude::*;
+
+    fn pieces(lens: &[u64]) -> Vec<KeyedPiece> {
+        let mut at = 0;
+        let piece = |len: &u64| {
+            let (remote, local) = (Place::new(MemId::Space, 3 * at), Place::new(MemId::Space, at));
+            at += len;
+            let piece = Piece::new(remote, local, *len).expect("it does not wrap");
+            KeyedPiece { piece, key: Key(0), base: 0, local: None }
+        };
+        lens.iter().map(piece).collect()
+    }
+
+    proptest! {
+        /// The parts of a copy are all of it, in order, each within what a buffer and the provider take.
+        #[test]
+        fn parts_cover_every_byte_once(
+            lens in proptest::collection::vec(prop_oneof![1_u64..100, 1_u64..200_000], 1..40), pieces_max in 1_usize..6,
+        ) {
+            let pieces = pieces(&lens);
+            let (mut next, mut covered) = (Cursor::default(), 0);
+            while next.piece < pieces.len() {
+                let len = fit(&pieces, next, pieces_max);
+                prop_assert!(0 < len && len <= Size::Large.bytes());
+                let part = Part { copy: 0, from: next, len, confirms: false };
+                let (mut count, mut gathered) = (0, 0);
+                stretch(&pieces, &part, |keyed, offset, at, run| {
+                    assert_eq!(keyed.piece.local.offset + offset, covered, "bytes are left out or come twice");
+                    assert_eq!((at, run > 0), (gathered, true));
+                    assert!(offset + run as u64 <= keyed.piece.len);
+                    (count, gathered, covered) = (count + 1, at + run, covered + run as u64);
+                });
+                prop_assert!(count <= pieces_max && gathered == len);
+                next = end_of(&pieces, &part);
+            }
+            prop_assert_eq!((covered, next.offset), (lens.iter().sum::<u64>(), 0));
+        }
     }
 }

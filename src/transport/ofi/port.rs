@@ -162,6 +162,11 @@ impl Port {
     pub(crate) fn open(provider: &Provider, wait: bool) -> Result<Port, Error> {
         let endpoint = Endpoint::open(provider, &Options { depth: DEPTH, wait })?;
         let description = endpoint.description().clone();
+        Port::over(endpoint, description)
+    }
+
+    /// Over an endpoint of this description.
+    pub(super) fn over(endpoint: Endpoint, description: Description) -> Result<Port, Error> {
         if description.mr_mode.raw {
             return Err(Error::Absent { call: "keys of 64 bits" });
         }

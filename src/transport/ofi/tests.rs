@@ -3,4 +3,5 @@
 mod cluster;
 mod endings;
 mod hostile;
+mod processes;
 mod suite;

@@ -8,7 +8,7 @@ use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::registration::Settings;
 use engine::{MemId, Nanos, Node, Place, Rank};
-use fabric::{Fabric, Hints, Provider};
+use fabric::{Endpoint, Fabric, Hints, Options, Provider};
 use vm::checked::CheckedCopy;
 
 use crate::bootstrap::Broker;
@@ -75,6 +75,8 @@ pub(super) struct Setting<'a> {
     pub(super) registration: Option<Settings>,
     /// As if the provider did not say when a write has arrived.
     pub(super) confirms: bool,
+    /// As if the provider wanted local memory registered.
+    pub(super) registers_local: bool,
     pub(super) patience: Duration,
 }
 
@@ -107,8 +109,7 @@ impl OfiCluster {
     /// A job whose ranks have not said a word.
     pub(super) fn strangers(size: u32, setting: Setting<'_>) -> OfiCluster {
         let broker = Broker::start(size).expect("a broker");
-        let open = || Port::open(setting.provider, true).expect("the provider was offered");
-        let ports: Vec<Port> = (0..size).map(|_| open()).collect();
+        let ports: Vec<Port> = (0..size).map(|_| open(setting)).collect();
         let all: Vec<(Box<[u8]>, u32)> = ports.iter().map(|port| (port.address().into(), 0)).collect();
         let member = |(rank, port)| Member::join(&broker, rank as Rank, port, all.clone(), setting);
         let members = ports.into_iter().enumerate().map(member).collect();
@@ -143,6 +144,17 @@ impl OfiCluster {
     fn member(&mut self, rank: Rank) -> &mut Member {
         &mut self.members[rank as usize]
     }
+}
+
+fn open(setting: Setting<'_>) -> Port {
+    const OFFERED: &str = "the provider was offered";
+    if !setting.registers_local {
+        return Port::open(setting.provider, true).expect(OFFERED);
+    }
+    let endpoint = Endpoint::open(setting.provider, &Options::default()).expect(OFFERED);
+    let mut description = endpoint.description().clone();
+    description.mr_mode.local = true;
+    Port::over(endpoint, description).expect(OFFERED)
 }
 
 impl Member {

@@ -24,33 +24,51 @@ pub(super) fn firehose(peers: u64, victims: u64) -> Settings {
 }
 
 /// Every case, over every provider that is here.
-fn holds(registration: Option<Settings>, confirms: bool) {
+fn holds(registration: Option<Settings>) {
+    holds_with(registration, |setting| setting);
+}
+
+/// The same, with the setting changed.
+fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Setting<'_>) {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
         let patience = Duration::from_secs(100);
-        let setting = Setting { provider: &provider, registration, confirms, patience };
+        let setting =
+            Setting { provider: &provider, registration, confirms: false, registers_local: false, patience };
+        let setting = change(setting);
         conformance::run_all(&mut |size| OfiCluster::new(size, setting));
     }
 }
 
 #[test]
 fn the_suite_holds_by_message() {
-    holds(None, false);
+    holds(None);
 }
 
 #[test]
 fn the_suite_holds_with_firehose() {
-    holds(Strategy::Firehose.settings(firehose(256, 64)), false);
+    holds(Strategy::Firehose.settings(firehose(256, 64)));
 }
 
 #[test]
 fn the_suite_holds_with_hardly_anything_registered() {
-    holds(Strategy::Firehose.settings(firehose(8, 2)), false);
+    holds(Strategy::Firehose.settings(firehose(8, 2)));
 }
 
 #[test]
 fn the_suite_holds_where_arrival_must_be_found_out() {
-    holds(Strategy::Firehose.settings(firehose(256, 64)), true);
+    holds_with(Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
+        confirms: true,
+        ..setting
+    });
+}
+
+#[test]
+fn the_suite_holds_where_local_memory_must_be_registered() {
+    holds_with(Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
+        registers_local: true,
+        ..setting
+    });
 }
 
 #[test]
@@ -59,7 +77,7 @@ fn the_suite_holds_with_every_other_strategy() {
         if let Some(settings) = strategy.settings(firehose(64, 16)).filter(|_| strategy != Strategy::Firehose)
         {
             eprintln!("with {}", strategy.name());
-            holds(Some(settings), false);
+            holds(Some(settings));
         }
     }
 }
