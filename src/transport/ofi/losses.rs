@@ -42,7 +42,7 @@ impl OfiTransport {
     #[cold]
     pub(super) fn give_up(&mut self, rank: Rank) {
         // What it had sent before is still heard.
-        self.progress();
+        self.progress_while(|_| true);
         if !self.gone.contains(&rank) {
             self.say_bye(rank);
         }

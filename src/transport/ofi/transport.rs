@@ -111,13 +111,22 @@ impl OfiTransport {
         idle && self.stuck.is_empty() && self.port.try_wait()
     }
 
-    /// Lets the provider make progress, and takes in what has ended.
+    /// Lets the provider make progress, and takes in what has ended, until there is something for the engine: to ask the
+    /// provider once more costs a system call.
     pub(super) fn progress(&mut self) {
+        self.progress_while(|transport| transport.events.is_empty() && transport.ready.is_empty());
+    }
+
+    /// Lets the provider make progress, and takes in all that has ended, as long as `goes_on` after each.
+    pub(super) fn progress_while(&mut self, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
         let was_open = self.port.is_open();
         for _ in 0..ROUND {
             let Some(ended) = self.port.poll() else { break };
             self.on_ended(ended);
+            if !goes_on(self) {
+                break;
+            }
         }
         if was_open && !self.port.is_open() {
             self.lose_all();
