@@ -119,7 +119,7 @@ impl OfiTransport {
         let Err(Kept { buffer, busy }) = lent else {
             self.copies.all[part.copy].under_way += 1;
             if let Some(link) = self.links.get_mut(&rank) {
-                link.busy_since = None;
+                link.busy = None;
             }
             return true;
         };

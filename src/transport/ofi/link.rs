@@ -1,7 +1,7 @@
 //! All that is kept for one peer.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::{Header, Lane};
 use fabric::Peer;
@@ -28,6 +28,14 @@ pub(super) struct Unsent {
     pub(super) answers: bool,
 }
 
+/// A time of waiting for the provider to have room.
+pub(super) struct Busy {
+    /// The last look.
+    pub(super) last: Instant,
+    /// From the first look to the last.
+    pub(super) waited: Duration,
+}
+
 /// One peer, or this process itself.
 pub(super) struct Link {
     /// `None` for this process itself.
@@ -39,8 +47,8 @@ pub(super) struct Link {
     pub(super) outgoing: [Outgoing; 2],
     pub(super) arrivals: [Arrivals; 2],
     pub(super) unsent: VecDeque<Unsent>,
-    /// Since when the first of them, or of the copies that wait, finds no room.
-    pub(super) busy_since: Option<Instant>,
+    /// How long the first of them, or of the copies that wait, has found no room.
+    pub(super) busy: Option<Busy>,
     /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
     pub(super) reached: bool,
     pub(super) heard: bool,
@@ -68,7 +76,7 @@ impl Link {
             outgoing: [Outgoing::new(), Outgoing::new()],
             arrivals: [Arrivals::new(), Arrivals::new()],
             unsent: VecDeque::new(),
-            busy_since: None,
+            busy: None,
             reached: false,
             heard: false,
             asked: 0,

@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
-use super::link::{Link, Unsent};
+use super::link::{Busy, Link, Unsent};
 use super::port::{Kept, PAYLOAD_MAX, Purpose, Size};
 use super::transport::OfiTransport;
 
 /// How long the provider may take to connect again to a peer that it has reached before.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one look at a provider without room counts for, at most.
+const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// How often peers are pinged that are not heard from.
 const PULSE: Duration = Duration::from_millis(500);
@@ -85,7 +88,7 @@ impl OfiTransport {
         while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
             match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
-                    (link.busy_since, link.reached) = (None, true);
+                    (link.busy, link.reached) = (None, true);
                 }
                 Err(Kept { buffer, busy: true }) => {
                     link.unsent.push_front(Unsent { buffer, len, answers });
@@ -103,16 +106,20 @@ impl OfiTransport {
     pub(super) fn grow_impatient(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(&rank) else { return };
         if !std::mem::replace(&mut link.stuck, true) {
-            self.stuck.push(rank);
+            self.stuck.push_back(rank);
         }
         if self.port.is_full() {
             // For whom, nobody can tell.
-            link.busy_since = None;
+            link.busy = None;
             return;
         }
         let (now, again) = (Instant::now(), self.patience.min(RECONNECT_WITHIN));
         let patience = if link.reached { again } else { self.patience };
-        if now.duration_since(*link.busy_since.get_or_insert(now)) > patience {
+        let busy = link.busy.get_or_insert(Busy { last: now, waited: Duration::ZERO });
+        // A process that was stopped meanwhile has not waited.
+        busy.waited += now.duration_since(busy.last).min(LOOK_MAX);
+        busy.last = now;
+        if busy.waited > patience {
             tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
             self.lose(rank);
         }
@@ -121,7 +128,7 @@ impl OfiTransport {
     /// Tries again what found no room.
     pub(super) fn flush_stuck(&mut self) {
         for _ in 0..self.stuck.len() {
-            let rank = self.stuck.swap_remove(0);
+            let Some(rank) = self.stuck.pop_front() else { return };
             if let Some(link) = self.links.get_mut(&rank) {
                 link.stuck = false;
                 self.flush(rank);
@@ -157,7 +164,7 @@ impl OfiTransport {
     /// Gives back credits that no message took along.
     pub(super) fn pay(&mut self) {
         for _ in 0..self.owing.len() {
-            let rank = self.owing.swap_remove(0);
+            let Some(rank) = self.owing.pop_front() else { return };
             let Some(link) = self.links.get_mut(&rank) else { continue };
             link.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
@@ -171,7 +178,7 @@ impl OfiTransport {
     pub(super) fn owe(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(&rank) else { return };
         if !std::mem::replace(&mut link.owing, true) {
-            self.owing.push(rank);
+            self.owing.push_back(rank);
         }
     }
 

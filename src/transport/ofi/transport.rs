@@ -47,8 +47,8 @@ pub(crate) struct OfiTransport {
     pub(super) links: HashMap<Rank, Box<Link>>,
     /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
     pub(super) ready: VecDeque<Rank>,
-    pub(super) stuck: Vec<Rank>,
-    pub(super) owing: Vec<Rank>,
+    pub(super) stuck: VecDeque<Rank>,
+    pub(super) owing: VecDeque<Rank>,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
     /// Calls of [`OfiTransport::progress`], and when peers are pinged next.
@@ -78,8 +78,8 @@ impl OfiTransport {
             port,
             links: HashMap::new(),
             ready: VecDeque::new(),
-            stuck: Vec::new(),
-            owing: Vec::new(),
+            stuck: VecDeque::new(),
+            owing: VecDeque::new(),
             run: 0,
             looks: 0,
             pulse_at: Instant::now(),
