@@ -1,7 +1,7 @@
-//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS] [STRATEGY]`.
+//! How fast the simulator is, and how much memory a node takes: `ops [NODES] [OPERATIONS] [STRATEGY] [PERCENT]`.
 //!
-//! Every rank keeps puts of 8 bytes to others under way, until all are done. Half of what each of them touches may be
-//! pinned at a time, where the strategy (`hardware` if none is given) has a budget.
+//! Every rank keeps puts of 8 bytes to others under way, until all are done. So many percent (50 if none are given) of
+//! what each of them touches may be pinned at a time, where the strategy (`hardware` if none is given) has a budget.
 
 use std::time::Instant;
 
@@ -59,13 +59,14 @@ fn status_mib(name: &str) -> u64 {
     kib.unwrap_or(0_u64) / 1024
 }
 
-/// Firehose with half of each rank's memory to pin.
-fn budget() -> Settings {
+/// Firehose with so many percent of each rank's memory to pin, a quarter of that for victims.
+fn budget(percent: u64) -> Settings {
+    let bytes = MEMORY * percent / 100;
     Settings {
         bucket: BucketSize::new(14).expect("16 KiB"),
         run_max: 16,
-        peers_bytes: MEMORY / 8 * 3,
-        victims_bytes: MEMORY / 8,
+        peers_bytes: bytes / 4 * 3,
+        victims_bytes: bytes / 4,
         victims_borrow: true,
         quota: Quota::Leases { guaranteed: MEMORY / 64 },
         order: Order::Fifo,
@@ -75,10 +76,10 @@ fn budget() -> Settings {
     }
 }
 
-fn plan(size: u32, strategy: Option<&str>) -> Plan {
+fn plan(size: u32, strategy: Option<&str>, percent: u64) -> Plan {
     let name = strategy.unwrap_or(Strategy::Hardware.name());
     let strategy = Strategy::ALL.into_iter().find(|strategy| strategy.name() == name);
-    let registration = strategy.expect("a strategy's name").settings(budget());
+    let registration = strategy.expect("a strategy's name").settings(budget(percent));
     let reach = if registration.is_some() { Reach::Heap } else { Reach::Everything };
     Plan { reach, registration, ..Plan::new(size, Costs::infiniband_modern()) }
 }
@@ -87,7 +88,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |index: usize| args.get(index).map(|arg| arg.parse::<u64>().expect("a number"));
     let (size, operations) = (number(0).unwrap_or(16) as u32, number(1).unwrap_or(2_000_000));
-    let mut cluster = Cluster::new(plan(size, args.get(2).map(String::as_str)));
+    let mut cluster = Cluster::new(plan(size, args.get(2).map(String::as_str), number(3).unwrap_or(50)));
     let memory = (0..size).map(|rank| cluster.map(rank, MEMORY, Access::Full)).collect();
     let mut ranks = Ranks {
         memory,
