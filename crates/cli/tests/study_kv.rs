@@ -94,6 +94,9 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     assert!((90..120).contains(&requests), "three of four workers served all theirs: {requests}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("1 of 4 workers died"), "{stderr}");
+    let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+    let told = format!("1 of 4 workers died; {} of 120 requests were not served.", 120 - requests);
+    assert!(page.contains(&told), "{told}");
     assert!(!Path::new("/proc").join(victim.to_string()).exists());
 }
 

@@ -17,6 +17,8 @@ pub struct Record {
     pub ticks: Vec<Vec<Tick>>,
     /// Each worker's last line; `None` for one that died.
     pub done: Vec<Option<Done>>,
+    /// Requests that were to be served.
+    pub wanted: u64,
     /// Which workers exited before they were done; a worker without last line that did not was killed.
     pub gave_up: Vec<bool>,
     /// From the moment all workers were ready to the last of them being done, in seconds.
@@ -31,6 +33,7 @@ impl Record {
             sweep: Vec::new(),
             ticks: vec![Vec::new(); workers],
             done: vec![None; workers],
+            wanted: 0,
             gave_up: vec![false; workers],
             seconds: 0.0,
         }
@@ -53,6 +56,20 @@ impl Record {
             (Some(_), _) => None,
             (None, true) => Some("gave up"),
             (None, false) => Some("died"),
+        }
+    }
+
+    /// How many workers were not done, and why; `None` if all were.
+    #[must_use]
+    pub fn losses(&self) -> Option<String> {
+        let workers = self.done.len();
+        let fates: Vec<&str> = (0..workers).filter_map(|rank| self.fate(rank)).collect();
+        let died = fates.iter().filter(|fate| **fate == "died").count();
+        match (died, fates.len() - died) {
+            (0, 0) => None,
+            (0, gave_up) => Some(format!("{gave_up} of {workers} workers gave up")),
+            (died, 0) => Some(format!("{died} of {workers} workers died")),
+            (died, gave_up) => Some(format!("{died} of {workers} workers died and {gave_up} gave up")),
         }
     }
 
@@ -83,6 +100,8 @@ pub struct Outcome {
     pub workers_lost: usize,
     /// Requests served.
     pub requests: u64,
+    /// Requests that were to be served.
+    pub requests_wanted: u64,
     /// Blocks that these requests named: hits, pulls and made together.
     pub blocks: u64,
     /// Blocks found in the store of the worker that wanted them.
@@ -144,6 +163,7 @@ impl Outcome {
             workers: record.done.len(),
             workers_lost: record.done.len() - done().count(),
             requests: record.sum(|tick| tick.requests),
+            requests_wanted: record.wanted,
             blocks,
             local_hits,
             pulls,
@@ -196,12 +216,26 @@ impl Outcome {
         if self.workers_lost > 0 { "without what lost workers moved" } else { "" }
     }
 
+    /// How many requests were served, and of how many where some were not.
+    fn served(&self) -> String {
+        match self.unserved() {
+            0 => grouped(self.requests),
+            _ => format!("{} of {}", grouped(self.requests), grouped(self.requests_wanted)),
+        }
+    }
+
+    /// Requests that nobody served.
+    #[must_use]
+    pub fn unserved(&self) -> u64 {
+        self.requests_wanted.saturating_sub(self.requests)
+    }
+
     /// The rows of the result table, as a person reads them: what, and how much.
     #[must_use]
     pub fn rows(&self) -> Vec<(String, String)> {
         let pulls = |text| self.of_pulls(text);
         let mut rows = vec![
-            ("requests served".to_owned(), grouped(self.requests)),
+            ("requests served".to_owned(), self.served()),
             ("blocks used".to_owned(), grouped(self.blocks)),
             ("  found in own store".to_owned(), grouped(self.local_hits)),
             ("  pulled from a peer".to_owned(), grouped(self.pulls)),
@@ -343,6 +377,7 @@ mod tests {
     fn record() -> Record {
         let pull = |took_ns, computing| Pull { owner: 0, took_ns, processor_ns: 70, bytes: 1000, computing };
         let mut record = Record::new(3);
+        record.wanted = 10;
         record.ticks[0] = vec![
             Tick { requests: 2, local_hits: 3, made: 4, verified_bytes: 2000, ..Tick::default() },
             Tick { requests: 1, made: 1, pulls: vec![pull(100, true), pull(300, false)], ..Tick::default() },
@@ -364,7 +399,11 @@ mod tests {
         assert!((outcome.pulls_while_computing - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(outcome.mechanisms["cma"], 3000);
         let table = outcome.table().to_string();
-        assert!(table.contains("workers lost") && table.contains("without what lost workers moved"));
+        assert!(
+            table.contains("workers lost")
+                && table.contains("8 of 10")
+                && table.contains("without what lost workers moved")
+        );
         assert_eq!(outcome.way(), Way::Attach);
     }
 

@@ -47,7 +47,7 @@ impl Report<'_> {
             .collect();
         let main = format!(
             "<h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
-             <div class=\"tiles\">\n{tiles}</div>\n\
+             {losses}<div class=\"tiles\">\n{tiles}</div>\n\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
@@ -56,6 +56,7 @@ impl Report<'_> {
              a pull is timed from before its scatter get to after it, without the look-up and the check. Amounts of memory \
              are binary (a MiB is 2<sup>20</sup> bytes), rates decimal (a GB/s is 10<sup>9</sup> bytes a second).</footer>\n",
             lead = self.lead(),
+            losses = self.losses(),
             tiles = self.tiles(),
             mechanisms =
                 bars("Bytes, by mechanism", self.outcome.left_out(), &self.outcome.mechanisms, bytes),
@@ -84,6 +85,17 @@ impl Report<'_> {
             workers = counted(outcome.workers as u64, "process"),
             requests = counted(outcome.requests, "request"),
             how = self.how_pulled(),
+        )
+    }
+
+    /// That workers were lost, and what that cost, where it cannot be overlooked.
+    fn losses(&self) -> String {
+        let Some(losses) = self.record.losses() else { return String::new() };
+        let outcome = self.outcome;
+        format!(
+            "<p class=\"lost\">{losses}; {} of {} were not served.</p>\n",
+            grouped(outcome.unserved()),
+            counted(outcome.requests_wanted, "request"),
         )
     }
 
@@ -162,7 +174,7 @@ impl Report<'_> {
         )
     }
 
-    /// Why one worker served most pulls, where one did: not for any choice of place, which there is none of.
+    /// That one worker served most pulls, where one did; and why, where the trace and this run leave no other reason.
     fn why_so_uneven(&self) -> String {
         let workers = self.record.ticks.len();
         let mut served = vec![0_u64; workers];
@@ -174,14 +186,15 @@ impl Report<'_> {
         if self.keep_copies || share < UNEVEN / workers.max(1) as f64 {
             return String::new();
         }
-        format!(
-            "<p class=\"note\">Worker {most} served {:.0} % of the pulls. That is the trace’s doing: of all uses of blocks \
-             named before, {:.0} % are of the {FAVOURITES} blocks named most, which many prompts begin with. Whoever needs \
-             such a block first makes it and keeps it, since it is never long unused, and with --keep-copies off nobody \
-             else does.</p>",
-            100.0 * share,
+        let cause = format!(
+            " That is the trace’s doing: of all uses of blocks named before, {:.0} % are of the {FAVOURITES} blocks named \
+             most, which many prompts begin with. Whoever needs such a block first makes it and keeps it, since it is \
+             never long unused, and with --keep-copies off nobody else does.",
             100.0 * self.favourite_share,
-        )
+        );
+        let known = self.favourite_share >= FAVOURED && self.outcome.workers_lost == 0;
+        let cause = if known { cause.as_str() } else { "" };
+        format!("<p class=\"note\">Worker {most} served {:.0} % of the pulls.{cause}</p>", 100.0 * share)
     }
 
     fn trace_rows(&self) -> Vec<(String, String)> {
@@ -207,6 +220,8 @@ impl Report<'_> {
 
 /// Times an even share from which on a worker's share of the pulls wants a reason.
 const UNEVEN: f64 = 1.5;
+/// Share of the blocks named most from which on they explain such a worker.
+const FAVOURED: f64 = 0.5;
 
 fn per_request(median: f64, high: f64) -> String {
     format!("{} and {} tokens", grouped(median as u64), grouped(high as u64))
@@ -317,13 +332,17 @@ mod tests {
     }
 
     fn page_of(record: &Record) -> String {
+        page_with(record, 0.7)
+    }
+
+    fn page_with(record: &Record, favourite_share: f64) -> String {
         let requests: Vec<Request> = Generator::new(1).take(200).collect();
         let row = |what: &str, value: &str| (what.to_owned(), value.to_owned());
         Report {
             outcome: &Outcome::of(record),
             record,
             trace: &Statistics::of(&requests),
-            favourite_share: 0.7,
+            favourite_share,
             trace_name: "generated <seed 1>".to_owned(),
             keep_copies: false,
             setup: vec![row("workers", "4"), row("memory cap per worker", "256 MiB")],
@@ -367,7 +386,24 @@ mod tests {
         for pull in record.ticks.iter_mut().flatten().flat_map(|tick| &mut tick.pulls).skip(1000) {
             pull.owner = 3;
         }
-        assert!(page_of(&record).contains("Worker 3 served 8"), "{}", page_of(&record));
+        let explained = |page: &str| page.contains("That is the trace");
+        let page = page_of(&record);
+        assert!(page.contains("Worker 3 served 8") && !explained(&page), "a worker was lost: {page}");
+        record.done[2] = Some(Done::default());
+        assert!(explained(&page_of(&record)));
+        let page = page_with(&record, 0.4);
+        assert!(page.contains("Worker 3 served 8") && !explained(&page), "the trace has no such favourites");
+    }
+
+    #[test]
+    fn lost_workers_are_told_at_the_head() {
+        let mut record = record();
+        record.wanted = Outcome::of(&record).requests + 86;
+        let page = page_of(&record);
+        let told = page.find("1 of 4 workers died; 86 of ").unwrap_or_else(|| panic!("{page}"));
+        assert!(told < page.find("class=\"tiles\"").expect("the tiles"));
+        record.done[2] = Some(Done::default());
+        assert!(!page_of(&record).contains("were not served"));
     }
 
     #[test]

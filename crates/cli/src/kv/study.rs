@@ -39,6 +39,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(Refused::new)?;
     let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
     let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
+    check_room(&args.kv, plan, trace.distinct_blocks as u64)?;
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
@@ -47,6 +48,15 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
     verdict(&outcome, &record)
+}
+
+/// Refuses a cap that is more than this machine has, and blocks of all workers together that are.
+fn check_room(args: &KvArgs, plan: Plan, different_blocks: u64) -> Result<(), Refused> {
+    let cap = plan.cap_bytes as u64;
+    let holders = if plan.keep_copies { args.workers } else { 1 };
+    let wanted = different_blocks.saturating_mul(plan.block_bytes() as u64).saturating_mul(holders);
+    let held = cap.saturating_mul(args.workers).min(wanted);
+    machine::check_room(cap.max(held), &format!("holding blocks with --cap {}", args.cap))
 }
 
 fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
@@ -82,6 +92,7 @@ fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
         let how: Vec<String> = outcome.ranks.iter().map(|rank| rank.end.to_string()).collect();
         bail!("no worker came to its end: the first {}", how.first().map_or("never started", String::as_str));
     }
+    record.wanted = requests;
     record.gave_up = outcome.ranks.iter().map(|rank| matches!(rank.end, End::Exited(_))).collect();
     Ok(record)
 }
@@ -90,14 +101,8 @@ fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {
     if outcome.mismatched_bytes > 0 {
         bail!("{} of {} bytes pulled were wrong", outcome.mismatched_bytes, outcome.verified_bytes);
     }
-    if outcome.workers_lost > 0 {
-        let fates: Vec<&str> = (0..outcome.workers).filter_map(|rank| record.fate(rank)).collect();
-        let died = fates.iter().filter(|fate| **fate == "died").count();
-        match (died, fates.len() - died) {
-            (0, gave_up) => bail!("{gave_up} of {} workers gave up", outcome.workers),
-            (died, 0) => bail!("{died} of {} workers died", outcome.workers),
-            (died, gave_up) => bail!("{died} of {} workers died and {gave_up} gave up", outcome.workers),
-        }
+    if let Some(losses) = record.losses() {
+        bail!("{losses}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -73,7 +73,14 @@ pub fn read(path: &Path) -> Result<Vec<Request>, TraceError> {
 pub fn parse(name: &str, lines: impl BufRead) -> Result<Vec<Request>, TraceError> {
     let mut requests: Vec<Request> = Vec::new();
     for (index, line) in lines.lines().enumerate() {
-        let line = line.map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
+        let line = line.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => TraceError::Line {
+                file: name.to_owned(),
+                line: index + 1,
+                reason: "is no text: is it compressed?".to_owned(),
+            },
+            _ => TraceError::Io { file: name.to_owned(), source },
+        })?;
         if line.trim().is_empty() {
             continue;
         }
