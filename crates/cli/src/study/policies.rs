@@ -21,6 +21,7 @@ use crate::{
         outcome::grouped,
         trace::{self, Request},
     },
+    refused::Refused,
     report::{
         output::{Output, OutputArgs},
         page::{Figure, Grid},
@@ -110,8 +111,10 @@ impl Workload {
 /// # Errors
 /// If the trace cannot be read, a program cannot be recorded, or the results cannot be written.
 pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
+    // A trace that cannot be read is told before anything is made or run.
+    let cache = cache_blocks(args)?;
     let output = Output::make(&args.output)?;
-    let workloads = workloads(args)?;
+    let workloads = workloads(args, cache)?;
     let jobs: Vec<(&Workload, u64, (Order, &'static str))> = workloads
         .iter()
         .flat_map(|workload| PINNED_PERCENT.map(|percent| (workload, percent)))
@@ -139,14 +142,14 @@ pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn workloads(args: &PoliciesArgs) -> Result<Vec<Workload>> {
+fn workloads(args: &PoliciesArgs, cache: Accesses) -> Result<Vec<Workload>> {
     let directory = tempfile::tempdir().context("making a directory for the recordings")?;
     let mut workloads = Vec::new();
     for program in Program::ALL {
         workloads
             .push(Workload::Program(program, program.record(Size::AllToAll, &EACH_ALONE, directory.path())?));
     }
-    workloads.push(Workload::Blocks("kv cache", cache_blocks(args)?));
+    workloads.push(Workload::Blocks("kv cache", cache));
     workloads.push(Workload::Blocks("repeated scan", Accesses::scans(2000, 10)));
     workloads.push(Workload::Blocks("hot set and scan", Accesses::hot_and_scan(400, 20_000, args.seed)));
     Ok(workloads)
@@ -157,7 +160,10 @@ fn cache_blocks(args: &PoliciesArgs) -> Result<Accesses> {
     let count = usize::try_from(args.requests)?;
     let requests: Vec<Request> = match &args.trace {
         None => Generator::new(args.seed).take(count).collect(),
-        Some(file) => trace::read(file)?.into_iter().take(count).collect(),
+        Some(file) => {
+            let requests = trace::read(file).map_err(anyhow::Error::from).map_err(Refused::new)?;
+            requests.into_iter().take(count).collect()
+        }
     };
     let mut numbers = HashMap::new();
     let number = |id: &u64| {
