@@ -29,6 +29,18 @@ fn doctor_prints_one_json_list_and_tries_a_real_attach() {
 }
 
 #[test]
+fn a_setting_that_stops_every_job_is_a_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let output = command.arg("doctor").env("STANDPIPE_ATTACH", "maybe").output().expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("STANDPIPE_ATTACH=\"maybe\" is not") && text.contains("unset STANDPIPE_ATTACH"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_table_has_no_colours_where_nobody_would_see_them() {
     let output = Command::new(env!("CARGO_BIN_EXE_standpipe")).arg("doctor").output().expect("it starts");
     let text = String::from_utf8(output.stdout).expect("text");

@@ -15,6 +15,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         check("kernel", Status::Info, &facts.kernel, ""),
         cores(facts.cores),
         check("memory", Status::Info, facts.memory_bytes.map_or_else(unknown, bytes), ""),
+        settings(facts),
         segment(&facts.segment),
         membarrier(facts.membarrier),
         seccomp(facts.seccomp),
@@ -50,6 +51,19 @@ fn cores(cores: usize) -> Check {
         return check("cores", Status::Warn, "1", remedy);
     }
     check("cores", Status::Ok, cores.to_string(), "")
+}
+
+/// A bad one stops every job when its nodes open.
+fn settings(facts: &Facts) -> Check {
+    match &facts.bad_setting {
+        None => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
+        Some((why, name)) => check(
+            "settings",
+            Status::Fail,
+            why,
+            &format!("no job can start: unset {name}, or give it such a value"),
+        ),
+    }
 }
 
 fn segment(segment: &Result<(), String>) -> Check {
@@ -222,6 +236,7 @@ mod tests {
             traces_anyone: Some(false),
             attach: Attach::Works,
             attach_never: false,
+            bad_setting: None,
             memlock: Limit { soft: Some(8 << 20), hard: None },
             address_space: Limit { soft: None, hard: None },
             file_size: Limit { soft: Some(9 << 30), hard: None },

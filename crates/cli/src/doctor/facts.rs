@@ -1,5 +1,6 @@
 //! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
 
+use standpipe::Config;
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
     kernel_release, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone,
@@ -22,6 +23,8 @@ pub(super) struct Facts {
     pub(super) attach: Attach,
     /// `STANDPIPE_ATTACH=never` is set.
     pub(super) attach_never: bool,
+    /// What is wrong with a setting in the environment, and its name.
+    pub(super) bad_setting: Option<(String, &'static str)>,
     pub(super) memlock: Limit,
     pub(super) address_space: Limit,
     pub(super) file_size: Limit,
@@ -44,6 +47,7 @@ impl Facts {
             traces_anyone: traces_anyone(),
             attach: peer::try_attach(),
             attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
+            bad_setting: Config::from_env().err().map(|error| (error.to_string(), error.name)),
             memlock: memlock(),
             address_space: address_space(),
             file_size: file_size(),
