@@ -10,10 +10,27 @@ use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, TableStyle, W
 pub fn plain(header: &[&str]) -> Table {
     let mut table = comfy_table::Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
+    fit(&mut table);
+    Table(table)
+}
+
+fn fit(table: &mut comfy_table::Table) {
     if table.width().is_none_or(|letters| letters == 0) {
         table.set_width(WIDTH);
     }
-    Table(table)
+}
+
+/// Sentences that stand under a table, in lines as wide as it may be.
+#[must_use]
+pub fn wrapped(text: &str) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).add_row([text]);
+    fit(&mut table);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 0));
+    });
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
 }
 
 const WIDTH: u16 = 120;
@@ -136,6 +153,14 @@ mod tests {
             text.matches("──").count() > 0,
             text.lines().filter(|line| line.contains('─')).count() == 1
         );
+    }
+
+    #[test]
+    fn sentences_are_as_wide_as_tables() {
+        let text = wrapped(&"words of a note ".repeat(30));
+        assert!(text.lines().count() > 2 && !text.contains('─'), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{text}");
+        assert_eq!(text.split_whitespace().count(), 120);
     }
 
     #[test]

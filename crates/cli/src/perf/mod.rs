@@ -81,7 +81,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if args.json {
         print(to_json(&rows, args.op.is_some())?)?;
     } else {
-        print(format_args!("{}\n{LEGEND}", to_table(&rows)))?;
+        print(format_args!("{}\n{}", to_table(&rows), legend(&rows)))?;
     }
     let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
     if broken > 0 && !args.json {
@@ -91,9 +91,19 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
 }
 
 /// What the words of the table mean.
-const LEGEND: &str = "ratio: our median by the limit's (between two cores, messages are measured in 9 jobs: medians over these). \
-                      bound: what it is to stay within on an idle machine; a ratio beyond \
-                      it is BROKEN, one within it holds. Neither changes the exit status.";
+const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to stay within on an idle machine; a ratio beyond it is \
+                      BROKEN, one within it holds. Neither changes the exit status.";
+
+/// What stands under the table.
+fn legend(rows: &[Row]) -> String {
+    let jobs = rows.iter().map(|row| row.jobs).max().unwrap_or(1);
+    if jobs == 1 {
+        return table::wrapped(LEGEND);
+    }
+    table::wrapped(&format!(
+        "{LEGEND} Between two cores, messages are measured in {jobs} jobs: medians over these."
+    ))
+}
 
 /// What to say when other programs keep the machine busy.
 pub(crate) fn noise(load: Option<f64>, cores: usize) -> Option<String> {
@@ -124,6 +134,13 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         }
         return Ok(PROMISED.to_vec());
     };
+    let moves = matches!(op, Op::Put | Op::Get | Op::Scatter);
+    if args.memory.is_some() && !moves {
+        bail!("--memory does not fit {}: it is for put, get and scatter", op.name());
+    }
+    if args.size.is_some() && !moves && op != Op::Am {
+        bail!("--size does not fit {}: it moves no bytes of yours", op.name());
+    }
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Scatter => (8192, 1024, Memory::Private),
@@ -255,7 +272,7 @@ fn nanos(ns: f64) -> String {
     match ns {
         _ if ns < 100.0 => format!("{ns:.2} ns"),
         _ if ns < 10_000.0 => format!("{ns:.0} ns"),
-        _ if ns < 1_000_000.0 => format!("{:.1} us", ns / 1e3),
+        _ if ns < 1_000_000.0 => format!("{:.1} µs", ns / 1e3),
         _ => format!("{:.2} ms", ns / 1e6),
     }
 }

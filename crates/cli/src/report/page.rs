@@ -71,7 +71,11 @@ impl Grid {
         let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
         let mut table = crate::table::plain(&header);
         table.add_rows(&self.rows);
-        let note = if self.note.is_empty() { String::new() } else { format!("\n{}", self.note) };
+        let note = if self.note.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", crate::table::wrapped(&self.note))
+        };
         format!("{}\n{table}{note}\n", self.title)
     }
 }
