@@ -31,7 +31,7 @@ pub struct SimArgs {
     /// How many seeds, one after the other
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least(1_u64))]
     seeds: u64,
-    /// Events of each storm; it then goes on until all has ended
+    /// Steps of each storm, each of which a program could notice; it then goes on until all has ended
     #[arg(long, value_name = "K", default_value_t = 100_000, value_parser = at_least(1_u64))]
     steps: u64,
     /// What goes wrong, each kind with its own frequency or the usual one, as in `unmap=0.5,delay`: delay, reorder,
@@ -59,6 +59,15 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 fn parse_faults(text: &str) -> Result<Faults, String> {
+    let mut names: Vec<&str> =
+        text.split(',').map(|part| part.split('=').next().unwrap_or(part).trim()).collect();
+    names.sort_unstable();
+    if !text.is_empty() && names[0].is_empty() {
+        return Err("a name is missing beside a comma".to_owned());
+    }
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("{} stands there twice", pair[0]));
+    }
     text.parse().map_err(|error: FaultsError| match error {
         FaultsError::Frequency(_) => format!(
             "{error}: delay, reorder, register-fail and register-slow take a chance of 0 to 1; shrink, unmap, stop, \
@@ -186,11 +195,11 @@ fn table_of(args: &SimArgs, storm: &Storm, sum: &Sum) -> table::Table {
         ("costs", costs_in_words(args.costs.as_deref(), storm.costs.as_ref())),
         ("storms", format!("{}, with seeds from {} on", grouped(sum.seeds), args.seed)),
         ("faults", faults_in_words(&args.faults)),
-        ("simulated", format!("{} events", grouped(sum.steps))),
+        ("simulated", format!("{} steps", grouped(sum.steps))),
         (
             "ended",
             format!(
-                "{} operations, {} of them with an error that was due",
+                "{} operations, {} of them with an error, as they had to (addresses meant to fail, peers that had gone)",
                 grouped(sum.operations),
                 grouped(sum.failed)
             ),
@@ -240,7 +249,7 @@ fn faults_in_words(faults: &Faults) -> String {
 /// Of the storm that came closest: each seed picks its own limit.
 fn pinned_in_words(sum: &Sum) -> String {
     format!(
-        "{} of the {} (M + MAXVICTIM) that its seed let a rank pin, in the storm that came closest",
+        "{} of the {} (M + MAXVICTIM) that a rank might pin there, in the storm that came closest",
         bytes(sum.pinned_peak_bytes),
         bytes(sum.pinned_budget_bytes)
     )
@@ -264,6 +273,8 @@ mod tests {
         let error = parse_faults("delay=7").expect_err("no chance");
         assert!(error.contains("\"delay=7\"") && error.contains("a chance of 0 to 1"), "{error}");
         assert!(parse_faults("unmap=1001").is_err_and(|error| error.contains("0 to 1000")));
+        assert!(parse_faults("delay,delay").is_err_and(|error| error.contains("twice")));
+        assert!([",", "delay,"].map(parse_faults).iter().all(Result::is_err) && parse_faults("").is_ok());
         assert!(parse_faults("rain").is_err_and(|error| error.contains("register-slow")));
     }
 

@@ -14,17 +14,20 @@ use super::{
     show::{Show, row},
     work::{Bar, on_all_cores},
 };
-use crate::report::{
-    output::{Output, OutputArgs},
-    page::{Figure, Grid},
-    plots::{Chart, Mark, Series, short},
+use crate::{
+    report::{
+        output::{Output, OutputArgs},
+        page::{Figure, Grid},
+        plots::{Chart, Mark, Series, short},
+    },
+    units::between,
 };
 
 /// Arguments of `standpipe study firehose`.
 #[derive(Debug, Args)]
 pub struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
     puts: u64,
     /// Fewer puts, programs with a twentieth of the puts, and a fifteenth of the memory in the figures: to see that it runs
     #[arg(long)]
