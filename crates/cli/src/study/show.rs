@@ -143,7 +143,7 @@ pub(super) fn deviation(ours: f64, published: f64) -> String {
     match deviation_percent(ours, published) {
         off if off >= 100.0 => format!("{:.1}\u{a0}×", ours / published),
         // No zero has a minus.
-        off if off.abs() < 0.05 => "+0.0\u{a0}%".to_owned(),
+        off if off.abs() < 0.05 => "0.0\u{a0}%".to_owned(),
         off => format!("{off:+.1}\u{a0}%"),
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(deviation(12_050.0, 522.0), "23.1\u{a0}×");
         assert_eq!(
             [(99.0, 100.0), (99.99, 100.0)].map(|(a, b)| deviation(a, b)),
-            ["-1.0\u{a0}%", "+0.0\u{a0}%"]
+            ["-1.0\u{a0}%", "0.0\u{a0}%"]
         );
         let said =
             [(12_050.0, 522.0), (72.0, 100.0), (104.0, 100.0)].map(|(ours, paper)| beside(ours, paper));
