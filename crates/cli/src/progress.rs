@@ -11,6 +11,8 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle, WeakProgressBar};
 const SILENCE: Duration = Duration::from_secs(2);
 /// The shortest time between two lines.
 const PAUSE: Duration = Duration::from_secs(4);
+/// The longest.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What must have been done since the line before, in percent of all.
 const STRIDE: u64 = 10;
 
@@ -19,7 +21,8 @@ static SHOWN: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
 
 /// A bar of so many steps that goes away with its end. `said` is what stands right of it, in the words of
 /// [`ProgressStyle::with_template`]: `"{pos}/{len} seeds"`. Where standard error is no terminal, lines of the same
-/// words come instead: none within the first two seconds, and then at most one for each tenth.
+/// words come instead: the first after two seconds, and then one for each tenth, but not
+/// too often; and one now and then even if little is done.
 ///
 /// # Panics
 /// If `said` is none of those words; it is fixed, and a test or a study of each command tries it.
@@ -66,19 +69,20 @@ fn tell(bar: &WeakProgressBar, said: &str) {
 /// When a line is due.
 struct Lines {
     earliest: Instant,
+    latest: Instant,
     next_percent: u64,
 }
 
 impl Lines {
     fn new(begun: Instant) -> Lines {
-        Lines { earliest: begun + SILENCE, next_percent: STRIDE }
+        Lines { earliest: begun + SILENCE, latest: begun + SILENCE, next_percent: STRIDE }
     }
 
     fn is_due(&mut self, now: Instant, steps: u64, all: u64) -> bool {
         let percent = 100 * steps / all.max(1);
-        let due = now >= self.earliest && percent >= self.next_percent;
+        let due = now >= self.latest || now >= self.earliest && percent >= self.next_percent;
         if due {
-            self.earliest = now + PAUSE;
+            (self.earliest, self.latest) = (now + PAUSE, now + PATIENCE);
             self.next_percent = (percent / STRIDE + 1) * STRIDE;
         }
         due
@@ -108,11 +112,13 @@ mod tests {
         let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
         let mut lines = Lines::new(begun);
         assert!(!lines.is_due(after(1.9), 500, 1000), "too early");
-        assert!(!lines.is_due(after(2.1), 99, 1000), "not a tenth");
-        assert!(lines.is_due(after(2.2), 250, 1000));
-        assert!(!lines.is_due(after(6.1), 900, 1000), "too soon after the one before");
+        assert!(lines.is_due(after(2.1), 0, 1000), "the first, whatever is done");
+        assert!(!lines.is_due(after(6.2), 99, 1000), "not a tenth");
+        assert!(lines.is_due(after(6.2), 250, 1000));
+        assert!(!lines.is_due(after(10.1), 900, 1000), "too soon after the one before");
         assert!(!lines.is_due(after(20.0), 299, 1000), "the same tenth");
         assert!(lines.is_due(after(20.0), 300, 1000));
+        assert!(!lines.is_due(after(49.0), 301, 1000) && lines.is_due(after(50.1), 301, 1000), "long silent");
     }
 
     #[test]
