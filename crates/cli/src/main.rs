@@ -40,8 +40,9 @@ struct Cli {
 }
 
 const STATUSES: &str = "Exit status: 0 when all went well; 1 when something failed; 2 when the arguments, or what they \
-                        name, cannot be used, and nothing was run; 130 and 143 when Ctrl-C and SIGTERM ended it. `run` \
-                        has the worst of its ranks' statuses.";
+                        name, cannot be used, and nothing was run; 129, 130 and 143 when SIGHUP, Ctrl-C and SIGTERM \
+                        ended it. `run` has the worst of its ranks' statuses; or 127 where there is no such program, 126 where it cannot be run, and \
+                        125 where the job cannot be started otherwise.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -67,6 +68,7 @@ enum Command {
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma) and by message
     /// (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand ranks that are away, which have
     /// neither waited nor made progress for a second and so take no messages, and ranks that were sent malformed messages.
+    /// A rank that has not opened a node is `awaited`.
     /// Ranks that register memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits

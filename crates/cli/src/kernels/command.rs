@@ -40,7 +40,7 @@ pub fn run(args: &KernelArgs) -> Result<ExitCode> {
     let recording = options.record.as_deref().map(Parts::beside).transpose()?;
     let ranks = match launch(&kernel, recording.as_ref().map(Parts::directory), options.spoil)? {
         Ended::Done(ranks) => ranks,
-        Ended::Failed(status) => return Ok(status.into()),
+        Ended::Failed => return Ok(ExitCode::FAILURE),
     };
     let trace = recording.map(|parts| parts.assemble(&kernel, &ranks)).transpose()?;
     let outcome = Outcome::of(&kernel, &ranks, trace);
@@ -104,8 +104,8 @@ impl Parts {
 enum Ended {
     /// What each rank did.
     Done(Vec<Done>),
-    /// With this exit status.
-    Failed(u8),
+    /// A rank failed.
+    Failed,
 }
 
 fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> {
@@ -134,7 +134,7 @@ fn launch(kernel: &Kernel, record: Option<&Path>, spoil: bool) -> Result<Ended> 
         let all: Option<Vec<Done>> = done.into_iter().collect();
         return Ok(Ended::Done(all.context("a rank ended without a word")?));
     }
-    Ok(Ended::Failed(outcome.status()))
+    Ok(Ended::Failed)
 }
 
 /// What the ranks say, gathered while they run, and shown as a bar on standard error where that is a terminal.

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement};
 use serde::{Serialize, Serializer};
 use standpipe::watch::{PeerCounters, Peers};
 
-use super::report::{RankReport, Report};
+use super::report::{AWAITED, RankReport, Report};
 use super::text::{self, headline, short};
 
 /// A report with what `--peers` asks for besides. This is also what `--json` prints.
@@ -90,9 +90,11 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
     let Some(rank) = report.ranks.get(chosen as usize) else { return lines };
     let (number, state) = (rank.rank, &rank.state);
     let Some(registration) = &rank.figures.registration else {
-        lines.push(format!(
-            "rank {number}, {state}, registers no memory: shared memory needs none, for no peer"
-        ));
+        if rank.state == AWAITED {
+            lines.push(format!("rank {number} has not opened a node"));
+            return lines;
+        }
+        lines.push(format!("rank {number}, {state}, registers no memory: shared memory needs none"));
         return lines;
     };
     let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));

@@ -124,9 +124,12 @@ impl RankReport {
     }
 }
 
+/// The state of a rank that has not opened a node.
+pub(super) const AWAITED: &str = "awaited";
+
 fn state_name(state: State) -> String {
     match state {
-        State::Awaited => "awaited".into(),
+        State::Awaited => AWAITED.into(),
         State::Running => "running".into(),
         State::Silent => "silent".into(),
         State::Over(How::Left) => "left".into(),
