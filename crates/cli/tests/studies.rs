@@ -126,8 +126,9 @@ fn scale_has_a_row_for_each_job_and_quota_and_leases_keep_their_bounds() {
     assert_origin(&json, "scale", "infiniband-modern", None);
     assert_eq!(page.matches("<svg").count(), 2);
     let legend = |(at, _): (usize, &str)| page[..at].rsplit("<i style=").next().map(str::to_owned);
-    let colours: Vec<_> = page.match_indices("leases, 8 active</span>").map(legend).collect();
+    let colours: Vec<_> = page.match_indices("leases, 1 active</span>").map(legend).collect();
     assert!(colours.len() == 2 && colours[0] == colours[1], "one colour in both figures: {colours:?}");
+    assert!(!page.contains("8 active</span>"), "two nodes have one peer each");
 }
 
 #[test]

@@ -24,7 +24,8 @@ impl Figure {
             let (colour, name) = (series.colour(index), escape(&series.name));
             format!("<span><i style=\"background:{colour}\"></i>{name}</span>")
         };
-        let legend: String = series.iter().enumerate().map(name).collect();
+        let shown = series.iter().enumerate().filter(|(_, series)| !series.points.is_empty());
+        let legend: String = shown.map(name).collect();
         let drawing = if series.iter().all(|series| series.points.is_empty()) {
             format!("<p>{nothing}</p>")
         } else {

@@ -131,10 +131,16 @@ impl Chart {
             root.draw_text(mark.name, &style, (above, 8)).map_err(|error| error.to_string())?;
         }
         for (index, series) in self.series.iter().enumerate() {
-            let style = colours::of(&series.name, index).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(series.points.iter().copied(), style))
-                .map_err(|error| error.to_string())?;
+            let colour = colours::of(&series.name, index);
+            // A line of one point could not be seen.
+            let drawn = match series.points[..] {
+                [point] => chart.draw_series([Circle::new(point, 4, colour.filled())]).map(drop),
+                _ => {
+                    let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
+                    chart.draw_series(line).map(drop)
+                }
+            };
+            drawn.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -252,7 +258,7 @@ mod tests {
     fn a_chart_without_points_is_still_a_chart() {
         assert!(chart(Vec::new()).svg().expect("nothing to draw").contains("</svg>"));
         let one = Chart { x_log: false, ..chart(vec![(3.0, 0.0)]) };
-        assert!(one.svg().expect("one point").contains("</svg>"));
+        assert!(one.svg().expect("one point").contains("<circle"), "a line of it could not be seen");
     }
 
     #[test]

@@ -221,7 +221,8 @@ pub(super) fn grid(applications: &[Application]) -> Grid {
     Grid {
         title: "The paper’s table".to_owned(),
         note: "Ours, in brackets the paper’s, and by how many percent of the paper’s ours is above or below it (or how \
-               many times it is, ×). Run times under firehose are the paper’s by choice: see below."
+               many times it is, ×). Run times under firehose are the paper’s by choice, as the page says under \"Where do the run times \
+               come from?\"."
             .to_owned(),
         header: ["program", "strategy", "run time (s)", "put (µs)", "hits (%)", "a hit (µs)", "a miss (µs)"]
             .map(str::to_owned)
@@ -303,8 +304,8 @@ pub(super) fn deviations(applications: &[Application]) -> String {
     match far {
         0 => format!("All {all} numbers of the table are within {FAR_PERCENT} % of the paper’s."),
         _ => format!(
-            "Of {all} numbers of the table that the paper has too, {} are within {FAR_PERCENT} % of it; the others, and \
-             why, are under Findings.",
+            "Of {all} numbers of the table that the paper has too, {} are within {FAR_PERCENT} % of it; the others \
+             are among the findings, and why is on the page, under the questions at its end.",
             all - far
         ),
     }

@@ -123,6 +123,10 @@ fn jobs(nodes_max: u32) -> Vec<RowArgs> {
 }
 
 const NODES: [u32; 6] = [2, 16, 128, 1024, 4096, 16_384];
+
+fn sizes(nodes_max: u32) -> impl Iterator<Item = String> {
+    NODES.into_iter().filter(move |nodes| *nodes <= nodes_max).map(|nodes| grouped(nodes.into()))
+}
 const ACTIVE: [u32; 4] = [1, 8, 64, 1024];
 /// Working sets, in percent of M.
 const FITS: u64 = 90;
@@ -199,6 +203,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
         costs: experiment.costs.clone(),
         seed: None,
         setup: vec![
+            row("sizes of jobs that were run", sizes(args.nodes_max).collect::<Vec<_>>().join(", ")),
             row("random pages", "decided by each active node’s number"),
             row("what peers may hold (M)", bytes(outcome.peers_bytes)),
             row("victims, and local pins (MAXVICTIM)", bytes(outcome.peers_bytes / 4)),
@@ -222,8 +227,8 @@ fn misses(outcome: &Outcome) -> Figure {
     Figure {
         title: "Misses by nodes of the job".into(),
         note:
-            "The working set is nine tenths of M. Each page must be asked for once: 10 % is the least. Leases’ lines lie \
-             upon each other there."
+            "The working set is nine tenths of M. Each page must be asked for once: 10 % is the least. Where leases were \
+             run with several numbers of active nodes, their lines lie upon each other there."
                 .into(),
         chart: Chart {
             x_label: "nodes (logarithmic)",
