@@ -1,5 +1,7 @@
 //! What programs did, done again under another strategy.
 
+use std::{collections::HashSet, mem::discriminant};
+
 use engine::registration::{Settings, Strategy};
 use engine::{Direction, Nanos};
 
@@ -60,29 +62,45 @@ impl Recorded {
 
     /// What a rank computes in its phases of computing, in ns: see [`Recorded::replay`].
     pub fn phases_ns(&self) -> Nanos {
-        self.phases().first().map_or(0, |phases| phases.iter().sum())
+        if self.ranks.is_empty() {
+            return 0;
+        }
+        let steps = self.evened(0);
+        let in_phase = in_phase(&steps);
+        steps.iter().zip(in_phase).filter(|(_, in_phase)| *in_phase).map(|((compute, _), _)| compute).sum()
     }
 
-    /// For each rank, what its phases of computing take, in ns: the mean over all ranks, if all have as many.
-    fn phases(&self) -> Vec<Vec<Nanos>> {
-        let of = |rank: &RecordedRank| {
-            let computed = |((compute, _), in_phase): (&(Nanos, Act), bool)| in_phase.then_some(*compute);
-            rank.steps.iter().zip(in_phase(&rank.steps)).filter_map(computed).collect()
+    /// What a rank does, with its computing evened out: see [`Recorded::replay`].
+    fn evened(&self, rank: usize) -> Vec<(Nanos, Act)> {
+        let kinds =
+            |rank: &RecordedRank| rank.steps.iter().map(|(_, act)| discriminant(act)).collect::<Vec<_>>();
+        let alike = self.ranks.iter().map(kinds).collect::<HashSet<_>>().len() == 1;
+        let chosen = |rank: &RecordedRank| -> Vec<usize> {
+            let in_phase = in_phase(&rank.steps);
+            (0..).zip(in_phase).filter_map(|(index, in_phase)| (alike || in_phase).then_some(index)).collect()
         };
-        let own: Vec<Vec<Nanos>> = self.ranks.iter().map(of).collect();
-        let (ranks, count) = (own.len() as u64, own.first().map_or(0, Vec::len));
-        if own.iter().any(|phases| phases.len() != count) {
-            return own;
+        let chosen: Vec<Vec<usize>> = self.ranks.iter().map(chosen).collect();
+        let mut steps = self.ranks[rank].steps.clone();
+        if chosen.iter().any(|other| other.len() != chosen[rank].len()) {
+            return steps;
         }
-        let mean = |index| own.iter().map(|phases| phases[index]).sum::<Nanos>() / ranks;
-        vec![(0..count).map(mean).collect(); own.len()]
+        for (number, index) in chosen[rank].iter().enumerate() {
+            let same = || self.ranks.iter().zip(&chosen).map(|(rank, chosen)| rank.steps[chosen[number]]);
+            steps[*index].0 = mean(same().map(|(compute, _)| compute));
+            if alike && let Act::Compute(_) = steps[*index].1 {
+                let copies = same()
+                    .filter_map(|(_, act)| if let Act::Compute(copy) = act { Some(copy) } else { None });
+                steps[*index].1 = Act::Compute(mean(copies));
+            }
+        }
+        steps
     }
 
     /// Does it all again, each rank on a node of its own.
     ///
     /// *Phases of computing*, which come after ranks have waited for each other, take longer, and equally long at all
-    /// ranks: or what disturbed the machine that recorded them would be magnified too. What was computed between one
-    /// transfer and the next takes as long as it did.
+    /// ranks; where all ranks do the like steps, so does what they compute between one transfer and the next. Or what
+    /// disturbed the machine that recorded them would be magnified, and have misses wait for ranks that come late.
     ///
     /// # Errors
     /// If a transfer fails, or ranks wait for each other for ever: then what was recorded does not fit together.
@@ -94,8 +112,7 @@ impl Recorded {
             replay(&mut cluster, programs)?;
         }
         let before = counted(&mut cluster);
-        let programs = self.ranks.iter().zip(self.phases());
-        let programs = programs.map(|(rank, phases)| rank.acts(phases, again.slower)).collect();
+        let programs = (0..self.ranks.len()).map(|rank| acts(self.evened(rank), again.slower)).collect();
         let ran = replay(&mut cluster, programs)?;
         let after = counted(&mut cluster);
         Ok(Replayed { ran, registrations: after.0 - before.0, evictions: after.1 - before.1 })
@@ -113,7 +130,7 @@ impl Recorded {
         };
         let mut cluster = Cluster::new(plan);
         for (rank, recorded) in (0..).zip(&self.ranks) {
-            for (start, end) in recorded.stretches() {
+            for (start, end) in recorded.stretches(&again.costs) {
                 cluster.map_at(rank, start, end - start, Access::Full);
             }
         }
@@ -136,41 +153,48 @@ fn counted(cluster: &mut Cluster) -> (u64, u64) {
 const STRETCH: u64 = 64 << 10;
 
 impl RecordedRank {
-    /// Its memory as it is mapped: where it starts and ends.
-    fn stretches(&self) -> impl Iterator<Item = (u64, u64)> + use<'_> {
-        self.memory.iter().map(|(at, len)| (at - at % STRETCH, (at + len).next_multiple_of(STRETCH)))
+    /// Its memory as it is mapped: where it starts and ends. Puts that pin an array's last page end behind it.
+    fn stretches(&self, costs: &Costs) -> impl Iterator<Item = (u64, u64)> {
+        let (page, behind) = (costs.page_bytes, costs.unregistered_max_bytes);
+        let end =
+            move |at: &u64, len: &u64| ((at + len).next_multiple_of(page) + behind).next_multiple_of(STRETCH);
+        self.memory.iter().map(move |(at, len)| (at - at % STRETCH, end(at, len)))
     }
 
-    /// Pins pages as a rank does that sends them: by puts out of each, of more than the card copies, to memory of its
-    /// neighbour's that nobody else uses.
+    /// Pins pages as a rank does that sends them: by puts that start with one, of so much that the card copies all but
+    /// that, to memory of its neighbour's that nobody else uses.
     fn pin(&self, cluster: &mut Cluster, rank: u32, again: &Again) -> impl Iterator<Item = Act> + use<> {
-        let page = again.costs.page_bytes;
-        let len = again.costs.unregistered_max_bytes + page;
-        let peer = (rank + 1) % cluster.size();
+        let (page, copied) = (again.costs.page_bytes, again.costs.unregistered_max_bytes);
+        let (peer, len) = ((rank + 1) % cluster.size(), copied + page);
         let remote = cluster.map(peer, len, Access::Full).offset;
-        let pinned = |(at, _): &(u64, u64)| at / page * again.pinned_before % 40 < again.pinned_before;
-        let pages = self
-            .stretches()
-            .flat_map(|(start, end)| (start..end).step_by(page as usize).map(move |at| (at, end - at)));
-        let puts = pages.filter(pinned).filter(|(_, left)| len <= *left).map(|(local, _)| Act::Transfer {
-            direction: Direction::Put,
-            peer,
-            remote,
-            local,
-            len,
+        let pages = self.memory.iter().flat_map(|(at, len)| {
+            let (first, count) = (at - at % page, (at % page + len).div_ceil(page));
+            // Which are pinned is spread evenly over pages and ranks, and does not depend on where they lie.
+            let part = move |index: u64| (u64::from(rank) * count + index).wrapping_mul(GOLDEN) >> 32;
+            let pinned = move |index: &u64| part(*index) * 40 < again.pinned_before << 32;
+            (0..count).filter(pinned).map(move |index| first + index * page)
         });
+        let puts = pages.map(|local| Act::Transfer { direction: Direction::Put, peer, remote, local, len });
         puts.collect::<Vec<_>>().into_iter()
     }
+}
 
-    /// What it does, its phases of computing taking `slower` times what is given.
-    fn acts(&self, phases: Vec<Nanos>, slower: f64) -> impl Iterator<Item = Act> + use<'_> {
-        let mut phases = phases.into_iter();
-        self.steps.iter().zip(in_phase(&self.steps)).flat_map(move |((compute, act), in_phase)| {
-            let phase = if in_phase { phases.next() } else { None };
-            let compute = phase.map_or(*compute, |phase| (phase as f64 * slower).round() as Nanos);
-            [Act::Compute(compute), *act]
-        })
-    }
+/// Multiples of the golden ratio fall evenly between whole numbers: 2^64 times its fraction.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// 0 of none.
+fn mean(times: impl Iterator<Item = Nanos>) -> Nanos {
+    let (sum, count) = times.fold((0, 0), |(sum, count), time| (sum + time, count + 1));
+    sum / count.max(1)
+}
+
+/// What these steps do, phases of computing taking `slower` times what they did.
+fn acts(steps: Vec<(Nanos, Act)>, slower: f64) -> impl Iterator<Item = Act> {
+    let in_phase: Vec<bool> = in_phase(&steps).collect();
+    steps.into_iter().zip(in_phase).flat_map(move |((compute, act), in_phase)| {
+        let compute = if in_phase { (compute as f64 * slower).round() as Nanos } else { compute };
+        [Act::Compute(compute), act]
+    })
 }
 
 /// For each step, whether what is computed before it is a phase of computing: it comes after ranks have waited for each
@@ -185,19 +209,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_of_computing_come_after_waits_and_are_evened_out() {
+    fn phases_of_computing_come_after_waits_and_all_computing_is_evened_out() {
         let put = Act::Transfer { direction: Direction::Put, peer: 1, remote: 0, local: 0, len: 8 };
-        let rank = |phase| RecordedRank {
-            memory: Vec::new(),
-            steps: vec![(phase, put), (7, put), (0, Act::Signal(1)), (phase, Act::Wait(1)), (5, put)],
+        let rank = |took| {
+            let steps = vec![
+                (took, put),
+                (7, put),
+                (took, Act::Compute(10 * took)),
+                (0, Act::Signal(1)),
+                (took, Act::Wait(1)),
+                (5, put),
+            ];
+            RecordedRank { memory: Vec::new(), steps }
         };
-        let recorded = Recorded { ranks: vec![rank(100), rank(300)] };
+        let computed = |recorded: &Recorded| -> Vec<Nanos> {
+            let acts = acts(recorded.evened(0), 2.0);
+            acts.filter_map(|act| if let Act::Compute(compute) = act { Some(compute) } else { None })
+                .collect()
+        };
+        let mut recorded = Recorded { ranks: vec![rank(100), rank(300)] };
         assert_eq!((recorded.transfers(), recorded.phases_ns()), (6, 405));
-        let computed: Vec<Nanos> = recorded.ranks[0]
-            .acts(recorded.phases()[0].clone(), 2.0)
-            .filter_map(|act| if let Act::Compute(compute) = act { Some(compute) } else { None })
-            .collect();
-        assert_eq!(computed, [400, 7, 0, 400, 10]);
+        assert_eq!(computed(&recorded), [400, 7, 200, 2000, 0, 400, 10]);
+        recorded.ranks[1].steps.push((1, put));
+        assert_eq!(computed(&recorded), [400, 7, 100, 1000, 0, 400, 10], "they do not do the same");
+        recorded.ranks[1].steps.push((1, Act::Barrier));
+        recorded.ranks[1].steps.push((1, put));
+        assert_eq!(computed(&recorded), [200, 7, 100, 1000, 0, 200, 10], "nor have they as many phases");
     }
 
     /// Rank 0 puts once to each page of rank 1's memory, `pinned_before` of every 40 of which are pinned.
