@@ -1,61 +1,47 @@
 //! An endpoint with all that belongs to it, opened and closed as one.
 
+use crate::channel::{Channel, Options};
 use crate::errno::Errno;
 use crate::error::{Error, check};
-use crate::ffi::{
-    self, fi_av_attr, fi_cq_attr, fi_cq_data_entry, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, offers,
-};
+use crate::ffi::{self, fi_av_attr, fid_av, fid_domain, fid_ep, fid_fabric, offers};
 use crate::info::Info;
 use crate::object::Owned;
+use crate::outlet::{Outlet, OutletId, Outlets};
 use crate::provider::{Description, Provider};
 use crate::region::{self, Access, Memory, Region, RegionId, Regions};
 use crate::signals::kept;
-use crate::slots::Slots;
-use libc::c_int;
-use std::os::fd::{BorrowedFd, RawFd};
-
-/// How an endpoint is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Operations in flight at once, buffers that wait for messages included. Memory: 88 bytes each.
-    pub depth: u32,
-    /// Whether a thread wants to sleep until something happens: then there is a [descriptor](Endpoint::wait_fd) to
-    /// wait on.
-    pub wait: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { depth: 1024, wait: false }
-    }
-}
+use std::os::fd::BorrowedFd;
 
 /// A peer, as one endpoint knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(u32);
 
-/// Completions read at once.
-pub(crate) const BATCH: usize = 16;
+impl Peer {
+    /// The provider's name for it.
+    #[inline]
+    pub(crate) fn known(self, peers: &[u64]) -> Result<u64, Error> {
+        let known = peers.get(self.0 as usize).copied().filter(|known| *known != ffi::FI_ADDR_UNSPEC);
+        known.ok_or(Error::NoPeer { index: self.0 })
+    }
+}
 
-/// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue and registrations.
+/// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue, registrations and
+/// [outlets](crate::OutletId).
 ///
 /// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at a time.
 /// Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
 pub struct Endpoint {
-    pub(crate) ep: Owned<fid_ep>,
-    pub(crate) slots: Slots,
+    pub(crate) main: Channel,
+    pub(crate) outlets: Outlets,
     pub(crate) peers: Vec<u64>,
-    pub(crate) cq: Owned<fid_cq>,
-    pub(crate) batch: [fi_cq_data_entry; BATCH],
-    /// The part of the batch that nobody has seen yet.
-    pub(crate) unseen: std::ops::Range<usize>,
     pub(crate) fabric: Owned<fid_fabric>,
     regions: Regions,
-    av: Owned<fid_av>,
-    domain: Owned<fid_domain>,
-    description: Description,
+    pub(crate) av: Owned<fid_av>,
+    pub(crate) domain: Owned<fid_domain>,
+    /// What it was opened from, for outlets.
+    pub(crate) info: Info,
+    pub(crate) description: Description,
     address: Box<[u8]>,
-    wait_fd: Option<RawFd>,
 }
 
 // SAFETY: the library was asked for FI_THREAD_DOMAIN: any thread may use a domain and what belongs to it, one at a
@@ -79,30 +65,21 @@ impl Endpoint {
         let info = provider.info().copy()?;
         let fabric = open_fabric(&info)?;
         let domain = open_domain(&fabric, &info)?;
-        let (cq, wait_fd) = open_cq(&domain, options)?;
         let av = open_av(&domain, &info)?;
-        let ep = open_ep(&domain, &info)?;
-        ep.bind("fi_ep_bind", &av, 0)?;
-        ep.bind("fi_ep_bind", &cq, ffi::FI_TRANSMIT | ffi::FI_RECV)?;
-        // SAFETY: this command takes no argument: nothing is read or written through it.
-        unsafe { ep.control("fi_enable", ffi::FI_ENABLE, std::ptr::null_mut()) }?;
-        check_tables(&ep, &cq)?;
+        let main = Channel::open(&domain, &info, &av, options)?;
         let mut description = provider.description().clone();
-        description.atomics = info.head().caps & ffi::FI_ATOMIC != 0 && has_atomics(&ep);
+        description.atomics = info.head().caps & ffi::FI_ATOMIC != 0 && has_atomics(&main.ep);
         Ok(Endpoint {
-            address: address(&ep)?,
-            slots: Slots::new(options.depth),
+            address: address(&main.ep)?,
             peers: Vec::new(),
-            batch: [EMPTY; BATCH],
-            unseen: 0..0,
             regions: Regions::default(),
-            ep,
-            cq,
+            outlets: Outlets::default(),
+            main,
             av,
             domain,
             fabric,
+            info,
             description,
-            wait_fd,
         })
     }
 
@@ -120,13 +97,12 @@ impl Endpoint {
     /// The descriptor that becomes readable when something happens, if the endpoint was opened for waiting. It is
     /// only to be slept on after [`Endpoint::try_wait`] said so.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the descriptor belongs to the completion queue, which is open as long as `self` is borrowed.
-        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+        self.main.wait_fd()
     }
 
     /// Operations in flight, buffers that wait for messages included.
     pub fn in_flight(&self) -> usize {
-        self.slots.used()
+        self.main.slots.used()
     }
 
     /// Makes a peer known by the address that its endpoint says it has. Nothing is sent.
@@ -177,8 +153,7 @@ impl Endpoint {
     /// The provider's name for a peer.
     #[inline]
     pub(crate) fn known(&self, peer: Peer) -> Result<u64, Error> {
-        let known = self.peers.get(peer.0 as usize).copied().filter(|known| *known != ffi::FI_ADDR_UNSPEC);
-        known.ok_or(Error::NoPeer { index: peer.0 })
+        peer.known(&self.peers)
     }
 
     /// A place in the table of peers that is free.
@@ -213,7 +188,7 @@ impl Endpoint {
     ) -> Result<Region, Error> {
         let memory = Memory { addr, len, access, wanted_key };
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.regions.register(&self.domain, &self.ep, self.description.mr_mode, memory) }
+        unsafe { self.regions.register(&self.domain, &self.main.ep, self.description.mr_mode, memory) }
     }
 
     /// Closes a registration: peers' operations that use its key from now on fail.
@@ -222,6 +197,40 @@ impl Endpoint {
     /// [`Error::NoRegion`] if it is closed; [`Error::Call`] for `fi_close`, after which it is still open.
     pub fn deregister(&mut self, region: RegionId) -> Result<(), Error> {
         self.regions.close(region)
+    }
+
+    /// Opens an outlet.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::open`].
+    pub fn open_outlet(&mut self, options: &Options) -> Result<OutletId, Error> {
+        let channel = kept(|| Channel::open(&self.domain, &self.info, &self.av, options))?;
+        Ok(self.outlets.insert(channel))
+    }
+
+    /// Closes an outlet: what was started from it and has not ended never does, and the provider touches the memory lent
+    /// to it no more. What it has given to the network by then may still arrive at peers.
+    ///
+    /// # Errors
+    /// [`Error::NoOutlet`]; [`Error::Call`] for `fi_close`, after which the outlet is open, and has what it was lent.
+    pub fn close_outlet(&mut self, outlet: OutletId) -> Result<(), Error> {
+        self.outlets.close(outlet)
+    }
+
+    /// An outlet to be used.
+    ///
+    /// # Errors
+    /// [`Error::NoOutlet`].
+    #[inline]
+    pub fn outlet(&mut self, outlet: OutletId) -> Result<Outlet<'_>, Error> {
+        let channel = self.outlets.get(outlet)?;
+        Ok(Outlet { channel, peers: &self.peers, description: &self.description })
+    }
+
+    /// The endpoint itself as one.
+    #[inline]
+    pub(crate) fn outlet_of_its_own(&mut self) -> Outlet<'_> {
+        Outlet { channel: &mut self.main, peers: &self.peers, description: &self.description }
     }
 
     /// Makes a number, to be used in posts, of a [raw key](crate::Key::Raw) of a peer's.
@@ -252,8 +261,8 @@ impl Endpoint {
     /// Closes in the order that every provider accepts.
     fn close_all(&mut self) -> Result<(), Error> {
         self.regions.close_all()?;
-        self.ep.close()?;
-        self.cq.close()?;
+        self.outlets.close_all()?;
+        self.main.close()?;
         self.av.close()?;
         self.domain.close()?;
         self.fabric.close()
@@ -265,12 +274,11 @@ impl Drop for Endpoint {
         if self.close_all().is_err() {
             // Whatever still uses something keeps it.
             self.regions.leak();
-            self.ep.leak();
-            self.cq.leak();
+            self.outlets.leak();
+            self.main.leak();
             self.av.leak();
             self.domain.leak();
             self.fabric.leak();
-            self.slots.leak();
         }
     }
 }
@@ -281,14 +289,6 @@ impl std::fmt::Debug for Endpoint {
         f.debug_struct("Endpoint").field("provider", provider).field("domain", domain).finish_non_exhaustive()
     }
 }
-
-const EMPTY: fi_cq_data_entry = fi_cq_data_entry {
-    op_context: std::ptr::null_mut(),
-    flags: 0,
-    len: 0,
-    buf: std::ptr::null_mut(),
-    data: 0,
-};
 
 fn open_fabric(info: &Info) -> Result<Owned<fid_fabric>, Error> {
     let (open, attr) = (info.fabric().fabric, info.head().fabric_attr);
@@ -303,32 +303,6 @@ fn open_domain(fabric: &Owned<fid_fabric>, info: &Info) -> Result<Owned<fid_doma
     let open = open.ok_or(Error::Absent { call: CALL })?;
     // SAFETY: the fabric is open, the info is the one it was opened from; it writes a domain that is ours.
     unsafe { Owned::made(CALL, |domain| open(fabric.as_ptr(), info.as_ptr(), domain, std::ptr::null_mut())) }
-}
-
-fn open_cq(domain: &Owned<fid_domain>, options: &Options) -> Result<(Owned<fid_cq>, Option<RawFd>), Error> {
-    const CALL: &str = "fi_cq_open";
-    let mut attr = fi_cq_attr {
-        size: options.depth as usize,
-        flags: 0,
-        format: ffi::FI_CQ_FORMAT_DATA as u32,
-        wait_obj: if options.wait { ffi::FI_WAIT_FD } else { ffi::FI_WAIT_NONE } as u32,
-        signaling_vector: 0,
-        wait_cond: 0,
-        wait_set: std::ptr::null_mut(),
-    };
-    // SAFETY: the domain is open, so its table is alive.
-    let open = unsafe { offers!((*domain.as_ptr()).ops, fi_ops_domain, cq_open) };
-    let open = open.ok_or(Error::Absent { call: CALL })?;
-    // SAFETY: the domain is open, the attribute a local value; it writes a queue that is ours.
-    let cq: Owned<fid_cq> =
-        unsafe { Owned::made(CALL, |cq| open(domain.as_ptr(), &mut attr, cq, std::ptr::null_mut())) }?;
-    if !options.wait {
-        return Ok((cq, None));
-    }
-    let mut fd: c_int = -1;
-    // SAFETY: of a queue that waits by descriptor this command writes the descriptor.
-    unsafe { cq.control("fi_control(FI_GETWAIT)", ffi::FI_GETWAIT, (&raw mut fd).cast()) }?;
-    if fd < 0 { Err(Error::Absent { call: "fi_control(FI_GETWAIT)" }) } else { Ok((cq, Some(fd))) }
 }
 
 fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Error> {
@@ -347,37 +321,6 @@ fn open_av(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_av>, Err
     let open = open.ok_or(Error::Absent { call: CALL })?;
     // SAFETY: the domain is open, the attribute a local value; it writes an address vector that is ours.
     unsafe { Owned::made(CALL, |av| open(domain.as_ptr(), &mut attr, av, std::ptr::null_mut())) }
-}
-
-fn open_ep(domain: &Owned<fid_domain>, info: &Info) -> Result<Owned<fid_ep>, Error> {
-    const CALL: &str = "fi_endpoint";
-    // SAFETY: the domain is open, so its table is alive.
-    let open = unsafe { offers!((*domain.as_ptr()).ops, fi_ops_domain, endpoint) };
-    let open = open.ok_or(Error::Absent { call: CALL })?;
-    // SAFETY: the domain is open, the info is the one it was opened from; it writes an endpoint that is ours.
-    unsafe { Owned::made(CALL, |ep| open(domain.as_ptr(), info.as_ptr(), ep, std::ptr::null_mut())) }
-}
-
-/// Makes sure once that all functions are there that posts and polls then call without looking.
-fn check_tables(ep: &Owned<fid_ep>, cq: &Owned<fid_cq>) -> Result<(), Error> {
-    // SAFETY: both objects are open, so their tables are alive.
-    let there = unsafe {
-        let (msg, rma) = ((*ep.as_ptr()).msg, (*ep.as_ptr()).rma);
-        [
-            ("fi_recv", offers!(msg, fi_ops_msg, recv).is_some()),
-            ("fi_send", offers!(msg, fi_ops_msg, send).is_some()),
-            ("fi_inject", offers!(msg, fi_ops_msg, inject).is_some()),
-            ("fi_read", offers!(rma, fi_ops_rma, read).is_some()),
-            ("fi_readmsg", offers!(rma, fi_ops_rma, readmsg).is_some()),
-            ("fi_write", offers!(rma, fi_ops_rma, write).is_some()),
-            ("fi_writemsg", offers!(rma, fi_ops_rma, writemsg).is_some()),
-            ("fi_inject_write", offers!(rma, fi_ops_rma, inject).is_some()),
-            ("fi_cq_read", offers!((*cq.as_ptr()).ops, fi_ops_cq, read).is_some()),
-            ("fi_cq_readerr", offers!((*cq.as_ptr()).ops, fi_ops_cq, readerr).is_some()),
-        ]
-    };
-    let missing = there.iter().find(|(_, there)| !there);
-    missing.map_or(Ok(()), |(call, _)| Err(Error::Absent { call }))
 }
 
 /// Whether the endpoint has both atomics, for words of 64 bits.

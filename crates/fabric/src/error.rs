@@ -41,6 +41,12 @@ pub enum Error {
         /// Its number.
         index: u32,
     },
+    /// No such outlet: it has been closed.
+    #[error("outlet {index} is closed")]
+    NoOutlet {
+        /// Its number.
+        index: u32,
+    },
     /// The provider made nothing of an address of a peer.
     #[error("{len} bytes are no address that this provider understands")]
     BadAddress {

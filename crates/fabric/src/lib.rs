@@ -8,7 +8,9 @@
 //! |---|---|
 //! | `library` | finds the library |
 //! | `provider` | what providers there are, what each can do and needs |
-//! | `endpoint` | an endpoint with its fabric, domain, address vector, completion queue; peers |
+//! | `endpoint` | an endpoint with its fabric, domain, address vector; peers |
+//! | `outlet` | more endpoints of its domain, to write and read from |
+//! | `channel` | any of them with its completion queue |
 //! | `region` | registered memory, in every mode that a provider may ask for |
 //! | [`post`] | writes, reads, messages |
 //! | `atomics` | fetch-and-add, compare-and-swap |
@@ -59,6 +61,7 @@ compile_error!("symbols by version, and the layouts written down here, are those
 mod atomics;
 #[cfg(feature = "bundled")]
 mod bundled;
+mod channel;
 mod endpoint;
 mod errno;
 mod error;
@@ -66,6 +69,7 @@ mod ffi;
 mod info;
 mod library;
 mod object;
+mod outlet;
 mod poll;
 pub mod post;
 mod provider;
@@ -74,10 +78,12 @@ mod signals;
 mod slots;
 mod symbols;
 
-pub use endpoint::{Endpoint, Options, Peer};
+pub use channel::Options;
+pub use endpoint::{Endpoint, Peer};
 pub use errno::Errno;
 pub use error::Error;
 pub use library::{Fabric, LoadError, Origin, Version};
+pub use outlet::{Outlet, OutletId};
 pub use poll::{Completion, Failure, Sleep};
 pub use post::{Local, PIECES_MAX, Post, Remote, RemotePiece, Until};
 pub use provider::{Description, Hints, MrMode, Progress, Provider};

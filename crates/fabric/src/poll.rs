@@ -1,13 +1,16 @@
 //! Hearing how operations ended, and sleeping until some do.
 
-use crate::endpoint::{BATCH, Endpoint};
+use crate::channel::{BATCH, Channel};
+use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 use crate::error::{Error, check};
 use crate::ffi::{ErrEntry, fi_cq_data_entry, fi_cq_err_entry, offers};
+use crate::outlet::Outlet;
 use crate::slots::Op;
 use libc::c_char;
 use std::ffi::{CStr, c_int};
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +75,57 @@ impl Endpoint {
     /// [`Error::Call`] for `fi_cq_read` if the queue itself is broken; [`Error::Stray`].
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+        self.main.poll()
+    }
+
+    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of outlets together with it, whether something has happened already. The
+    /// protocol: poll until there is nothing; call this; if it says [`Sleep::Now`], sleep on the descriptor, which
+    /// another thread may do that does not have the endpoint; then poll again, whatever woke it.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if the endpoint was not opened for waiting; [`Error::Call`] for `fi_trywait`.
+    pub fn try_wait(&mut self) -> Result<Sleep, Error> {
+        const CALL: &str = "fi_trywait";
+        let fabric = self.fabric.as_ptr();
+        // SAFETY: the fabric is open, so its table is alive.
+        let trywait = unsafe { offers!((*fabric).ops, fi_ops_fabric, trywait) };
+        let trywait = trywait.filter(|_| self.wait_fd().is_some()).ok_or(Error::Absent { call: CALL })?;
+        for channel in [&self.main].into_iter().chain(self.outlets.open()) {
+            if !channel.unseen.is_empty() {
+                return Ok(Sleep::NotYet);
+            }
+            let mut queues = [channel.cq.fid()];
+            // SAFETY: one queue of this fabric is named, which is open.
+            let returned = unsafe { trywait(fabric, queues.as_mut_ptr(), 1) };
+            match check(CALL, returned.into()) {
+                Err(Error::Call { errno: Errno::EAGAIN, .. }) => return Ok(Sleep::NotYet),
+                other => other?,
+            };
+        }
+        Ok(Sleep::Now)
+    }
+}
+
+impl Outlet<'_> {
+    /// As [`Endpoint::poll`], for what was started from here.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+        self.channel.poll()
+    }
+
+    /// As [`Endpoint::wait_fd`]: [`Endpoint::try_wait`] asks about all outlets, too.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.channel.wait_fd()
+    }
+}
+
+impl Channel {
+    /// As [`Endpoint::poll`].
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<Option<Completion>, Error> {
         if self.unseen.is_empty() && !self.refill()? {
             return Ok(None);
         }
@@ -151,29 +205,5 @@ impl Endpoint {
             CStr::from_ptr(text).to_string_lossy()
         };
         (!text.is_empty()).then(|| text.into())
-    }
-
-    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd) whether something has happened already. The
-    /// protocol: poll until there is nothing; call this; if it says [`Sleep::Now`], sleep on the descriptor, which
-    /// another thread may do that does not have the endpoint; then poll again, whatever woke it.
-    ///
-    /// # Errors
-    /// [`Error::Absent`] if the endpoint was not opened for waiting; [`Error::Call`] for `fi_trywait`.
-    pub fn try_wait(&mut self) -> Result<Sleep, Error> {
-        const CALL: &str = "fi_trywait";
-        let fabric = self.fabric.as_ptr();
-        // SAFETY: the fabric is open, so its table is alive.
-        let trywait = unsafe { offers!((*fabric).ops, fi_ops_fabric, trywait) };
-        let trywait = trywait.filter(|_| self.wait_fd().is_some()).ok_or(Error::Absent { call: CALL })?;
-        if !self.unseen.is_empty() {
-            return Ok(Sleep::NotYet);
-        }
-        let mut queues = [self.cq.fid()];
-        // SAFETY: one queue of this fabric is named, which is open.
-        let returned = unsafe { trywait(fabric, queues.as_mut_ptr(), 1) };
-        match check(CALL, returned.into()) {
-            Err(Error::Call { errno: Errno::EAGAIN, .. }) => Ok(Sleep::NotYet),
-            other => other.map(|_| Sleep::Now),
-        }
     }
 }

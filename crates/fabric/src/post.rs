@@ -12,10 +12,12 @@
 //! A post that returned [`Post::Busy`] or an error has started nothing. What is done to the peer's memory is the peer's
 //! affair: it has registered it for that.
 
+use crate::channel::Channel;
 use crate::endpoint::{Endpoint, Peer};
 use crate::errno::Errno;
 use crate::error::Error;
 use crate::ffi::{self, fi_msg_rma, fi_rma_iov, fid_ep};
+use crate::outlet::Outlet;
 use crate::region::Desc;
 use crate::slots::Op;
 use libc::{iovec, ssize_t};
@@ -86,15 +88,8 @@ impl Endpoint {
     /// The [contract of posts](self); the memory is read.
     #[inline]
     pub unsafe fn write(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
-        let peer = self.known(to.peer)?;
-        self.post("fi_write", Op::Write, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
-            unsafe {
-                let write = (*(*ep).rma).write?;
-                Some(write(ep, from.addr.cast(), from.len, from.desc.0, peer, to.addr, to.key, context))
-            }
-        })
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.outlet_of_its_own().write(from, to, token) }
     }
 
     /// Reads from a peer's memory into one piece.
@@ -106,15 +101,8 @@ impl Endpoint {
     /// The [contract of posts](self); the memory is written.
     #[inline]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
-        let peer = self.known(from.peer)?;
-        self.post("fi_read", Op::Read, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
-            unsafe {
-                let read = (*(*ep).rma).read?;
-                Some(read(ep, into.addr.cast(), into.len, into.desc.0, peer, from.addr, from.key, context))
-            }
-        })
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.outlet_of_its_own().read(into, from, token) }
     }
 
     /// Writes pieces to pieces of one peer's memory, in order; as many bytes on either side.
@@ -133,9 +121,8 @@ impl Endpoint {
         until: Until,
         token: u64,
     ) -> Result<Post, Error> {
-        let delivery = if until == Until::Delivered { ffi::FI_DELIVERY_COMPLETE } else { 0 };
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.pieces("fi_writemsg", Op::Write, from, peer, to, delivery, token) }
+        unsafe { self.outlet_of_its_own().write_pieces(from, peer, to, until, token) }
     }
 
     /// Reads pieces of one peer's memory into pieces, in order; as many bytes on either side.
@@ -153,7 +140,7 @@ impl Endpoint {
         token: u64,
     ) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.pieces("fi_readmsg", Op::Read, into, peer, from, 0, token) }
+        unsafe { self.outlet_of_its_own().read_pieces(into, peer, from, token) }
     }
 
     /// Writes a few bytes, at most [`Description::inline_bytes`](crate::Description::inline_bytes), to a peer's
@@ -166,7 +153,7 @@ impl Endpoint {
         const CALL: &str = "fi_inject_write";
         let peer = self.known(to.peer)?;
         self.fits_inline(CALL, from.len())?;
-        let ep = self.ep.as_ptr();
+        let ep = self.main.ep.as_ptr();
         // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are borrowed for
         // as long as the call takes, and no longer needed.
         let returned = unsafe {
@@ -204,7 +191,7 @@ impl Endpoint {
         const CALL: &str = "fi_inject";
         let peer = self.known(peer)?;
         self.fits_inline(CALL, from.len())?;
-        let ep = self.ep.as_ptr();
+        let ep = self.main.ep.as_ptr();
         // SAFETY: the endpoint is open, and its table had this function when it was opened; the bytes are borrowed for
         // as long as the call takes, and no longer needed.
         let returned = unsafe {
@@ -234,7 +221,7 @@ impl Endpoint {
         })
     }
 
-    /// Takes a slot and has `start` begin the operation; `None` of it means that the function is not there.
+    /// As [`Channel::post`], at the endpoint itself.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -243,13 +230,91 @@ impl Endpoint {
         token: u64,
         start: impl FnOnce(*mut fid_ep, *mut c_void) -> Option<ssize_t>,
     ) -> Result<Post, Error> {
-        let Some(context) = self.slots.take(op, token) else { return Ok(Post::Busy) };
-        let outcome = start(self.ep.as_ptr(), context);
-        if outcome == Some(0) {
-            return Ok(Post::Posted);
-        }
-        self.slots.release(context);
-        outcome.map_or(Err(Error::Absent { call }), |returned| posted(call, returned))
+        self.main.post(call, op, token, start)
+    }
+
+    fn fits_inline(&self, call: &'static str, len: usize) -> Result<(), Error> {
+        fits(call, len, self.description().inline_bytes)
+    }
+}
+
+impl Outlet<'_> {
+    /// As [`Endpoint::write`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    #[inline]
+    pub unsafe fn write(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
+        let peer = to.peer.known(self.peers)?;
+        self.channel.post("fi_write", Op::Write, token, |ep, context| {
+            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
+            // the memory, and the context is the provider's until the operation ends.
+            unsafe {
+                let write = (*(*ep).rma).write?;
+                Some(write(ep, from.addr.cast(), from.len, from.desc.0, peer, to.addr, to.key, context))
+            }
+        })
+    }
+
+    /// As [`Endpoint::read`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    #[inline]
+    pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
+        let peer = from.peer.known(self.peers)?;
+        self.channel.post("fi_read", Op::Read, token, |ep, context| {
+            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
+            // the memory, and the context is the provider's until the operation ends.
+            unsafe {
+                let read = (*(*ep).rma).read?;
+                Some(read(ep, into.addr.cast(), into.len, into.desc.0, peer, from.addr, from.key, context))
+            }
+        })
+    }
+
+    /// As [`Endpoint::write_pieces`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    pub unsafe fn write_pieces(
+        &mut self,
+        from: &[Local],
+        peer: Peer,
+        to: &[RemotePiece],
+        until: Until,
+        token: u64,
+    ) -> Result<Post, Error> {
+        let delivery = if until == Until::Delivered { ffi::FI_DELIVERY_COMPLETE } else { 0 };
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.pieces("fi_writemsg", Op::Write, from, peer, to, delivery, token) }
+    }
+
+    /// As [`Endpoint::read_pieces`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    pub unsafe fn read_pieces(
+        &mut self,
+        into: &[Local],
+        peer: Peer,
+        from: &[RemotePiece],
+        token: u64,
+    ) -> Result<Post, Error> {
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.pieces("fi_readmsg", Op::Read, into, peer, from, 0, token) }
     }
 
     #[expect(
@@ -268,8 +333,8 @@ impl Endpoint {
         flags: u64,
         token: u64,
     ) -> Result<Post, Error> {
-        let addr = self.known(peer)?;
-        let (local_max, remote_max) = (self.description().local_pieces, self.description().remote_pieces);
+        let addr = peer.known(self.peers)?;
+        let (local_max, remote_max) = (self.description.local_pieces, self.description.remote_pieces);
         fits(call, local.len(), local_max.min(PIECES_MAX))?;
         fits(call, remote.len(), remote_max.min(PIECES_MAX))?;
         let mut iovs = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
@@ -282,7 +347,7 @@ impl Endpoint {
         for (at, piece) in remote.iter().enumerate() {
             remotes[at] = fi_rma_iov { addr: piece.addr, len: piece.len, key: piece.key };
         }
-        self.post(call, op, token, |ep, context| {
+        self.channel.post(call, op, token, |ep, context| {
             let message = fi_msg_rma {
                 msg_iov: iovs.as_ptr(),
                 desc: descs.as_mut_ptr(),
@@ -303,9 +368,25 @@ impl Endpoint {
             }
         })
     }
+}
 
-    fn fits_inline(&self, call: &'static str, len: usize) -> Result<(), Error> {
-        fits(call, len, self.description().inline_bytes)
+impl Channel {
+    /// Takes a slot and has `start` begin the operation; `None` of it means that the function is not there.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        call: &'static str,
+        op: Op,
+        token: u64,
+        start: impl FnOnce(*mut fid_ep, *mut c_void) -> Option<ssize_t>,
+    ) -> Result<Post, Error> {
+        let Some(context) = self.slots.take(op, token) else { return Ok(Post::Busy) };
+        let outcome = start(self.ep.as_ptr(), context);
+        if outcome == Some(0) {
+            return Ok(Post::Posted);
+        }
+        self.slots.release(context);
+        outcome.map_or(Err(Error::Absent { call }), |returned| posted(call, returned))
     }
 }
 
