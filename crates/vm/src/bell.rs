@@ -108,6 +108,12 @@ pub struct Ticket<'a, M: Deref<Target = [AtomicU64]>> {
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Ticket<'_, M> {
+    /// Whether the bell has been rung since the announcement: a sleep would end at once. For who sleeps on something
+    /// else besides.
+    pub fn is_rung(&self) -> bool {
+        self.bell.words[SEQUENCE].load(Ordering::Acquire) as u32 != self.sequence
+    }
+
     /// Sleeps until the bell is rung, `timeout` has passed (`None`: no limit), or for no reason at all.
     pub fn sleep(self, timeout: Option<Duration>) -> Wake {
         futex::wait(&self.bell.words[SEQUENCE], self.sequence, timeout)
@@ -173,7 +179,9 @@ mod tests {
     fn a_ring_between_announcing_and_sleeping_ends_the_sleep_at_once() {
         let bell = bell(1);
         let ticket = bell.announce();
+        assert!(!ticket.is_rung());
         bell.ring(0);
+        assert!(ticket.is_rung());
         assert_eq!(ticket.sleep(LIMIT), Wake::Rung);
         assert_eq!(bell.words[SLEEPERS].load(Ordering::Relaxed), 0);
     }

@@ -16,7 +16,7 @@ use std::ops::{Deref, DerefMut};
 use crate::membarrier;
 use crate::sync::{AtomicU64, Backoff, Ordering, assigned_token, light_fence, own_token};
 
-/// Values of `bias` that are no thread's token: tokens count up from 1.
+/// Values of `bias` that are no thread's token: tokens count up from 2.
 const NOBODYS: u64 = u64::MAX;
 const REVOKING: u64 = u64::MAX - 1;
 const SHARED: u64 = u64::MAX - 2;
@@ -25,8 +25,11 @@ const SHARED: u64 = u64::MAX - 2;
 /// refuses it later.
 const UNFENCED: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// In `biased` and `shared`: nobody is in. No thread's token either.
-const FREE: u64 = 0;
+/// In `biased` and `shared`, beside a thread's token: it is in, or tries to be. Tokens are even.
+const IN: u64 = 1;
+
+/// In `biased` and `shared`: no thread's token, and nobody is in.
+const FREE: u64 = u64::MAX - 1;
 
 /// A mutual exclusion lock around a `T`: next to nothing for the first thread that locks it as long as no other does,
 /// a spin lock that yields the processor from then on.
@@ -37,9 +40,12 @@ pub struct BiasedLock<T> {
     /// [`NOBODYS`], then the owner's token, then [`REVOKING`], then [`SHARED`]; never back. Written
     /// only by who is in `shared`.
     bias: AtomicU64,
-    /// The owner's token while it is in, or tries to be, by its bias. Written only by the owner.
+    /// The owner's token, with [`IN`] while it is in, or tries to be, by its bias: one look tells a thread both that it
+    /// is the owner and that it is not in already. [`FREE`] before there is an owner, and once it has found that it is
+    /// none any more. Written only by the owner.
     biased: AtomicU64,
-    /// The token of the thread that is in by compare-exchange, whether it holds the lock or still settles whose it is.
+    /// The token of the thread that is in by compare-exchange, whether it holds the lock or still settles whose it is,
+    /// with [`IN`]; without it, or [`FREE`], when nobody is.
     shared: AtomicU64,
     value: UnsafeCell<T>,
 }
@@ -103,10 +109,10 @@ impl<T> BiasedLock<T> {
     #[inline(always)]
     fn enter_biased(&self) -> Option<BiasedGuard<'_, T>> {
         let me = own_token();
-        if self.bias.load(Ordering::Relaxed) != me || self.biased.load(Ordering::Relaxed) != FREE {
+        if self.biased.load(Ordering::Relaxed) != me {
             return None;
         }
-        self.biased.store(me, Ordering::Relaxed);
+        self.biased.store(me + IN, Ordering::Relaxed);
         light_fence();
         // Acquire, so that no access to the value comes before this look.
         if self.bias.load(Ordering::Acquire) == me {
@@ -156,13 +162,14 @@ impl<T> BiasedLock<T> {
     /// Only this thread ever writes its token, and takes it away before any other gets in, so what it reads here of
     /// itself is never out of date.
     fn is_held_by(&self, me: u64) -> bool {
-        self.biased.load(Ordering::Relaxed) == me || self.shared.load(Ordering::Relaxed) == me
+        [&self.biased, &self.shared].iter().any(|word| word.load(Ordering::Relaxed) == me | IN)
     }
 
     fn enter_shared(&self, me: u64) -> bool {
         // The look first, so that those who wait do not take the line away from who is in.
-        self.shared.load(Ordering::Relaxed) == FREE
-            && self.shared.compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let seen = self.shared.load(Ordering::Relaxed);
+        seen & IN == 0
+            && self.shared.compare_exchange(seen, me | IN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn leave_shared(&self) {
@@ -181,7 +188,7 @@ impl<T> BiasedLock<T> {
         }
         // Acquire: what the owner did before it left. It has not come in again since: its turns before the fence are
         // in sight of this look, and those after it end without having entered.
-        if self.biased.load(Ordering::Acquire) != FREE {
+        if self.biased.load(Ordering::Acquire) & IN != 0 {
             return None;
         }
         self.bias.store(SHARED, Ordering::Relaxed);
@@ -190,7 +197,7 @@ impl<T> BiasedLock<T> {
 
     /// Makes this thread the owner, holding the lock. The next to enter `shared` sees both stores.
     fn claim(&self, me: u64) -> BiasedGuard<'_, T> {
-        self.biased.store(me, Ordering::Relaxed);
+        self.biased.store(me | IN, Ordering::Relaxed);
         self.bias.store(me, Ordering::Relaxed);
         self.leave_shared();
         self.guard(&self.biased)
@@ -211,7 +218,9 @@ impl<T> BiasedLock<T> {
 impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.entered.store(FREE, Ordering::Release);
+        // Only who is in writes it now. Its own token stays, by which the owner knows itself.
+        let token = self.entered.load(Ordering::Relaxed) & !IN;
+        self.entered.store(token, Ordering::Release);
     }
 }
 

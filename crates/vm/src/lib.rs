@@ -20,7 +20,9 @@
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
+//! | `told` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
+//! | [`monitor`] | being told when memory is unmapped, moved or removed | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
@@ -43,6 +45,8 @@ pub mod heap;
 pub mod host;
 pub mod link;
 pub mod membarrier;
+#[cfg(not(any(loom, miri)))]
+pub mod monitor;
 pub mod ring;
 pub mod segment;
 pub mod shared;
@@ -50,6 +54,8 @@ pub mod spawn;
 mod sync;
 #[cfg(all(test, not(miri)))]
 mod test_pages;
+#[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
+mod told;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};
@@ -57,6 +63,8 @@ pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
+#[cfg(not(any(loom, miri)))]
+pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Outside, SharedMemory, Words};

@@ -36,6 +36,10 @@ const PAYLOAD: usize = 8;
 /// Bits of a baton's first word that say who wrote it; above them is the payload's length, in the high half the
 /// message's number.
 const MARK_BITS: u32 = 2;
+const MARK: u64 = (1 << MARK_BITS) - 1;
+
+/// What the first words of two messages differ by, of which one comes next after the other.
+const NEXT: u64 = 1 << 32;
 
 /// Which end of a link this is: the two ends must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,7 @@ pub enum Side {
 
 impl Side {
     /// How this side signs the baton.
-    fn mark(self) -> u32 {
+    fn mark(self) -> u64 {
         match self {
             Side::First => 1,
             Side::Second => 2,
@@ -69,14 +73,14 @@ pub struct Link<M> {
     baton: M,
     outward: Producer<M>,
     inward: Consumer<M>,
-    side: Side,
+    /// The first word of our next message, and of the other side's, if it goes by the baton and has no payload: number
+    /// and mark. Nothing else needs to be known of such a word, and one comparison says all of it.
+    sends: u64,
+    expects: u64,
     /// The baton is ours to write: what the other side put there is taken out.
     ours: bool,
     /// One thread has both ends, so there is nobody to hand the baton to.
     alone: bool,
-    /// Messages through the baton, each way.
-    pushed: u64,
-    taken: u64,
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Link<M> {
@@ -88,11 +92,10 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
             baton,
             outward,
             inward,
-            side,
+            sends: NEXT | side.mark(),
+            expects: NEXT | side.other().mark(),
             ours,
             alone: false,
-            pushed: 0,
-            taken: 0,
         })
     }
 
@@ -107,23 +110,30 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     /// [`PushError`]; then nothing was sent.
     #[inline(always)]
     pub fn push(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
+        match self.push_in_baton(body, payload) {
+            Some(pushed) => Ok(pushed),
+            None => self.push_in_ring(body, payload),
+        }
+    }
+
+    /// Sends a message by the baton, as [`push`](Link::push) does. `None`: it can go by the ring only.
+    #[inline(always)]
+    pub fn push_in_baton(&mut self, body: &[u64; 7], payload: &[u8]) -> Option<Pushed> {
         if !self.ours || payload.len() > BATON_PAYLOAD_BYTES {
-            return self.push_in_ring(body, payload);
+            return None;
         }
         self.ours = false;
-        self.pushed += 1;
-        let number = (self.outward.pushed() + self.pushed) as u32;
         if !payload.is_empty() {
             self.store_payload(payload);
         }
         let line = self.line();
         store_body(line, body);
-        let low = (payload.len() as u32) << MARK_BITS | self.side.mark();
-        line[0].store(u64::from(number) << 32 | u64::from(low), Ordering::Release);
+        line[0].store(self.sends | (payload.len() as u64) << MARK_BITS, Ordering::Release);
+        self.sends = self.sends.wrapping_add(NEXT);
         if !self.alone {
             hand_over(&self.baton[..PAYLOAD + payload.len().div_ceil(8)]);
         }
-        Ok(Pushed { doorbell: self.outward.wants_doorbell() })
+        Some(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
@@ -148,35 +158,64 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     /// [`Corrupt`] if the other side broke the protocol; the same again if called again.
     #[inline(always)]
     pub fn pop(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
-        if let Some(baton) = self.baton() {
-            let expected = self.expected();
-            if baton.number == expected {
-                return self.take_baton(baton, body, payload);
+        if self.pop_short(body) {
+            payload.clear();
+            return Ok(true);
+        }
+        match self.baton() {
+            None if !self.inward.ready() => {
+                // Not by asking the ring to pop: a message that came just now may have one before it in the baton.
+                self.inward.note_idle();
+                Ok(false)
+            }
+            _ => self.pop_in_order(body, payload),
+        }
+    }
+
+    /// Takes the next message out if it is in the baton and has no payload, as most are that somebody waits for. `false`
+    /// says nothing: [`pop`](Link::pop) finds what else there may be.
+    #[inline(always)]
+    pub fn pop_short(&mut self, body: &mut [u64; 7]) -> bool {
+        let line = self.line();
+        if line[0].load(Ordering::Acquire) != self.expects || self.ours {
+            return false;
+        }
+        load_body(line, body);
+        self.take_over();
+        true
+    }
+
+    /// Takes the next message out where one is there: one with a payload, or one through the ring, or of several by both
+    /// ways the first. Out of line, as is all that has to do with payloads and rings, so that what surrounds a baton's
+    /// message stays small.
+    #[inline(never)]
+    fn pop_in_order(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        // Also where there was nothing a moment ago: what was sent before the ring's message came to sight before that.
+        if let Some(word) = self.baton() {
+            let (number, expected) = ((word >> 32) as u32, (self.expects >> 32) as u32);
+            if number == expected {
+                self.load_payload(word as u32 as usize >> MARK_BITS, payload)?;
+                load_body(self.line(), body);
+                self.take_over();
+                return Ok(true);
             }
             // What was sent before it went through the ring, and has been there at least as long.
             if !self.inward.ready() {
-                return Err(Corrupt::Order { number: baton.number, expected });
+                return Err(Corrupt::Order { number, expected });
             }
-        } else if !self.inward.ready() {
-            // Not by asking the ring to pop: a message that came just now may have one before it in the baton.
-            self.inward.note_idle();
-            return Ok(false);
-        } else if let Some(baton) = self.baton().filter(|baton| baton.number == self.expected()) {
-            // It was sent before what the ring holds, but came to sight between our two looks.
-            return self.take_baton(baton, body, payload);
         }
-        self.pop_from_ring(body, payload)
+        let popped = self.inward.pop(body, payload)?;
+        if popped {
+            self.expects = self.expects.wrapping_add(NEXT);
+        }
+        Ok(popped)
     }
 
-    // Out of line, so that what surrounds a baton's message stays small.
     #[inline(never)]
     fn push_in_ring(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
-        self.outward.push(body, payload)
-    }
-
-    #[inline(never)]
-    fn pop_from_ring(&mut self, body: &mut [u64; 7], payload: &mut Vec<u8>) -> Result<bool, Corrupt> {
-        self.inward.pop(body, payload)
+        let pushed = self.outward.push(body, payload)?;
+        self.sends = self.sends.wrapping_add(NEXT);
+        Ok(pushed)
     }
 
     /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`] does.
@@ -189,29 +228,15 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         self.inward.set_attention(attention);
     }
 
-    /// How many messages were sent, in all.
-    #[inline]
-    pub fn pushed(&self) -> u64 {
-        self.outward.pushed() + self.pushed
-    }
-
-    /// How many messages were taken out, in all.
-    #[inline]
-    pub fn taken(&self) -> u64 {
-        self.inward.taken() + self.taken
-    }
-
-    /// What the baton holds that we have not taken out yet. While it is ours it is not looked at: the other side has
-    /// no business there.
+    /// The first word of what the baton holds that we have not taken out yet. While it is ours nothing there counts: the
+    /// other side has no business there.
     #[inline(always)]
-    fn baton(&self) -> Option<Baton> {
+    fn baton(&self) -> Option<u64> {
         if self.ours {
             return None;
         }
         let word = self.line()[0].load(Ordering::Acquire);
-        let low = word as u32;
-        let theirs = low & ((1 << MARK_BITS) - 1) == self.side.other().mark();
-        theirs.then_some(Baton { number: (word >> 32) as u32, len: (low >> MARK_BITS) as usize })
+        (word & MARK == self.expects & MARK).then_some(word)
     }
 
     /// The baton's message.
@@ -220,37 +245,18 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         self.baton.first_chunk().expect("a baton is longer, as was checked when the link was made")
     }
 
-    /// The number of the next message to take out.
+    /// The baton's message is taken out, and the baton is ours.
     #[inline(always)]
-    fn expected(&self) -> u32 {
-        (self.taken() + 1) as u32
-    }
-
-    #[inline(always)]
-    fn take_baton(
-        &mut self,
-        baton: Baton,
-        body: &mut [u64; 7],
-        payload: &mut Vec<u8>,
-    ) -> Result<bool, Corrupt> {
-        if baton.len == 0 {
-            payload.clear();
-        } else {
-            self.load_payload(baton.len, payload)?;
-        }
-        load_body(self.line(), body);
+    fn take_over(&mut self) {
         self.ours = true;
-        self.taken += 1;
-        Ok(true)
+        self.expects = self.expects.wrapping_add(NEXT);
     }
 
-    // Out of line, so that the loop around `pop` stays small.
     #[inline(never)]
     fn store_payload(&self, payload: &[u8]) {
         store_bytes(self.baton[PAYLOAD..].iter(), payload);
     }
 
-    #[inline(never)]
     fn load_payload(&self, len: usize, payload: &mut Vec<u8>) -> Result<(), Corrupt> {
         if len > BATON_PAYLOAD_BYTES {
             return Err(Corrupt::Length { len, max: BATON_PAYLOAD_BYTES });
@@ -258,15 +264,6 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         load_bytes(self.baton[PAYLOAD..].iter(), len, payload);
         Ok(())
     }
-}
-
-/// What the first word of a baton says.
-#[derive(Clone, Copy)]
-struct Baton {
-    /// The message's number in its direction, modulo 2³².
-    number: u32,
-    /// Its payload's length in bytes, as claimed.
-    len: usize,
 }
 
 #[cfg(test)]

@@ -226,6 +226,12 @@ impl Places {
         words[start..].first_chunk().expect("the layout was checked against the words")
     }
 
+    /// The first word of a slot.
+    #[inline(always)]
+    fn first_of<'a>(&self, words: &'a [AtomicU64], position: u64) -> &'a AtomicU64 {
+        &words[HEADER_WORDS + (position & self.slot_mask) as usize * LINE_WORDS]
+    }
+
     /// The words of a payload of `len` bytes that starts at line `line`, counted from the ring's first: the second
     /// run is what goes on at the start of the area. `len` must have been checked against the area.
     #[inline(always)]
@@ -240,6 +246,10 @@ impl Places {
         let count = len.div_ceil(8);
         let straight = count.min(self.payload_words - start);
         (&area[start..start + straight], &area[..count - straight])
+    }
+
+    fn slots(&self) -> u64 {
+        self.slot_mask + 1
     }
 
     fn lines(&self) -> u64 {
@@ -257,13 +267,12 @@ pub struct Producer<M> {
     words: M,
     places: Places,
     fence: FenceMode,
-    /// Messages put in, in all.
+    /// Messages put in, in all, and how many they can be before we look again how many the consumer has taken out.
     pushed: u64,
-    /// Messages that the consumer had taken out when we last looked.
-    freed: u64,
-    /// Payload lines put in and, of these, free again.
+    pushed_max: u64,
+    /// Payload lines put in, and how many they can be, likewise.
     line: u64,
-    line_freed: u64,
+    line_max: u64,
     /// For every slot, `line` after its message: what is free again follows from `freed`, with nothing to trust.
     line_after: Box<[u64]>,
 }
@@ -277,7 +286,8 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
         layout.check(words.len())?;
         let line_after = vec![0; layout.slots].into_boxed_slice();
         let places = Places::new(layout);
-        Ok(Producer { words, places, fence, pushed: 0, freed: 0, line: 0, line_freed: 0, line_after })
+        let (pushed_max, line_max) = (places.slots(), places.lines());
+        Ok(Producer { words, places, fence, pushed: 0, pushed_max, line: 0, line_max, line_after })
     }
 
     /// Puts a message in and says whether to ring the consumer's doorbell.
@@ -318,8 +328,7 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
 
     #[inline(always)]
     fn fits(&self, lines: u64) -> bool {
-        self.pushed - self.freed <= self.places.slot_mask
-            && lines <= self.places.lines() - (self.line - self.line_freed)
+        self.pushed < self.pushed_max && self.line + lines <= self.line_max
     }
 
     /// Looks how far the consumer has got.
@@ -329,12 +338,14 @@ impl<M: Deref<Target = [AtomicU64]>> Producer<M> {
             return Err(PushError::TooLarge { len: payload_len, max: self.places.len_max() });
         }
         let freed = self.words[FREED].load(Ordering::Acquire);
-        if freed < self.freed || freed > self.pushed {
-            return Err(Corrupt::Freed { freed, lowest: self.freed, highest: self.pushed }.into());
+        let freed_before = self.pushed_max - self.places.slots();
+        if freed < freed_before || freed > self.pushed {
+            return Err(Corrupt::Freed { freed, lowest: freed_before, highest: self.pushed }.into());
         }
-        if freed > self.freed {
-            self.freed = freed;
-            self.line_freed = self.line_after[((freed - 1) & self.places.slot_mask) as usize];
+        if freed > freed_before {
+            let line_freed = self.line_after[((freed - 1) & self.places.slot_mask) as usize];
+            self.pushed_max = freed + self.places.slots();
+            self.line_max = line_freed + self.places.lines();
         }
         if self.fits(lines_of(payload_len)) { Ok(()) } else { Err(PushError::Full) }
     }
@@ -384,7 +395,7 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
     /// Whether there is a message: one look at one word.
     #[inline(always)]
     pub fn ready(&self) -> bool {
-        let word = self.places.slot(&self.words, self.taken)[0].load(Ordering::Acquire);
+        let word = self.places.first_of(&self.words, self.taken).load(Ordering::Acquire);
         (word >> 32) as u32 == (self.taken + 1) as u32
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -24,6 +24,21 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(before_exec);
     }
+}
+
+/// A file descriptor of one's own for what whoever started this process left open under `number`, which stays open. Programs
+/// that this one starts do not get it.
+///
+/// # Errors
+/// Where nothing is open under that number.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only, and any; it gives a new descriptor, or -1.
+    let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if duplicate < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just made, and nobody else knows of.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
 /// The process at the other end of a Unix socket, at the time it connected or began to listen.

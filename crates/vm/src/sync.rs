@@ -4,9 +4,9 @@
 use std::cell::Cell;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The cheap half of an asymmetric fence: it only keeps the compiler from moving the accesses around it, because the
 /// other side's `membarrier` brings the processor's fence to us when it is needed.
@@ -70,13 +70,14 @@ pub(crate) fn own_token() -> u64 {
     TOKEN.with(Cell::get)
 }
 
-/// The number of [`own_token`], given out now if it was not before. They count up from 1.
+/// The number of [`own_token`], given out now if it was not before. They count up from 2 and are even, so that locks
+/// have a bit of each to themselves.
 pub(crate) fn assigned_token() -> u64 {
     // The standard library's in loom's models, too: threads get different numbers however they are run.
     static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     TOKEN.with(|token| {
         if token.get() == 0 {
-            token.set(LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1);
+            token.set(LAST.fetch_add(2, std::sync::atomic::Ordering::Relaxed) + 2);
         }
         token.get()
     })
