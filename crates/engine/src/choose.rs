@@ -58,11 +58,13 @@ pub enum Why {
     NotOffered,
     /// The memory cannot be registered: there is no room in a budget, or the system refuses.
     NoRoom,
+    /// The peer is reached over a network, and the memory is none that is registered there.
+    Network,
 }
 
 impl Why {
     /// Every reason, in the order of [`Why::index`].
-    pub const ALL: [Why; 8] = [
+    pub const ALL: [Why; 9] = [
         Why::HeapMapped,
         Why::PrivateReachable,
         Why::PtraceDenied,
@@ -71,6 +73,7 @@ impl Why {
         Why::Configured,
         Why::NotOffered,
         Why::NoRoom,
+        Why::Network,
     ];
 
     /// Its name in tables and metrics.
@@ -84,6 +87,7 @@ impl Why {
             Why::Configured => "configured",
             Why::NotOffered => "not-offered",
             Why::NoRoom => "no-room",
+            Why::Network => "network",
         }
     }
 

@@ -116,11 +116,23 @@ impl Header {
 
     /// The header that `words` stand for, checked against the payload that came with it.
     pub const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
-        let Head { kind, handler, len } = match Head::decode(words, payload) {
-            Ok(head) => head,
-            Err(error) => return Err(error),
+        let [first, token, a, b, c, d, place] = *words;
+        let number = first as u8;
+        if number as usize >= KINDS.len() {
+            return Err(WireError::Kind(number));
+        }
+        let kind = KINDS[number as usize];
+        let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
+        let has_payload = match kind {
+            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
+            Kind::GetData => b == 0,
+            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
+            Kind::BarrierOpen | Kind::BarrierBroken => false,
+            Kind::Revoke | Kind::Recall | Kind::Release => false,
         };
-        let [_, token, a, b, c, d, place] = *words;
+        if (if has_payload { len as usize } else { 0 }) != payload {
+            return Err(WireError::Length { header: len, payload });
+        }
         Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
     }
 
@@ -131,36 +143,28 @@ impl Header {
     }
 }
 
-/// The first word of a header: what says where a message goes. All that is looked at of an Active Message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) kind: Kind,
-    pub(crate) handler: u16,
-    pub(crate) len: u32,
-}
+/// What the first word of a header says: all that is looked at of a short Active Message. Its fields are taken out of
+/// the word one by one where they are needed: packed into a value and unpacked again they would cost more than all else
+/// here.
+#[derive(Clone, Copy)]
+pub(crate) struct AmHead(u64);
 
-impl Head {
-    /// The first word of `words`, checked against the payload that came with them.
+impl AmHead {
     #[inline(always)]
-    pub(crate) const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Head, WireError> {
-        let first = words[0];
-        let number = first as u8;
-        if number as usize >= KINDS.len() {
-            return Err(WireError::Kind(number));
-        }
-        let kind = KINDS[number as usize];
-        let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
-        let has_payload = match kind {
-            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
-            Kind::GetData => words[3] == 0,
-            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
-            Kind::BarrierOpen | Kind::BarrierBroken => false,
-            Kind::Revoke | Kind::Recall | Kind::Release => false,
-        };
-        if (if has_payload { len as usize } else { 0 }) != payload {
-            return Err(WireError::Length { header: len, payload });
-        }
-        Ok(Head { kind, handler, len })
+    pub(crate) const fn of(words: &[u64; Header::WORDS]) -> AmHead {
+        AmHead(words[0])
+    }
+
+    /// Whether it is an Active Message's, that is to have no payload.
+    #[inline(always)]
+    pub(crate) const fn is_short(self) -> bool {
+        self.0 as u8 == Kind::AmShort as u8
+    }
+
+    /// The handler's index.
+    #[inline(always)]
+    pub(crate) const fn handler(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 }
 
@@ -223,6 +227,15 @@ mod tests {
                 prop_assert!((header.kind as usize) < KINDS.len());
                 let _ = header.chunk_place();
             }
+        }
+
+        #[test]
+        fn short_messages_are_those_whose_headers_say_so(kind in 0u64..4, handler: u16, len: u32, rest: [u64; 6]) {
+            let first = kind | u64::from(handler) << 16 | u64::from(len) << 32;
+            let words = [first, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]];
+            let header = Header::decode(&words, 0).ok().filter(|header| header.kind == Kind::AmShort);
+            let head = Some(AmHead::of(&words)).filter(|head| head.is_short());
+            prop_assert_eq!(head.map(AmHead::handler), header.map(|header| header.handler));
         }
     }
 }

@@ -115,6 +115,8 @@ pub struct Cluster {
     touched: Vec<Rank>,
     /// Who has the processor, and goes on to what its card has for it already when it has done with what came first.
     busy: Option<Rank>,
+    /// Polls so far that found something.
+    polls: u64,
 }
 
 /// When a rank is to look at its deadlines.
@@ -178,6 +180,7 @@ impl Cluster {
             alarms: vec![Alarms::default(); size as usize],
             touched: Vec::new(),
             busy: None,
+            polls: 0,
             world,
         }
     }
@@ -330,7 +333,7 @@ impl Cluster {
         if !(self.world.borrow().has_news(rank) || self.nodes[rank as usize].has_work()) {
             return None;
         }
-        match self.nodes[rank as usize].poll(&mut self.inbox) {
+        match self.poll_node(rank) {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
             Polled::Progressed => Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank))),
@@ -352,7 +355,7 @@ impl Cluster {
     /// other, and happens at [`Cluster::time_of`] the rank.
     fn poll(&mut self, rank: Rank) -> Step {
         loop {
-            let polled = self.nodes[rank as usize].poll(&mut self.inbox);
+            let polled = self.poll_node(rank);
             self.tell_time(rank);
             match polled {
                 Polled::Idle => return Step::Polled(rank),
@@ -370,6 +373,17 @@ impl Cluster {
                 return Step::Polled(rank);
             }
         }
+    }
+
+    fn poll_node(&mut self, rank: Rank) -> Polled {
+        let polled = self.nodes[rank as usize].poll(&mut self.inbox);
+        self.polls += u64::from(polled != Polled::Idle);
+        polled
+    }
+
+    /// How many things have happened so far: what the network did, and what nodes found there.
+    pub(crate) fn happened(&self) -> u64 {
+        self.polls + self.world.borrow().events
     }
 
     /// Has a node that waits for somebody from now on look when that is.

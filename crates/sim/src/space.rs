@@ -4,7 +4,6 @@
 //! the bytes: memory that is unmapped while it is registered lives on, seen by the card and by nobody else.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -99,8 +98,8 @@ pub(crate) fn first(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
 #[derive(Debug)]
 pub(crate) struct Space {
     page_shift: u32,
-    /// By start.
-    parts: BTreeMap<u64, Part>,
+    /// By start: mostly a few.
+    parts: Vec<Part>,
     /// Where the next range goes whose place does not matter.
     next: u64,
 }
@@ -108,7 +107,7 @@ pub(crate) struct Space {
 impl Space {
     /// An address space with nothing in it.
     pub(crate) fn new(page_bytes: u64) -> Space {
-        Space { page_shift: page_bytes.ilog2(), parts: BTreeMap::new(), next: 1 << 20 }
+        Space { page_shift: page_bytes.ilog2(), parts: Vec::new(), next: 1 << 20 }
     }
 
     /// Bytes of a page.
@@ -130,7 +129,8 @@ impl Space {
         let start = start - start % self.page_bytes();
         self.unmap(start, end - start);
         let backing = Rc::new(Backing { page_shift: self.page_shift, pages: RefCell::default() });
-        self.parts.insert(start, Part { start, end, access, base: start, backing });
+        let at = self.up_to(start);
+        self.parts.insert(at, Part { start, end, access, base: start, backing });
         self.next = self.next.max(end + self.page_bytes());
     }
 
@@ -138,26 +138,30 @@ impl Space {
     pub(crate) fn unmap(&mut self, start: u64, len: u64) {
         let end = (start + len).next_multiple_of(self.page_bytes());
         let start = start - start % self.page_bytes();
-        let first = self.parts.range(..start).next_back().map_or(start, |(first, _)| *first);
-        let hit: Vec<u64> = self.parts.range(first..end).map(|(start, _)| *start).collect();
-        for part in hit {
-            let part = self.parts.remove(&part).expect("found two lines above");
-            for (from, to) in [(part.start, part.end.min(start)), (part.start.max(end), part.end)] {
-                if from < to {
-                    self.parts.insert(from, Part { start: from, end: to, ..part.clone() });
-                }
-            }
+        let first = self.parts.partition_point(|part| part.end <= start);
+        let last = self.parts.partition_point(|part| part.start < end);
+        if first >= last {
+            return;
         }
+        let (left, right) = (self.parts[first].clone(), self.parts[last - 1].clone());
+        let left = Some(Part { end: start, ..left }).filter(|left| left.start < start);
+        let right = Some(Part { start: end, ..right }).filter(|right| end < right.end);
+        self.parts.splice(first..last, left.into_iter().chain(right));
+    }
+
+    /// How many parts begin at `at` or before.
+    fn up_to(&self, at: u64) -> usize {
+        self.parts.partition_point(|part| part.start <= at)
     }
 
     /// The part that byte `at` lies in.
     pub(crate) fn part(&self, at: u64) -> Option<&Part> {
-        self.parts.range(..=at).next_back().map(|(_, part)| part).filter(|part| at < part.end)
+        self.parts[..self.up_to(at)].last().filter(|part| at < part.end)
     }
 
     /// The `index`th of the ranges, by address.
     pub(crate) fn nth(&self, index: usize) -> Option<&Part> {
-        self.parts.values().nth(index)
+        self.parts.get(index)
     }
 
     /// How many ranges there are.

@@ -73,6 +73,8 @@ fn lane_number(from: Rank, to: Rank, lane: Lane) -> u64 {
 pub(crate) struct World {
     pub(crate) costs: Costs,
     pub(crate) now: Nanos,
+    /// Events so far, but those that only give a process the processor.
+    pub(crate) events: u64,
     pub(crate) queue: Queue,
     pub(crate) processes: Vec<Process>,
     /// Processes that have the processor and something to look at now, in turn.
@@ -106,6 +108,7 @@ impl World {
     pub(crate) fn new(size: u32, costs: Costs, faults: Faults, seed: u64) -> World {
         World {
             now: 0,
+            events: 0,
             queue: Queue::default(),
             processes: (0..size).map(|rank| Process::new(rank, &costs)).collect(),
             due: VecDeque::new(),
@@ -163,6 +166,7 @@ impl World {
         let (at, event) = self.queue.pop()?;
         debug_assert!(at >= self.now, "time goes forwards");
         self.now = at;
+        self.events += u64::from(!matches!(event, Event::Wake(_)));
         self.trace.note(&(at, event));
         Some(self.happen(event))
     }

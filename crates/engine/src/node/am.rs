@@ -2,10 +2,9 @@
 
 use super::table::Node;
 use crate::op_id::OpId;
-use crate::wire::{Head, Kind};
+use crate::wire::{AmHead, Kind};
 use crate::{
-    Direction, Header, Inbox, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
-    Transport,
+    Direction, Header, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
 };
 
 /// What an Active Message carries besides its arguments.
@@ -134,16 +133,14 @@ impl<T: Transport> Node<T> {
         self.counters.add(operation, Mechanism::Message, bytes);
     }
 
-    /// Hands an Active Message to its handler, if it names one.
+    /// Hands an Active Message, which brought so many bytes, to its handler, if it names one.
     #[inline(always)]
-    pub(super) fn on_am(&mut self, peer: Rank, lane: Lane, head: Head, inbox: &Inbox) -> Polled {
-        let Head { kind, handler, len } = head;
-        let landed_nowhere = kind == Kind::AmLong && inbox.landed().is_none();
-        if landed_nowhere || handler >= self.handlers {
+    pub(super) fn deliver(&mut self, peer: Rank, lane: Lane, head: AmHead, bytes: u64) -> Polled {
+        let handler = head.handler();
+        if handler >= self.handlers {
             self.counters.malformed += 1;
             return Polled::Progressed;
         }
-        let bytes = if kind == Kind::AmShort { 0 } else { u64::from(len) };
         self.counters.add(Operation::Handled, Mechanism::Message, bytes);
         Polled::Deliver(Delivery { peer, lane, handler })
     }

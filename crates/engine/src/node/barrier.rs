@@ -141,6 +141,15 @@ impl<T: Transport> Node<T> {
         self.settle_barrier(epoch);
     }
 
+    /// Tells all others again which barrier has opened last: for the counter's keeper, before it leaves and takes that with
+    /// it. Somebody may still wait for the word of whoever came last.
+    pub fn retell_barrier(&mut self) {
+        let epoch = self.barrier.opened;
+        if self.rank == KEEPER && epoch > 0 {
+            self.tell_all(Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) });
+        }
+    }
+
     /// Tells all others that this rank has given up `peer`, and comes to no barrier any more.
     pub(super) fn tell_broken(&mut self, peer: Rank) {
         self.tell_all(Header { args: [u64::from(peer), 0, 0, 0], ..Header::new(Kind::BarrierBroken) });

@@ -11,6 +11,7 @@
 
 mod am;
 mod barrier;
+mod hit;
 mod keyed;
 mod moves;
 mod progress;

@@ -109,8 +109,8 @@ impl<T: Transport> Node<T> {
             _ => None,
         };
         let registrar = self.registrar.as_ref();
-        let may_ask = |run: &Run| registrar.is_some_and(|registrar| registrar.may_ask(*run));
-        let parts = parts.filter(|parts| parts.attach.iter().all(may_ask));
+        let may_ask = |run: Run| registrar.is_some_and(|registrar| registrar.may_ask(run));
+        let parts = parts.filter(|parts| parts.attach().all(may_ask));
         let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
             self.counters.malformed += 1;
             let refusal = Header { token: header.token, ..Header::new(Kind::Moved) };
@@ -119,11 +119,11 @@ impl<T: Transport> Node<T> {
         };
         registrar.counters.served += 1;
         registrar.table.count_served(peer);
-        for holder in parts.detach {
+        for holder in parts.detach() {
             self.counters.malformed += u64::from(!registrar.give_up(peer, holder));
         }
         let mut holders = registrar.spare_holders.pop().unwrap_or_default();
-        for run in parts.attach {
+        for run in parts.attach() {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registrar.table.attach(peer, run, &mut holders);
         }

@@ -4,7 +4,7 @@ use super::am::Polled;
 use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
-use crate::wire::{Head, Kind};
+use crate::wire::{AmHead, Kind};
 use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
@@ -101,10 +101,10 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Loses a peer by this node's own judgement. The others, who may still hear from it, must not wait for ever at a
-    /// barrier that this node comes to no more.
+    /// Loses a peer, and tells all others: for who judges so by itself, or knows that nobody else tells them. They may still
+    /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
     #[cold]
-    pub(super) fn give_up_peer(&mut self, peer: Rank) {
+    pub fn give_up_peer(&mut self, peer: Rank) {
         let news = !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if news {
@@ -145,11 +145,28 @@ impl<T: Transport> Node<T> {
 
     #[inline(always)]
     fn on_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        match Head::decode(&inbox.header, inbox.payload.len()) {
-            Ok(head) if matches!(head.kind, Kind::AmShort | Kind::AmMedium | Kind::AmLong) => {
-                self.on_am(peer, lane, head, inbox)
+        let head = AmHead::of(&inbox.header);
+        if head.is_short() && inbox.payload.is_empty() {
+            return self.deliver(peer, lane, head, 0);
+        }
+        self.on_long_message(peer, lane, inbox)
+    }
+
+    /// Takes any message but a short Active Message.
+    #[inline(never)]
+    fn on_long_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
+        match Header::decode(&inbox.header, inbox.payload.len()) {
+            Ok(Header { kind: Kind::AmMedium, len, .. }) => {
+                self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
             }
-            _ => self.on_service(peer, lane, inbox),
+            Ok(Header { kind: Kind::AmLong, len, .. }) if inbox.landed().is_some() => {
+                self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
+            }
+            Err(_) | Ok(Header { kind: Kind::AmLong, .. }) => {
+                self.counters.malformed += 1;
+                Polled::Progressed
+            }
+            Ok(header) => self.on_service(peer, lane, &header, inbox),
         }
     }
 
@@ -191,26 +208,21 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a message that is for the engine itself, if it is one.
-    #[inline(never)]
-    fn on_service(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        let Ok(header) = Header::decode(&inbox.header, inbox.payload.len()) else {
-            self.counters.malformed += 1;
-            return Polled::Progressed;
-        };
+    fn on_service(&mut self, peer: Rank, lane: Lane, header: &Header, inbox: &Inbox) -> Polled {
         match (header.kind, lane) {
-            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, &header, &inbox.payload),
-            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, &header),
-            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, &header, &inbox.payload),
-            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(&header),
-            (Kind::BarrierBroken, Lane::Request) => self.on_barrier_broken(&header),
+            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, &inbox.payload),
+            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
+            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
+            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(header),
+            (Kind::BarrierBroken, Lane::Request) => self.on_barrier_broken(header),
             _ if self.registrar.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
             _ if self.is_gone(peer) => {}
-            (Kind::Move, Lane::Request) => self.serve_move(peer, &header, &inbox.payload),
-            (Kind::Moved, Lane::Reply) => self.on_moved(peer, &header, &inbox.payload),
-            (Kind::Revoke, Lane::Request) => self.on_revoke(peer, &header),
-            (Kind::Recall, Lane::Request) => self.on_recall(peer, &header),
-            (Kind::Release, Lane::Request) => self.on_release(peer, &header),
+            (Kind::Move, Lane::Request) => self.serve_move(peer, header, &inbox.payload),
+            (Kind::Moved, Lane::Reply) => self.on_moved(peer, header, &inbox.payload),
+            (Kind::Revoke, Lane::Request) => self.on_revoke(peer, header),
+            (Kind::Recall, Lane::Request) => self.on_recall(peer, header),
+            (Kind::Release, Lane::Request) => self.on_release(peer, header),
             _ => self.counters.malformed += 1,
         }
         Polled::Progressed
@@ -219,7 +231,14 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
         let key = id.key();
-        let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
+        if let OpKind::Hit(_) = op.kind {
+            // Also of one that was given up: it uses what it does until now.
+            return self.on_hit(key, result);
+        }
+        if op.outcome.is_some() {
+            return;
+        }
         match &mut op.kind {
             OpKind::BarrierArrival { epoch } => {
                 let epoch = *epoch;
@@ -235,7 +254,7 @@ impl<T: Transport> Node<T> {
                 self.finish(key, announced);
             }
             OpKind::Part(_) => self.on_part(key, result),
-            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
+            OpKind::Transfer(_) | OpKind::Hit(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
         }
     }
 

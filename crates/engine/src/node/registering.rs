@@ -42,8 +42,9 @@ impl<T: Transport> Node<T> {
     /// may take counts from the next [`Node::expire`]: see [`Node::wants_time`].
     pub fn invalidate(&mut self, offset: u64, len: u64) {
         let Some(registrar) = &mut self.registrar else { return };
-        let changed = registrar.buckets(offset, len);
-        registrar.table.invalidate(changed);
+        let bucket = registrar.settings.bucket;
+        let last = bucket.index(offset.saturating_add(len.max(1) - 1));
+        registrar.table.invalidate(bucket.index(offset), last + 1);
         self.run_actions();
     }
 

@@ -234,10 +234,10 @@ impl Registrar {
     /// What does not add up.
     pub(super) fn audit_by_peer(&self) -> Result<(), String> {
         let RegistrationCounters { hits, misses, moves, served, .. } = self.counters;
-        // Who is named twice need not be put together for that.
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
         gone += gone_too;
-        let sum = ByPeer { peers: ours.chain(theirs).collect(), gone }.sum();
+        let mut sum = gone;
+        ours.chain(theirs).for_each(|(_, counters)| sum += counters);
         let recalls = self.table.counters().recalls;
         let counted = PeerCounters { hits, misses, moves, served, recalls, ..sum };
         if sum == counted {

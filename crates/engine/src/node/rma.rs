@@ -53,7 +53,8 @@ impl<T: Transport> Node<T> {
                 self.counters.add(Operation::Atomic, Mechanism::Mapped, 8);
                 self.finish(key, Ok(old));
             }
-            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Mapped, 8),
+            // Somebody else does it: the owner, in answer to a message, or a network's card.
+            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, 8),
             Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
             Submit::Failed(error) => self.finish(key, Err(error)),
         }
@@ -82,6 +83,11 @@ impl<T: Transport> Node<T> {
         announce: Option<(Lane, Header)>,
     ) -> OpId {
         if self.is_keyed(peer, pieces) && !self.is_lost(peer) {
+            if let ([piece], None) = (pieces, announce)
+                && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
+            {
+                return id;
+            }
             return self.start_keyed(peer, direction, pieces, deadline, announce);
         }
         let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);

@@ -110,6 +110,8 @@ pub(super) enum OpKind {
     OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
+    /// A transfer by keys that is all at hand.
+    Hit(Hit),
     /// A transfer by keys.
     Keyed(Box<Keyed>),
     /// A part of one, that the transport will report.
@@ -128,6 +130,7 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::Hit(hit) => hit.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
@@ -166,6 +169,21 @@ pub(super) struct Transfer {
     pub(super) stalled: bool,
     /// The Active Message that announces the transfer once it is complete.
     pub(super) announce: Option<(Lane, Header)>,
+}
+
+/// A transfer that hit.
+#[derive(Clone, Copy)]
+pub(super) struct Hit {
+    pub(super) peer: Rank,
+    /// What it uses; `None` once it is over.
+    pub(super) used: Option<Used>,
+}
+
+/// What a transfer that hit uses.
+#[derive(Clone, Copy)]
+pub(super) struct Used {
+    pub(super) hose: HoseId,
+    pub(super) local: Option<RegId>,
 }
 
 /// A transfer by keys.
@@ -321,6 +339,9 @@ impl<T: Transport> Node<T> {
 
     /// Takes an operation that is over out of the table, and keeps its lists for others.
     fn discard(&mut self, key: OpKey) {
+        if self.outlive(key) {
+            return;
+        }
         // A list of thousands is one program's one transfer: it need not stay for good.
         match self.ops.remove(key).map(|op| op.kind) {
             Some(OpKind::Keyed(keyed))
@@ -373,6 +394,8 @@ impl<T: Transport> Node<T> {
         self.ops.get(id.key()).is_none_or(|op| match &op.kind {
             _ if op.outcome.is_some() => true,
             OpKind::Transfer(transfer) => transfer.is_locally_done(),
+            // It was given up, and nobody has it any more.
+            OpKind::Part(_) => op.parent.is_none(),
             _ => false,
         })
     }
@@ -382,7 +405,7 @@ impl<T: Transport> Node<T> {
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.detached = true;
         if let Some(outcome) = op.outcome {
-            self.ops.remove(id.key());
+            self.discard(id.key());
             self.note_detached(outcome);
         }
     }
@@ -390,6 +413,10 @@ impl<T: Transport> Node<T> {
     /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
     pub fn cancel(&mut self, id: OpId) {
         let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
+        if let OpKind::Part(_) = op.kind {
+            // It was given up before.
+            return;
+        }
         let peer = op.kind.peer();
         self.give_up(id.key(), OpError::Timeout { peer });
     }
@@ -425,7 +452,7 @@ impl<T: Transport> Node<T> {
         }
         self.pending -= usize::from(op.kind.is_transfer());
         if op.detached {
-            self.ops.remove(key);
+            self.discard(key);
             self.note_detached(outcome);
         }
     }
@@ -433,7 +460,7 @@ impl<T: Transport> Node<T> {
     /// Ends an operation that the transport or the peer may still be at.
     pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
         match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
+            Some(OpKind::OneSided { .. } | OpKind::Hit(_)) => self.transport.abandon(OpId::of(key)),
             // Nobody asks for its outcome, and it would lie in the table for ever.
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),

@@ -3,6 +3,7 @@
 //! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
 //! and given up in the order of a `Queue` when the peer allows no more.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
@@ -60,10 +61,14 @@ impl Hose {
         Run { first: self.first, count: self.count }
     }
 
-    /// The owner's name for it, with the owner's place.
-    fn name(&self) -> (u32, u32) {
-        (self.known, self.holder.0)
+    /// The owner's name for it, with the owner's place: in one word, which is hashed faster than two.
+    fn name(&self) -> u64 {
+        name(self.known, self.holder)
     }
+}
+
+fn name(known: u32, holder: HolderId) -> u64 {
+    u64::from(known) << 32 | u64::from(holder.0)
 }
 
 struct Hoses(Vec<Hose>);
@@ -92,6 +97,8 @@ struct Peer {
     moves: u64,
     /// The process is no more: only what is in use is held.
     gone: bool,
+    /// Something has come or gone since [`Firehoses::audit`].
+    changed: Cell<bool>,
 }
 
 impl Peer {
@@ -285,11 +292,12 @@ impl Firehoses {
         for bucket in run.first..end_of(run) {
             self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
         }
-        let name = self.hasher.hash_one((known, holder.0));
+        let name = self.hasher.hash_one(name(known, holder));
         self.by_holder.insert_unique(name, at, |at| self.hasher.hash_one(self.hoses.0[*at as usize].name()));
         let bytes = self.bytes(run);
         let known = &mut self.peers[known as usize];
         known.held += bytes;
+        known.changed.set(true);
         known.queue.enter(&mut self.hoses, at);
         known.queue.idle(&mut self.hoses, at);
     }
@@ -415,6 +423,7 @@ impl Firehoses {
         let peer = known.rank;
         known.queue.remove(&mut self.hoses, at);
         known.held -= bytes;
+        known.changed.set(true);
         if known.gone && known.held == 0 {
             self.free_peers.push(self.hoses.0[at as usize].known);
         }
@@ -441,10 +450,10 @@ impl Firehoses {
 
     /// The firehose that `peer` calls so.
     fn named(&self, peer: Rank, holder: HolderId) -> Option<u32> {
-        self.by_name((*self.by_rank.get(&peer)?, holder.0))
+        self.by_name(name(*self.by_rank.get(&peer)?, holder))
     }
 
-    fn by_name(&self, name: (u32, u32)) -> Option<u32> {
+    fn by_name(&self, name: u64) -> Option<u32> {
         let is_it = |at: &u32| self.hoses.0[*at as usize].name() == name;
         self.by_holder.find(self.hasher.hash_one(name), is_it).copied()
     }
@@ -453,8 +462,9 @@ impl Firehoses {
     fn known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
             let queue = Queue::new(self.order);
-            let (held, limit) = (0, self.limit);
-            let known = Peer { rank: peer, queue, held, limit, hits: 0, misses: 0, moves: 0, gone: false };
+            let (held, limit, changed) = (0, self.limit, Cell::new(true));
+            let known =
+                Peer { rank: peer, queue, held, limit, hits: 0, misses: 0, moves: 0, gone: false, changed };
             match self.free_peers.pop() {
                 Some(free) => {
                     self.peers[free as usize] = known;
@@ -477,35 +487,44 @@ impl Firehoses {
     /// # Errors
     /// What does not add up.
     pub(crate) fn audit(&self) -> Result<(), String> {
-        let mut held = vec![0; self.peers.len()];
+        let (mut held, mut here) = (vec![0; self.peers.len()], 0);
         for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
             held[hose.known as usize] += self.bytes(hose.run());
             if hose.revoked && hose.refs == 0 {
                 return Err(format!("firehose {at} is revoked, idle, and kept"));
             }
-            if self.peers[hose.known as usize].gone && !hose.revoked {
+            if !hose.revoked && self.peers[hose.known as usize].gone {
                 return Err(format!("firehose {at} is of a peer that is gone, and may be used"));
             }
-            if self.by_name(hose.name()) != Some(at as u32) {
+            here += 1;
+            // The others were found before, and are as many still.
+            let changed = self.peers[hose.known as usize].changed.get();
+            if changed && self.by_name(hose.name()) != Some(at as u32) {
                 return Err(format!("firehose {at} is not found by its owner's name for it"));
             }
         }
-        for (&Theirs { bucket, peer }, &Slot(at)) in
-            self.index.iter().filter(|(_, slot)| slot.0 & Slot::ASKED == 0)
-        {
+        if here != self.by_holder.len() {
+            return Err(format!("there are {here} firehoses, and names for {}", self.by_holder.len()));
+        }
+        self.peers.iter().for_each(|peer| peer.changed.set(false));
+        for (&Theirs { bucket, peer }, &Slot(at)) in &self.index {
+            if at & Slot::ASKED != 0 {
+                continue;
+            }
             let hose = &self.hoses.0[at as usize];
-            let covers = hose.first <= bucket && bucket < end_of(hose.run());
-            if hose.free || hose.revoked || self.peers[hose.known as usize].rank != peer || !covers {
+            let covers = bucket.wrapping_sub(hose.first) < u64::from(hose.count);
+            if hose.free || hose.revoked || !covers || self.peers[hose.known as usize].rank != peer {
                 return Err(format!(
                     "bucket {bucket} of peer {peer} leads to firehose {at}, which is another's"
                 ));
             }
         }
-        let kept: Vec<u64> = self.peers.iter().map(|known| known.held).collect();
-        if held == kept {
-            Ok(())
-        } else {
-            Err(format!("the firehoses make {held:?}, kept in mind is {kept:?}"))
+        match self.peers.iter().zip(&held).find(|(peer, held)| peer.held != **held) {
+            Some((peer, held)) => Err(format!(
+                "the firehoses of rank {} make {held} bytes, kept in mind is {}",
+                peer.rank, peer.held
+            )),
+            None => Ok(()),
         }
     }
 }

@@ -17,12 +17,25 @@ pub(crate) const GIVEN_BYTES: usize = 24;
 /// The first bucket that no address lies in: a bucket has at least 2^12 bytes.
 const BUCKETS_END: u64 = 1 << 52;
 
-/// A move, taken apart.
-#[derive(Debug, PartialEq, Eq)]
+/// A move, taken apart: nothing is copied, for peers may name many.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Move<'a> {
-    pub(crate) attach: Vec<Run>,
-    pub(crate) detach: Vec<HolderId>,
+    /// Runs that an address space can have.
+    runs: &'a [[u8; ATTACH_BYTES]],
+    holders: &'a [[u8; DETACH_BYTES]],
     pub(crate) data: &'a [u8],
+}
+
+impl Move<'_> {
+    /// What is asked for.
+    pub(crate) fn attach(&self) -> impl Iterator<Item = Run> {
+        self.runs.iter().map(run_to_attach)
+    }
+
+    /// What is given up.
+    pub(crate) fn detach(&self) -> impl Iterator<Item = HolderId> {
+        self.holders.iter().map(|bytes| HolderId(u32::from_le_bytes(*bytes)))
+    }
 }
 
 /// A firehose as its owner gives it.
@@ -48,10 +61,8 @@ pub(crate) fn put_move(attach: &[Run], detach: &[HolderId], data: &[u8], into: &
 pub(crate) fn take_move(payload: &[u8], attach: usize, detach: usize) -> Option<Move<'_>> {
     let (runs, rest) = payload.split_at_checked(attach.checked_mul(ATTACH_BYTES)?)?;
     let (holders, data) = rest.split_at_checked(detach.checked_mul(DETACH_BYTES)?)?;
-    let attach = runs.as_chunks::<ATTACH_BYTES>().0.iter().map(|bytes| run_from(&bytes[..8], &bytes[8..]));
-    let detach =
-        holders.as_chunks::<DETACH_BYTES>().0.iter().map(|bytes| HolderId(u32::from_le_bytes(*bytes)));
-    Some(Move { attach: attach.collect::<Option<_>>()?, detach: detach.collect(), data })
+    let (runs, holders) = (runs.as_chunks().0, holders.as_chunks().0);
+    runs.iter().map(run_to_attach).all(is_possible).then_some(Move { runs, holders, data })
 }
 
 /// Appends a firehose to the payload of an answer.
@@ -63,28 +74,33 @@ pub(crate) fn put_given(given: &Given, into: &mut Vec<u8>) {
 }
 
 /// Takes the payload of an answer apart; `None` where that is not one.
-pub(crate) fn take_given(payload: &[u8]) -> Option<Vec<Given>> {
+pub(crate) fn take_given(payload: &[u8]) -> Option<impl Iterator<Item = Given>> {
     let (all, rest) = payload.as_chunks::<GIVEN_BYTES>();
-    let given = |bytes: &[u8; GIVEN_BYTES]| {
-        let run = run_from(&bytes[..8], &bytes[16..20])?;
-        Some(Given { run, key: Key(u64_from(&bytes[8..16])), holder: HolderId(u32_from(&bytes[20..])) })
-    };
-    if rest.is_empty() { all.iter().map(given).collect() } else { None }
+    let is_answer = rest.is_empty() && all.iter().map(given_from).all(|given| is_possible(given.run));
+    is_answer.then(|| all.iter().map(given_from))
 }
 
-/// A run of some buckets that an address space can have.
-fn run_from(first: &[u8], count: &[u8]) -> Option<Run> {
-    let run = Run { first: u64_from(first), count: u32_from(count) };
-    let end = run.first.checked_add(u64::from(run.count))?;
-    (run.count > 0 && end <= BUCKETS_END).then_some(run)
+fn run_to_attach(bytes: &[u8; ATTACH_BYTES]) -> Run {
+    Run { first: u64_at(bytes, 0), count: u32_at(bytes, 8) }
 }
 
-fn u64_from(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+fn given_from(bytes: &[u8; GIVEN_BYTES]) -> Given {
+    let run = Run { first: u64_at(bytes, 0), count: u32_at(bytes, 16) };
+    Given { run, key: Key(u64_at(bytes, 8)), holder: HolderId(u32_at(bytes, 20)) }
 }
 
-fn u32_from(bytes: &[u8]) -> u32 {
-    u64_from(bytes) as u32
+/// Whether these are some buckets that an address space can have.
+fn is_possible(run: Run) -> bool {
+    let end = run.first.checked_add(u64::from(run.count));
+    run.count > 0 && end.is_some_and(|end| end <= BUCKETS_END)
+}
+
+fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]))
+}
+
+fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]))
 }
 
 #[cfg(test)]
@@ -105,8 +121,8 @@ mod tests {
             let detach: Vec<HolderId> = detach.into_iter().map(HolderId).collect();
             let mut payload = Vec::new();
             put_move(&attach, &detach, &data, &mut payload);
-            let (runs, holders) = (attach.len(), detach.len());
-            prop_assert_eq!(take_move(&payload, runs, holders), Some(Move { attach, detach, data: &data }));
+            let parts = take_move(&payload, attach.len(), detach.len()).expect("it is a move");
+            prop_assert!(parts.attach().eq(attach) && parts.detach().eq(detach) && parts.data == data);
         }
 
         #[test]
@@ -115,13 +131,13 @@ mod tests {
                 runs.into_iter().map(|(run, key, holder)| Given { run, key: Key(key), holder: HolderId(holder) }).collect();
             let mut payload = Vec::new();
             given.iter().for_each(|given| put_given(given, &mut payload));
-            prop_assert_eq!(take_given(&payload), Some(given));
+            prop_assert!(take_given(&payload).is_some_and(|taken| taken.eq(given)));
         }
 
         #[test]
         fn any_bytes_are_taken_apart_or_refused(payload: Vec<u8>, attach: usize, detach: usize) {
             if let Some(parts) = take_move(&payload, attach, detach) {
-                prop_assert!(parts.attach.iter().all(|run| run.count > 0 && run.first < BUCKETS_END));
+                prop_assert!(parts.attach().all(|run| run.count > 0 && run.first < BUCKETS_END));
             }
             let _ = take_given(&payload);
         }

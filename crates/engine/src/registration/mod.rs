@@ -49,6 +49,9 @@ pub enum RegisterError {
     /// Part of it is not mapped, or may not be accessed.
     #[error("part of the memory is not mapped, or may not be accessed")]
     Fault,
+    /// It could change without this process being told, so that a registration must not be kept.
+    #[error("changes of the memory would not be told")]
+    Untold,
 }
 
 /// The first bucket after a run.

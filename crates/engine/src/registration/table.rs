@@ -108,6 +108,12 @@ impl Table {
             + self.index.allocation_size()
     }
 
+    /// Whether anything is to be done.
+    #[inline]
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     /// What is to be done next.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
@@ -240,21 +246,20 @@ impl Table {
         self.make_room();
     }
 
-    /// Takes note that the memory of these buckets is not what it was: no operation that starts from now on uses a
-    /// registration from before. Holders are told to give theirs back.
-    pub(crate) fn invalidate(&mut self, changed: Run) {
-        let touched = |entry: &Entry| {
-            entry.state != State::Free && entry.first < end_of(changed) && changed.first < end_of(run(entry))
-        };
-        if u64::from(changed.count) > self.entries.0.len() as u64 {
+    /// Takes note that the memory of the buckets from `first` to before `end` is not what it was: no operation that starts
+    /// from now on uses a registration from before. Holders are told to give theirs back.
+    pub(crate) fn invalidate(&mut self, first: u64, end: u64) {
+        let touched =
+            |entry: &Entry| entry.state != State::Free && entry.first < end && first < end_of(run(entry));
+        if end.saturating_sub(first) > self.entries.0.len() as u64 {
             for at in 0..self.entries.0.len() as u32 {
                 if touched(&self.entries.0[at as usize]) {
                     self.revoke(at);
                 }
             }
         } else {
-            let mut at = changed.first;
-            while at < end_of(changed) {
+            let mut at = first;
+            while at < end {
                 let entry = self.index.get(&at).copied();
                 at = entry.map_or(at + 1, |entry| end_of(self.run_of(entry)));
                 entry.into_iter().for_each(|entry| self.revoke(entry));

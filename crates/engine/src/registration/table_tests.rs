@@ -167,7 +167,7 @@ fn changed_memory_is_registered_anew_and_its_old_key_revoked() {
     let mut table = Table::new(settings(8, 8), 3);
     let old = attach(&mut table, 1, run_of(0, 4)).expect("room");
     serve(&mut table);
-    table.invalidate(run_of(2, 1));
+    table.invalidate(2, 3);
     assert_eq!(serve(&mut table), [Action::Revoke(1, old[0])]);
     assert_eq!(table.key(table.held(old[0]).0), None);
     assert_eq!(table.acquire(0), None, "not by the old registration");
@@ -262,7 +262,7 @@ impl Model {
                     self.locals.push(reg);
                 }
             }
-            Step::Invalidate(first, count) => table.invalidate(run_of(first, count)),
+            Step::Invalidate(first, count) => table.invalidate(first, first + u64::from(count)),
             Step::Finish(which, well) => self.finish(table, which, well),
             Step::Drop(peer) => {
                 table.drop_peer(peer);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use engine::registration::RegisterError;
 use engine::{
-    Atomic, Direction, Event, Header, Inbox, Key, Lane, MemId, OpError, OpId, Piece, Place, Rank, RegId,
-    Registering, SendError, Submit, Transport, Why,
+    Atomic, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, MemId, OpError, OpId, Piece, Place, Rank,
+    RegId, Registering, SendError, Submit, Transport, Why,
 };
 
 /// Bytes of payload a message may have.
@@ -38,6 +38,8 @@ pub(crate) struct Script {
     /// What the next atomics and copies become.
     pub(crate) atomics: VecDeque<Submit>,
     pub(crate) copies: VecDeque<Submit>,
+    /// Whether copies by key are under way from when they are started, and not refused.
+    pub(crate) copies_keyed: bool,
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
     pub(crate) abandoned: Vec<OpId>,
@@ -60,6 +62,7 @@ impl Script {
             writes: Vec::new(),
             atomics: VecDeque::new(),
             copies: VecDeque::new(),
+            copies_keyed: false,
             started: Vec::new(),
             abandoned: Vec::new(),
             disconnected: Vec::new(),
@@ -133,6 +136,11 @@ impl Transport for Script {
     fn copy(&mut self, op: OpId, _: Rank, _: Direction, _: &[Piece]) -> Submit {
         self.started.push(op);
         self.copies.pop_front().unwrap_or(Submit::Unreachable(Why::Configured))
+    }
+
+    fn copy_keyed(&mut self, op: OpId, _: Rank, _: Direction, _: &[KeyedPiece]) -> Submit {
+        self.started.push(op);
+        if self.copies_keyed { Submit::Pending } else { Submit::Unreachable(Why::NotOffered) }
     }
 
     fn atomic(&mut self, op: OpId, _: Rank, _: Place, _: Atomic) -> Submit {

@@ -46,20 +46,23 @@ impl Dice {
 const BUCKETS: [u64; 12] = [0, 1, 2, 3, 5, 8, 16, 40, 100, 200, 400, 800];
 
 /// How nodes register, from hardly any memory to plenty.
-pub(super) fn settings(dice: &mut Dice, costs: &Costs, faults: &Faults) -> Settings {
+pub(super) fn settings(dice: &mut Dice, ranks: u32, costs: &Costs, faults: &Faults) -> Settings {
     let page_bits = costs.page_bytes.ilog2().max(12);
     let bits = page_bits + dice.pick(&[0, 0, 1, 3]);
     let bucket = BucketSize::new(bits).expect("a page, or a few of them");
     let buckets = |dice: &mut Dice| dice.pick(&BUCKETS) << bits;
     let (peers_bytes, victims_bytes) = (buckets(dice), buckets(dice));
     let guaranteed = dice.pick(&[0, 1, 2, 4]) << bits;
+    let even = dice.once_in(4);
+    // Shared out evenly among many, it would mostly be less than a bucket for each, and nothing ever registered.
+    let shares = if even { (ranks / 4).max(1) } else { 1 };
     Settings {
         bucket,
         run_max: dice.pick(&[1, 2, 3, 8, 64]),
-        peers_bytes,
+        peers_bytes: peers_bytes * u64::from(shares),
         victims_bytes,
         victims_borrow: dice.once_in(2),
-        quota: if dice.once_in(4) { Quota::Even } else { Quota::Leases { guaranteed } },
+        quota: if even { Quota::Even } else { Quota::Leases { guaranteed } },
         order: dice.pick(&[Order::Fifo, Order::Lru, Order::Sieve]),
         keep: dice.pick(&[Keep::Firehoses, Keep::Firehoses, Keep::Registrations, Keep::Nothing]),
         put_in_move_max: dice.pick(&[0, 64, 512, 1 << 16]),

@@ -2,16 +2,17 @@
 
 use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place, Rank};
 
+use super::haunts::{HEAP, behind};
 use super::letters::Letter;
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
 use crate::space;
 
-/// The heap among the shadow's regions.
-const HEAP: usize = 2;
-
 /// Pieces of an operation, at most.
 const PIECES_MAX: u64 = 6;
+
+/// Words of most pieces, at most.
+const FEW_WORDS: u64 = 16;
 
 impl Run {
     /// `rank` does one thing, if it can.
@@ -20,12 +21,12 @@ impl Run {
             return self.get_news(rank, owner);
         }
         let peer = self.peer(rank);
-        match self.dice.below(13) {
+        match self.dice.below(16) {
             0..5 => self.put(rank),
             5..9 => self.get(rank, peer),
-            9 => self.count(rank, peer),
-            10 => self.send(rank, peer),
-            11 => self.look_for_news(rank),
+            9..11 => self.count(rank, peer),
+            11..14 => self.send(rank, peer),
+            14 => self.look_for_news(rank),
             _ => self.cancel_one(rank),
         }
     }
@@ -35,7 +36,7 @@ impl Run {
         let ranks = u64::from(self.cluster.size());
         match self.dice.below(32) {
             0 => rank,
-            1..18 => (rank + 1 + self.dice.below(2) as Rank) % ranks as Rank,
+            1..26 => (rank + 1 + self.dice.below(2) as Rank) % ranks as Rank,
             _ => self.dice.below(ranks) as Rank,
         }
     }
@@ -43,12 +44,7 @@ impl Run {
     fn put(&mut self, rank: Rank) {
         let Some(slot) = self.free_slot(rank) else { return };
         // It writes to those ranks before it that have words for it.
-        let others = u64::from(self.shadow.writers) - 1;
-        let distance = match self.dice.below(32) {
-            0 => 0,
-            1..18 => 1 + self.dice.below(others.min(2)) as Rank,
-            _ => 1 + self.dice.below(others) as Rank,
-        };
+        let distance = behind(&mut self.dice, self.shadow.writers);
         let words = self.words(rank, slot, Some(distance));
         self.put_words(rank, distance, slot, words);
     }
@@ -204,45 +200,41 @@ impl Run {
 
     /// A local buffer that nobody uses.
     fn free_slot(&mut self, rank: Rank) -> Option<u32> {
-        let from = self.dice.below(u64::from(SLOTS)) as u32;
+        // Mostly the first, which was used just before.
+        let from = if self.dice.once_in(8) { self.dice.below(u64::from(SLOTS)) as u32 } else { 0 };
         let used = self.crews[rank as usize].slots_used;
         (0..SLOTS).map(|step| (from + step) % SLOTS).find(|slot| used & 1 << slot == 0)
     }
 
     /// Words of a peer's: those of the writer so many ranks behind it, or anyone's.
     fn words(&mut self, rank: Rank, slot: u32, writer: Option<Rank>) -> Vec<Words> {
-        let count = if self.dice.once_in(3) { 1 + self.dice.below(PIECES_MAX) } else { 1 };
+        let count = if self.dice.once_in(8) { 1 + self.dice.below(PIECES_MAX) } else { 1 };
         let slots = self.crews[rank as usize].slots.offset;
         let start = slots + u64::from(slot) * SLOT_BYTES;
         let mut local = start + self.dice.below(64) * WORD;
         let mut all = self.spare.words();
-        let (mostly, mixes) = (self.region(), self.dice.once_in(3));
-        let writers = self.shadow.writers;
-        for _ in 0..count {
-            let region = self.shadow.regions[if mixes { self.region() } else { mostly }];
-            let group = self.dice.below(u64::from(region.units / writers)) as u32 * writers;
-            let (unit, units) = match writer {
-                Some(writer) => (group + writer, group + writer + 1),
-                None => (group + self.dice.below(u64::from(writers)) as u32, region.units),
-            };
-            // Mostly where others go, too.
-            let usual = if self.dice.once_in(4) { region.grain } else { region.grain.div_ceil(16) };
+        let mixes = self.dice.once_in(3);
+        let mut spot = self.haunts.next(&mut self.dice, &self.shadow);
+        for index in 0..count {
+            if index > 0 && mixes {
+                spot = self.haunts.next(&mut self.dice, &self.shadow);
+            }
+            let region = spot.region;
+            let unit = spot.group * self.shadow.writers + writer.unwrap_or(spot.writer);
+            let end = if writer.is_some() { unit + 1 } else { region.units };
+            let usual = if spot.usual { region.grain.div_ceil(16) } else { region.grain };
             let from = unit * region.grain + self.dice.below(u64::from(usual)) as u32;
-            let room = units * region.grain - from;
+            let room = end * region.grain - from;
             let most = u64::from(room).min((start + SLOT_BYTES - local) / WORD);
             if most == 0 {
                 break;
             }
+            let most = if self.dice.once_in(8) { most } else { most.min(FEW_WORDS) };
             let count = self.dice.small(most) as u32;
             all.push(Words { first: region.first + from, count, local });
             local += u64::from(count) * WORD;
         }
         all
-    }
-
-    /// One of the shadow's regions.
-    fn region(&mut self) -> usize {
-        self.dice.pick(&[0, 0, 0, 1, 1, HEAP])
     }
 
     fn one_word(&mut self, first: u32, local: u64) -> Vec<Words> {

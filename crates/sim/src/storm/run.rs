@@ -5,6 +5,7 @@ use engine::{Nanos, OpId, Piece, Place, Rank};
 use rustc_hash::FxHashSet;
 
 use super::draw::{self, Dice};
+use super::haunts::Haunts;
 use super::knowledge::Knowledge;
 use super::letters::Mail;
 use super::shadow::{Shadow, Words};
@@ -20,10 +21,10 @@ pub(super) const SLOTS: u32 = 24;
 /// Bytes of a local buffer.
 pub(super) const SLOT_BYTES: u64 = 24 << 10;
 
-/// Steps between two looks at everything, at most; shorter storms have more of them. A step is some four things that
-/// happen, each of which might break something: so this is a look at about every thousandth.
-const AUDIT_STEPS: u64 = 250;
-const AUDITS_MIN: u64 = 150;
+/// Things that happen between two looks at everything, at most: events of the network, and polls that found something.
+/// In short storms fewer, one for so many steps; as a step is several things, that makes a hundred looks or more.
+const AUDIT_THINGS: u64 = 1_000;
+const STEPS_A_THING: u64 = 60;
 
 /// Steps, at most, that it takes until all has ended after the storm, for each rank; and a number for all.
 const CALM_STEPS: u64 = 20_000;
@@ -130,6 +131,7 @@ pub(super) struct Run {
     pub(super) settings: Settings,
     pub(super) crews: Vec<Crew>,
     pub(super) shadow: Shadow,
+    pub(super) haunts: Haunts,
     pub(super) knowledge: Knowledge,
     pub(super) mail: Mail,
     /// Where every rank's counter is, and by rank: counts that have ended, by what they found; and that were begun.
@@ -150,8 +152,9 @@ pub(super) struct Run {
     pub(super) pieces: Vec<Piece>,
     pub(super) spare: Spare,
     steps: u64,
-    /// The step after which everything is looked at next.
+    /// Everything is looked at next when so many things have happened; and how many come between two looks.
     audit_at: u64,
+    audit_every: u64,
     mutes: bool,
     budget: u64,
 }
@@ -161,7 +164,7 @@ impl Run {
         let mut dice = Dice::new(storm.seed);
         let drawn = draw::costs(&mut dice);
         let costs = storm.costs.clone().unwrap_or(drawn);
-        let settings = draw::settings(&mut dice, &costs, &storm.faults);
+        let settings = draw::settings(&mut dice, storm.nodes, &costs, &storm.faults);
         let latency = costs.latency_ns;
         let mut cluster = Cluster::new(Plan {
             handlers: 1,
@@ -174,6 +177,8 @@ impl Run {
         let shadow = Shadow::new(&mut cluster);
         let all = storm.nodes as usize;
         let counters: Vec<Place> = (0..storm.nodes).map(|rank| cluster.heap(rank, 8)).collect();
+        let window = dice.pick(&[1, 3, 8, 16]);
+        let haunts = Haunts::new(&mut dice, &shadow);
         Run {
             crews: (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect(),
             knowledge: Knowledge::new(storm.nodes),
@@ -182,7 +187,7 @@ impl Run {
             counts: vec![FxHashSet::default(); all],
             counts_begun: vec![0; all],
             cut: FxHashSet::default(),
-            window: dice.pick(&[1, 2, 4, 8]),
+            window,
             latency,
             step: 0,
             operations: 0,
@@ -191,13 +196,15 @@ impl Run {
             pieces: Vec::new(),
             spare: Spare::default(),
             steps: storm.steps,
-            audit_at: 1,
+            audit_at: 0,
+            audit_every: (storm.steps / STEPS_A_THING).clamp(1, AUDIT_THINGS),
             mutes: storm.faults.mute > 0.0,
             budget: settings.peers_bytes + settings.victims_bytes,
             cluster,
             dice,
             settings,
             shadow,
+            haunts,
         }
     }
 
@@ -269,7 +276,7 @@ impl Run {
         if !acts || !self.is(rank, Health::Alive) {
             return Ok(());
         }
-        while self.crews[rank as usize].flying.len() < self.window && !self.dice.once_in(3) {
+        while self.crews[rank as usize].flying.len() < self.window && !self.dice.once_in(8) {
             self.act(rank);
         }
         if self.dice.once_in(16) {
@@ -331,8 +338,9 @@ impl Run {
         for violation in self.cluster.take_violations() {
             self.judge_violation(&violation)?;
         }
-        if self.step == self.audit_at {
-            self.audit_at += (self.steps / AUDITS_MIN).clamp(1, AUDIT_STEPS);
+        let happened = self.cluster.happened();
+        if happened >= self.audit_at {
+            self.audit_at = happened + self.audit_every;
             self.audit()?;
         }
         Ok(())
