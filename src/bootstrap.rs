@@ -30,6 +30,8 @@
 
 mod broker;
 mod env;
+mod exchange;
+mod host;
 mod member;
 pub(crate) mod poll;
 mod roster;
@@ -40,6 +42,9 @@ mod wire;
 
 pub use broker::{Broker, BrokerError};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
+pub use exchange::ExchangeError;
+pub(crate) use host::Host;
+pub use host::HostError;
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
 pub(crate) use secret::random_bytes;
 pub use watcher::LookError;

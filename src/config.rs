@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use engine::registration::Strategy;
+
 use crate::am::{Call, Handlers};
 use crate::readable::debug_is_display;
 
@@ -42,7 +44,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "on, off, auto",
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
-        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: once \
+        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: over ofi, and once \
                cross-memory attach turns out to be forbidden, here or to a peer",
     },
     Setting {
@@ -51,6 +53,28 @@ pub const SETTINGS: &[Setting] = &[
         default: "auto",
         cost: "never: private memory goes through messages, and needs the peer's progress",
         help: "whether private memory may be reached by cross-memory attach",
+    },
+    Setting {
+        name: "STANDPIPE_TRANSPORT",
+        unit: "shm, ofi, ofi:PROVIDER",
+        default: "shm",
+        cost: "ofi: system calls and copies, and a progress thread",
+        help: "how other ranks are reached: shm: memory and system calls of one host; ofi: libfabric, by its best provider, \
+               or by the one named, such as ofi:tcp; the same at every rank",
+    },
+    Setting {
+        name: "STANDPIPE_STRATEGY",
+        unit: "bounce, firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin, pin-everything",
+        default: "bounce",
+        cost: "all but bounce: the program must keep mapped what it lets peers know of",
+        help: "over ofi, how private memory is registered; bounce: never, it goes by message; the same at every rank",
+    },
+    Setting {
+        name: "STANDPIPE_PIN",
+        unit: "bytes (K, M, G, T)",
+        default: "half of what may be locked (`ulimit -l`), at most a quarter of physical memory",
+        cost: "memory that the system cannot page out",
+        help: "over ofi, how much private memory may be registered at a time; the same at every rank",
     },
     Setting {
         name: "STANDPIPE_TIMEOUT_MS",
@@ -68,21 +92,77 @@ pub enum ProgressThread {
     On,
     /// Never: progress is made by whoever waits.
     Off,
-    /// Where peers depend on it: where cross-memory attach is forbidden, and from when on a peer reaches this process's
+    /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a peer reaches this process's
     /// private memory by messages because it finds it forbidden.
     #[default]
     Auto,
 }
 
+/// How a node reaches other ranks. Itself it always reaches by its own memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// By shared memory and cross-memory attach: all ranks are on one host.
+    #[default]
+    Shm,
+    /// By libfabric, and nothing else.
+    Ofi {
+        /// libfabric's name of the provider, such as `tcp` or `verbs;ofi_rxm`; `None`: the best that can be opened.
+        provider: Option<String>,
+    },
+}
+
+impl Transport {
+    /// The transport of this name, as the setting `STANDPIPE_TRANSPORT` takes it.
+    pub fn parse(name: &str) -> Option<Transport> {
+        match name.split_once(':') {
+            None if name == "shm" => Some(Transport::Shm),
+            None if name == "ofi" => Some(Transport::Ofi { provider: None }),
+            Some(("ofi", provider)) if !provider.is_empty() => {
+                Some(Transport::Ofi { provider: Some(provider.to_owned()) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Transport::Shm => f.write_str("shm"),
+            Transport::Ofi { provider: None } => f.write_str("ofi"),
+            Transport::Ofi { provider: Some(provider) } => write!(f, "ofi:{provider}"),
+        }
+    }
+}
+
 /// How to open a [`Node`](crate::Node).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Config {
     pub(crate) heap_bytes: Option<u64>,
     pub(crate) spin: Option<Duration>,
     pub(crate) progress: ProgressThread,
     pub(crate) attach_never: bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) transport: Transport,
+    pub(crate) strategy: Strategy,
+    pub(crate) pin_bytes: Option<u64>,
     pub(crate) handlers: Handlers,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            heap_bytes: None,
+            spin: None,
+            progress: ProgressThread::default(),
+            attach_never: false,
+            timeout: None,
+            transport: Transport::default(),
+            strategy: Strategy::Bounce,
+            pin_bytes: None,
+            handlers: Handlers::default(),
+        }
+    }
 }
 
 debug_is_display!(ConfigError);
@@ -136,6 +216,12 @@ impl Config {
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
             ("STANDPIPE_ATTACH", "auto") => self.attach_never = false,
             ("STANDPIPE_ATTACH", "never") => self.attach_never = true,
+            ("STANDPIPE_TRANSPORT", _) => self.transport = Transport::parse(value)?,
+            ("STANDPIPE_STRATEGY", _) => {
+                let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == value)?;
+                self.strategy = Some(found).filter(|strategy| *strategy != Strategy::Hardware)?;
+            }
+            ("STANDPIPE_PIN", _) => self.pin_bytes = Some(parse_bytes(value)?),
             _ => return None,
         }
         Some(())
@@ -165,6 +251,30 @@ impl Config {
         self
     }
 
+    /// Sets how other ranks are reached; the same at every rank.
+    pub fn transport(mut self, transport: Transport) -> Config {
+        self.transport = transport;
+        self
+    }
+
+    /// Sets how private memory is registered where ranks are reached over a network; the same at every rank. With any
+    /// strategy but [`Strategy::Bounce`], which is the default, this process must keep mapped what peers have been told
+    /// of: they may have it registered still, and die, or reach something else, if it is not there.
+    ///
+    /// # Panics
+    /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.
+    pub fn strategy(mut self, strategy: Strategy) -> Config {
+        assert!(strategy != Strategy::Hardware, "no network reaches memory without keys");
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets how much private memory may be registered at a time, in bytes; the same at every rank.
+    pub fn pin_bytes(mut self, bytes: u64) -> Config {
+        self.pin_bytes = Some(bytes);
+        self
+    }
+
     /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.
     pub fn timeout(mut self, timeout: Duration) -> Config {
         self.timeout = Some(timeout);
@@ -177,7 +287,7 @@ impl Config {
     /// # Panics
     /// When the name is taken, empty or longer than 255 bytes, or is the 4,097th.
     pub fn handler(mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Config {
-        self.handlers.add(name, Box::new(handler));
+        self.handlers.add(name, handler);
         self
     }
 }
@@ -218,8 +328,8 @@ mod tests {
     #[test]
     fn every_setting_can_be_set_and_refuses_nonsense() {
         for setting in SETTINGS {
-            let good = if setting.unit.contains("auto") { "auto" } else { "7" };
-            assert!(config(setting.name, good).is_ok(), "{}", setting.name);
+            let good = |value| config(setting.name, value).is_ok();
+            assert!(["auto", "7", "shm", "bounce"].into_iter().any(good), "{}", setting.name);
             let error = config(setting.name, "nonsense").expect_err("no setting takes that word");
             assert_eq!((error.name, error.value.as_str()), (setting.name, "nonsense"));
         }
@@ -228,5 +338,25 @@ mod tests {
             Ok(Some(Duration::from_millis(250)))
         );
         assert_eq!(config("STANDPIPE_TIMEOUT_MS", "0").map(|c| c.timeout), Ok(None));
+    }
+
+    #[test]
+    fn transports_are_read_as_they_are_written() {
+        for name in ["shm", "ofi", "ofi:tcp", "ofi:verbs;ofi_rxm"] {
+            assert_eq!(Transport::parse(name).map(|transport| transport.to_string()).as_deref(), Some(name));
+        }
+        for bad in ["", "ofi:", "tcp", "shm:", "shm:tcp", ":"] {
+            assert_eq!(Transport::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_strategy_that_networks_can_have_is_named() {
+        for strategy in Strategy::ALL {
+            let set = config("STANDPIPE_STRATEGY", strategy.name()).map(|config| config.strategy);
+            assert_eq!(set.ok(), Some(strategy).filter(|strategy| *strategy != Strategy::Hardware));
+        }
+        let unit = SETTINGS.iter().find(|setting| setting.name == "STANDPIPE_STRATEGY").expect("there").unit;
+        assert_eq!(unit.split(", ").filter(|name| config("STANDPIPE_STRATEGY", name).is_ok()).count(), 6);
     }
 }

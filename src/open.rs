@@ -4,23 +4,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use engine::OpError;
 use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
-use crate::bootstrap::{JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::config::{Config, ProgressThread};
+use crate::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
+use crate::config::{Config, ProgressThread, Transport};
 use crate::directory;
-use crate::error::HEAP_REMEDY;
+use crate::error::{Error, HEAP_REMEDY};
 use crate::heap_state::HeapState;
 use crate::inner::{Engine, Inner, Parts};
+use crate::memory::Memory;
+use crate::network::{self, NetworkError, Reach};
 use crate::node::Node;
 use crate::readable::debug_is_display;
 use crate::sync::lock;
+use crate::transport::alarm::Alarm;
+use crate::transport::mixed::Mixed;
+use crate::transport::ofi::port::Port;
+use crate::transport::ofi::token::Party;
+use crate::transport::ofi::transport::{Members, OfiTransport};
 use crate::transport::shm::control::Identity;
-use crate::transport::shm::peers::Own;
-use crate::transport::shm::{Control, Peers, ShmTransport};
+use crate::transport::shm::peers::{Card, Own};
+use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
+
+/// How long the processes that another launcher has started may take to meet.
+const MEET_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -30,6 +41,12 @@ const HEAP_UNKNOWN: u64 = 2 << 30;
 
 /// No heap is larger: pointers in the directory have no more bits, and few processes more room.
 const HEAP_MAX: u64 = 64 << 40;
+
+/// How long a far peer's address may take to be found, with the engine held: the peer has joined in most cases.
+const FIND_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the network may refuse what is for a peer that it never reached before that is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a wait polls before it sleeps, where the job has a core for each process.
 const SPIN: Duration = Duration::from_micros(50);
@@ -45,6 +62,9 @@ pub enum OpenError {
     /// The job's launcher did not let this process in.
     #[error("cannot join the job: {0}")]
     Join(#[from] JoinError),
+    /// The processes that another launcher has started did not come together.
+    #[error("the job that this process was started in: {0}")]
+    Meet(#[from] HostError),
     /// There is no room for a heap of this size.
     #[error("cannot make a heap of {bytes} bytes: {source}; {HEAP_REMEDY}")]
     Heap {
@@ -53,6 +73,9 @@ pub enum OpenError {
         /// What does not allow it.
         source: SegmentError,
     },
+    /// The configuration asks for a network, and there is none to be had.
+    #[error("cannot open the network: {0}")]
+    Network(#[from] NetworkError),
     /// The system gave no memory segment.
     #[error("cannot create a memory segment: {0}")]
     Segment(#[from] SegmentError),
@@ -63,15 +86,53 @@ pub enum OpenError {
 
 /// Opening.
 impl Node {
-    /// Opens this process's node: joins the job that `standpipe run` started it in, or makes a job of one.
+    /// Opens this process's node: joins the job that `standpipe run`, Open MPI's `mpirun`, MPICH's `mpiexec`, Slurm's
+    /// `srun` or torchrun started it in, or makes a job of one. Under other launchers than ours all of the job's processes
+    /// must open a node, and the last handle of each host's lowest rank waits, when it is dropped, until all others there
+    /// have left. Ranks on other hosts are reached over the network, whatever [`Config::transport`] says of those on this.
     ///
     /// From now on every process of the job may put to and get from every address of this one, as `ptrace` would let
     /// it: a job is one program in several processes.
     ///
     /// # Errors
-    /// See [`OpenError`]. Never waits for other ranks to come.
+    /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute.
     pub fn open(config: Config) -> Result<Node, OpenError> {
-        Node::open_in(config, JobEnv::from_env()?.as_ref())
+        if let Some(env) = JobEnv::from_env()? {
+            return Node::open_in(config, Some(&env));
+        }
+        match Host::meet(Instant::now() + MEET_WITHIN)? {
+            Some(host) => Node::open_at(config, host),
+            None => Node::open_in(config, None),
+        }
+    }
+
+    /// Opens a node of a job that another launcher has started, on one host or several.
+    fn open_at(config: Config, mut host: Host) -> Result<Node, OpenError> {
+        let port = match &config.transport {
+            Transport::Ofi { provider } if host.is_spread() => {
+                Some(network::open(provider.as_deref(), Reach::Network)?)
+            }
+            Transport::Shm if host.is_spread() => Some(network::open(None, Reach::Network)?),
+            Transport::Ofi { provider } if host.env().size() > 1 => {
+                Some(network::open(provider.as_deref(), Reach::Host)?)
+            }
+            _ => None,
+        };
+        let (watch, notify) = Watch::new();
+        let seat = Seat::take(&config, Some(host.env()), port.as_ref().map(Port::address), notify)?;
+        if host.is_spread() {
+            let own = seat.peers.own();
+            let endpoint = port.as_ref().map_or(Vec::new(), |port| port.address().to_vec());
+            let card = Card { endpoint, names: own.names.clone(), directory: own.identity.directory };
+            seat.peers.set_elsewhere(host.tell(&card, Instant::now() + MEET_WITHIN)?);
+        }
+        let port = port.map(|port| (port, host.secret()));
+        let mut node = Node::assemble(config, seat, port, &watch)?;
+        if host.is_spread() {
+            node.inner.listen()?;
+        }
+        node.stay_for(host);
+        Ok(node)
     }
 
     /// Opens a node of the job that `env` names, or a job of one. Several nodes may live in one process, which is how
@@ -80,13 +141,24 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
-        let watch = Arc::new(Watch::default());
-        let notify = Arc::clone(&watch);
-        let seat = Seat::take(&config, env, Box::new(move |notice: Notice| notify.tell(notice)))?;
-        Node::assemble(config, seat, &watch)
+        let (watch, notify) = Watch::new();
+        let port = match (&config.transport, env) {
+            (Transport::Ofi { provider }, Some(env)) if env.size() > 1 => {
+                Some((network::open(provider.as_deref(), Reach::Host)?, env.secret()))
+            }
+            _ => None,
+        };
+        let address = port.as_ref().map(|(port, _)| port.address());
+        let seat = Seat::take(&config, env, address, notify)?;
+        Node::assemble(config, seat, port, &watch)
     }
 
-    fn assemble(config: Config, seat: Seat, watch: &Watch) -> Result<Node, OpenError> {
+    fn assemble(
+        config: Config,
+        seat: Seat,
+        port: Option<(Port, &[u8])>,
+        watch: &Watch,
+    ) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce } = seat;
         let own = peers.own();
         // With `Auto`, a peer may still ask for it later.
@@ -96,19 +168,19 @@ impl Node {
             ProgressThread::Auto => own.size > 1 && peers.itself().attach().is_err(),
         };
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded));
+        let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
-        let transport = ShmTransport::new(
-            Arc::clone(&peers),
-            Arc::clone(&sleepers),
-            !spin.is_zero(),
-            CheckedCopy::new().map_err(std::io::Error::from)?,
-        );
-        let engine = Engine::new(own.rank, own.size, config.handlers.len(), transport);
+        let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), checked()?);
+        let (engine, alarm) = match port {
+            Some((port, secret)) => far_engine(&config, &peers, shm, port, secret)?,
+            None => (Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)), None),
+        };
         let parts = Parts {
             peers,
             heap,
-            run_handler: config.handlers.into_run_handler(),
+            handlers: config.handlers.into_table(),
             engine,
+            alarm,
             sleepers,
             spin,
             nonce,
@@ -116,11 +188,52 @@ impl Node {
         };
         let inner = Arc::new(Inner::new(parts));
         watch.watch(&inner);
-        if threaded {
+        if attends {
             inner.attend()?;
         }
         Ok(Node::new(inner, config.timeout))
     }
+}
+
+/// The engine of a node that reaches its peers over the network, and what its threads sleep on.
+fn far_engine(
+    config: &Config,
+    peers: &Arc<Peers>,
+    shm: ShmTransport,
+    port: Port,
+    secret: &[u8],
+) -> Result<(Engine, Option<Arc<Alarm>>), OpenError> {
+    let (rank, size, handlers) = (peers.own().rank, peers.own().size, config.handlers.len());
+    let known = Arc::clone(peers);
+    let find = move |rank| match known.get(rank, Some(FIND_WITHIN)) {
+        Ok(peer) => Ok(peer.control.endpoint()),
+        Err(Error::PeerLost { .. }) => Err(OpError::PeerLost { peer: rank }),
+        Err(error) => {
+            tracing::warn!(peer = rank, %error, "the peer's address cannot be found");
+            Err(OpError::Protocol { peer: rank, what: "no address in the network" })
+        }
+    };
+    let own = Party { rank, incarnation: 0 };
+    let incarnations = vec![0; size as usize];
+    let members = Members { secret: secret.into(), own, incarnations, find: Box::new(find) };
+    let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?);
+    let settings = network::registration(config.strategy, config.pin_bytes);
+    let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
+    if settings.is_some() {
+        ofi.memory = Memory::watched();
+    }
+    let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+    let alarm = Arc::new(Alarm::new(network)?);
+    let mixed = Mixed::with_network(shm, ofi, Arc::clone(peers), Arc::clone(&alarm));
+    let engine = match settings {
+        Some(settings) => Engine::with_registration(rank, size, handlers, mixed, settings),
+        None => Engine::new(rank, size, handlers, mixed),
+    };
+    Ok((engine, Some(alarm)))
+}
+
+fn checked() -> std::io::Result<CheckedCopy> {
+    Ok(CheckedCopy::new()?)
 }
 
 /// A process's memory and its place in a job: all of a node but its engine.
@@ -132,10 +245,12 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one.
+    /// Makes the segments, and joins the job that `env` names with them; without one it is a job of one. With the address
+    /// of an `endpoint`, peers are reached over the network.
     pub(crate) fn take(
         config: &Config,
         env: Option<&JobEnv>,
+        endpoint: Option<&[u8]>,
         on_notice: OnNotice,
     ) -> Result<Seat, OpenError> {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
@@ -152,6 +267,7 @@ impl Seat {
             directory,
         };
         let (control, control_segment) = Control::create(size, &identity, &names)?;
+        control.set_endpoint(endpoint.unwrap_or_default());
         control.live().store(allocator.high_water(), Ordering::Release);
         let own = Own {
             rank,
@@ -161,6 +277,7 @@ impl Seat {
             heap: Arc::clone(heap.memory()),
             names,
             attach_never: config.attach_never,
+            network: endpoint.is_some() && config.transport != Transport::Shm,
         };
         let peers = Arc::new(Peers::new(own));
         if let Some(env) = env {
@@ -180,6 +297,12 @@ struct Watch {
 }
 
 impl Watch {
+    fn new() -> (Arc<Watch>, OnNotice) {
+        let watch = Arc::new(Watch::default());
+        let notify = Arc::clone(&watch);
+        (watch, Box::new(move |notice: Notice| notify.tell(notice)))
+    }
+
     fn tell(&self, notice: Notice) {
         let mut state = lock(&self.state);
         match &state.0 {

@@ -9,10 +9,11 @@ mod watchers;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use self::service::{Command, Service};
+use self::service::{Command, Service, Terms};
 use super::env::{JobEnv, JobName, RANKS_MAX};
 use super::poll::Waker;
 use super::secret::Secret;
@@ -62,7 +63,13 @@ impl Broker {
     /// # Errors
     /// When the size is out of bounds or the operating system refuses.
     pub fn start(size: u32) -> Result<Self, BrokerError> {
-        Self::start_with(size, false)
+        Self::start_with(size, false, std::process::id())
+    }
+
+    /// As [`start`](Self::start), in one of the job's own processes. `launcher_pid` is the process that they all descend
+    /// from, which under a restricted ptrace is to be named as permitted tracer.
+    pub(crate) fn start_among(size: u32, launcher_pid: u32) -> Result<Self, BrokerError> {
+        Self::start_with(size, false, launcher_pid)
     }
 
     /// As [`start`](Self::start), for a launcher that tells how each process [`ended`](Self::ended). A member whose
@@ -71,10 +78,10 @@ impl Broker {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_supervised(size: u32) -> Result<Self, BrokerError> {
-        Self::start_with(size, true)
+        Self::start_with(size, true, std::process::id())
     }
 
-    fn start_with(size: u32, supervised: bool) -> Result<Self, BrokerError> {
+    fn start_with(size: u32, supervised: bool, launcher_pid: u32) -> Result<Self, BrokerError> {
         if size == 0 || size > RANKS_MAX {
             return Err(BrokerError::Size { size });
         }
@@ -82,7 +89,8 @@ impl Broker {
         let listener = listen_at(&name)?;
         let waker = Arc::new(Waker::new()?);
         let (commands, inbox) = channel();
-        let service = Service::new(size, secret.clone(), listener, inbox, Arc::clone(&waker), supervised);
+        let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
+        let service = Service::new(terms, listener, inbox, Arc::clone(&waker));
         let thread = std::thread::Builder::new().name("standpipe-broker".into()).spawn(|| service.run())?;
         Ok(Self { name, secret, size, commands, waker, thread: Some(thread) })
     }
@@ -102,6 +110,22 @@ impl Broker {
         self.command(Command::Ended { rank, pid, how });
     }
 
+    /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not joined are
+    /// waited for `within` the time.
+    pub(crate) fn retire(mut self, ranks: Vec<u32>, within: Duration) {
+        self.command(Command::Retire { ranks, joined_by: Instant::now() + within });
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let ended = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(panic)) = ended
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
     fn command(&self, command: Command) {
         // Fails only when the thread has died of a panic, which drop() reports.
         let _ = self.commands.send(command);
@@ -112,11 +136,50 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.command(Command::Stop);
-        let ended = self.thread.take().map(JoinHandle::join);
-        if let Some(Err(panic)) = ended
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
-        }
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::thread::{sleep, spawn};
+
+    use super::*;
+    use crate::bootstrap::Membership;
+
+    fn join(env: &JobEnv) -> Membership {
+        let segment = File::open("/dev/null").expect("every system has it");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        Membership::join(env, segment.as_fd(), segment.as_fd(), deadline, Box::new(|_| {})).expect("let in")
+    }
+
+    #[test]
+    fn a_broker_that_retires_stays_for_members_and_latecomers() {
+        let broker = Broker::start_among(2, 1).expect("a broker");
+        let (zero, late) = (join(&broker.env(0)), broker.env(1));
+        assert_eq!(zero.launcher_pid(), 1);
+        drop(zero);
+        let retired = spawn(move || broker.retire(vec![0, 1], Duration::from_secs(60)));
+        sleep(Duration::from_millis(50));
+        let one = join(&late);
+        sleep(Duration::from_millis(50));
+        assert!(!retired.is_finished());
+        drop(one);
+        retired.join().expect("no panic");
+    }
+
+    #[test]
+    fn it_does_not_wait_for_those_of_other_hosts_nor_for_ever() {
+        let broker = Broker::start_among(3, 1).expect("a broker");
+        drop(join(&broker.env(1)));
+        let begun = Instant::now();
+        broker.retire(vec![1], Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+
+        let broker = Broker::start_among(2, 1).expect("a broker");
+        drop(join(&broker.env(1)));
+        broker.retire(vec![0, 1], Duration::from_millis(50));
     }
 }

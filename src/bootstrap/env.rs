@@ -77,6 +77,9 @@ pub enum JobEnvError {
 }
 
 impl JobEnv {
+    /// The variable that differs from rank to rank.
+    pub(super) const RANK: &str = RANK;
+
     /// Reads this process's environment. `None` means that no launcher started it: it is a job of one.
     ///
     /// # Errors
@@ -120,6 +123,11 @@ impl JobEnv {
     /// The rank that the invited process has in the job.
     pub fn rank(&self) -> u32 {
         self.rank
+    }
+
+    /// What only the job's members know.
+    pub(crate) fn secret(&self) -> &[u8] {
+        self.secret.bytes()
     }
 
     /// How many ranks the job has.

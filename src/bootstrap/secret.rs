@@ -22,6 +22,11 @@ impl Secret {
         self.0.ct_eq(&other.0).into()
     }
 
+    /// For ciphers that take it as their key, and for keys that are made of it.
+    pub(super) fn bytes(&self) -> &[u8; SECRET_BYTES] {
+        &self.0
+    }
+
     pub(crate) fn to_hex(&self) -> String {
         to_hex(&self.0)
     }

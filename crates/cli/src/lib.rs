@@ -2,6 +2,7 @@
 //! only reads arguments, starts processes, and shows what came of it.
 
 pub mod doctor;
+pub mod info;
 pub mod kernels;
 pub mod kv;
 pub mod lines;

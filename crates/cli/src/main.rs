@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use standpipe_cli::{
-    doctor,
+    doctor, info,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, study, worker_process},
     perf,
@@ -53,6 +53,8 @@ enum Command {
     Run(run::RunArgs),
     /// Say what this host allows, which path memory takes here, and what to change
     Doctor(doctor::DoctorArgs),
+    /// List the transports, and libfabric's providers with what each can do and needs
+    Info(info::InfoArgs),
     /// Run a study and write its report
     #[command(subcommand)]
     Study(Study),
@@ -149,9 +151,12 @@ impl Command {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
             Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) => None,
             Self::Study(_) => Some("no report was written"),
-            Self::Doctor(_) | Self::Kernel(_) | Self::Perf(_) | Self::Sim(_) | Self::ScaleRow(_) => {
-                Some("there is no result")
-            }
+            Self::Doctor(_)
+            | Self::Info(_)
+            | Self::Kernel(_)
+            | Self::Perf(_)
+            | Self::Sim(_)
+            | Self::ScaleRow(_) => Some("there is no result"),
         }
     }
 
@@ -159,6 +164,7 @@ impl Command {
         match self {
             Self::Run(args) => Ok(run::run(args)),
             Self::Doctor(args) => doctor::run(&args),
+            Self::Info(args) => info::run(&args),
             Self::Study(Study::Kv(args)) => study::run(&args),
             Self::Study(Study::Firehose(args)) => firehose::run(&args),
             Self::Study(Study::PinDown(args)) => pindown::run(&args),

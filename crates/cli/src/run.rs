@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
-use standpipe_cli::{printed::print, units::between};
+use standpipe_cli::{printed::print, refused::Refused, units::between};
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]
@@ -18,6 +18,9 @@ pub(crate) struct RunArgs {
     /// Put `[rank] ` in front of every line that a process writes; lines of different ranks then never mix
     #[arg(long)]
     tag_output: bool,
+    /// Start nothing, and say how launchers start the program on these hosts: this command starts it on this one only
+    #[arg(long, value_name = "HOST,…", conflicts_with_all = ["tag_output", "keep_going", "json"])]
+    hosts: Option<String>,
     /// Let the others go on when one fails
     #[arg(long)]
     keep_going: bool,
@@ -35,7 +38,11 @@ pub(crate) struct RunArgs {
 /// Starts the job and stays until it is over. The exit status is the worst of the ranks': see [`Outcome::status`];
 /// 127 where there is no such program, 126 where it cannot be run, 125 where the job cannot be started otherwise.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
-    let RunArgs { ranks, tag_output, keep_going, grace, json, command } = args;
+    let RunArgs { ranks, tag_output, hosts, keep_going, grace, json, command } = args;
+    if let Some(hosts) = hosts {
+        eprintln!("{}", launchers(&hosts, ranks, &command));
+        return Refused::STATUS.into();
+    }
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
     let launch = Launch::new(program)
@@ -61,6 +68,35 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
             error.status().into()
         }
     }
+}
+
+/// How other launchers start a program on several hosts. Whichever of them does, its processes are one job.
+fn launchers(hosts: &str, ranks: u32, command: &[OsString]) -> String {
+    let command: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let command = command.join(" ");
+    let ways = [
+        ("mpirun", "Open MPI", format!("mpirun -host {hosts} --map-by node -n {ranks} {command}")),
+        ("mpiexec.hydra", "MPICH", format!("mpiexec.hydra -hosts {hosts} -n {ranks} {command}")),
+        ("srun", "Slurm", format!("srun -w {hosts} -n {ranks} {command}")),
+        (
+            "torchrun",
+            "PyTorch",
+            format!(
+                "torchrun, or anything that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and STANDPIPE_SECRET, starting {command}"
+            ),
+        ),
+    ];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_here = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let line = |(program, name, way): &(&str, &str, String)| {
+        let here = if is_here(program) { "installed here" } else { "not found here" };
+        format!("  {way}\n      ({name}, {here})")
+    };
+    let ways: Vec<String> = ways.iter().map(line).collect();
+    format!(
+        "standpipe: run starts a program on this host only. On several, start it by one of these, as it stands:\n{}",
+        ways.join("\n")
+    )
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -31,6 +31,15 @@ fn any_program_runs() {
 }
 
 #[test]
+fn who_names_hosts_is_told_of_the_launchers_that_reach_them() {
+    let output = run(&["-n", "8", "--hosts", "a,b", "--", "./program", "-x"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("mpirun -host a,b --map-by node -n 8 ./program -x"), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
 fn output_is_the_ranks_own_unless_tagged() {
     let script = "echo $STANDPIPE_RANK; printf e$STANDPIPE_RANK >&2";
     let plain = run(&["-n", "2", "--", "sh", "-c", script]);

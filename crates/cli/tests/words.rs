@@ -16,7 +16,8 @@ fn standpipe(words: &[&str], stdout: Stdio) -> Output {
 
 /// Commands that are soon done, in text and as JSON.
 fn commands(folder: &str) -> Vec<Vec<&str>> {
-    let short = ["sim --steps 50", "doctor", "perf open", "kernel bitonic --size 1024", "run -n 1 -- true"];
+    let short =
+        ["sim --steps 50", "doctor", "info", "perf open", "kernel bitonic --size 1024", "run -n 1 -- true"];
     let mut commands: Vec<Vec<&str>> = short.iter().map(|words| words.split(' ').collect()).collect();
     commands.push(vec!["study", "kv", "--requests", "2", "--out", folder]);
     let with_json: Vec<Vec<&str>> =

@@ -79,17 +79,23 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
             .env("RUST_BACKTRACE", "0")
             .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
     };
-    // Libfabric has not been compiled for a sanitizer, and a whole suite over it takes minutes here.
-    let library =
-        || test(&format!("--package standpipe --lib {} -- --skip ofi::tests::suite", integration_tests()));
-    test("--package standpipe-vm --lib --tests").status().and_then(|()| library().status()).into()
+    // Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
+    // that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
+    let skipped = "--skip ofi::tests::suite --skip network";
+    let library = || test(&format!("--package standpipe --lib {} -- {skipped}", integration_tests()));
+    // Its other tests change memory on purpose while the kernel reads it.
+    test("--package standpipe-vm --lib --test two_processes")
+        .status()
+        .and_then(|()| library().status())
+        .into()
 }
 
-/// The library's test targets as arguments, without those that only read files and would take minutes here.
+/// The library's test targets as arguments, without those that only read files and would take minutes here, and without
+/// that of launchers' libraries, which no sanitizer has compiled.
 fn integration_tests() -> String {
     let entries = fs::read_dir(root().join("tests")).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| test_target(&entry.path())).collect();
-    names.retain(|name| !["docs", "house"].contains(&name.as_str()));
+    names.retain(|name| !["docs", "house", "launchers"].contains(&name.as_str()));
     names.sort();
     names.iter().map(|name| format!("--test {name} ")).collect()
 }

@@ -26,19 +26,39 @@ const STRANGERS_MAX: usize = 64;
 const VERDICT_MAX: Duration = Duration::from_millis(30);
 
 pub(super) enum Command {
-    Ended { rank: u32, pid: u32, how: How },
+    Ended {
+        rank: u32,
+        pid: u32,
+        how: How,
+    },
+    /// Stop once these are over; those of them that have not joined by then do not count.
+    Retire {
+        ranks: Vec<u32>,
+        joined_by: Instant,
+    },
     Stop,
+}
+
+/// What decides how a broker serves.
+pub(super) struct Terms {
+    pub(super) size: u32,
+    pub(super) secret: Secret,
+    /// The launcher tells how each process ended.
+    pub(super) supervised: bool,
+    /// The process that the members descend from.
+    pub(super) launcher_pid: u32,
 }
 
 pub(super) struct Service {
     roster: Roster<Handles>,
-    secret: Secret,
+    terms: Terms,
     guests: Guests,
     members: BTreeMap<u32, Member>,
     watchers: Watchers,
     inbox: Receiver<Command>,
     waker: Arc<Waker>,
-    supervised: bool,
+    /// Set when the broker is to end with the job: who may still join, and until when.
+    retires: Option<(Vec<u32>, Instant)>,
 }
 
 struct Member {
@@ -75,17 +95,11 @@ enum Source {
 type Mails = Vec<Mail<Handles>>;
 
 impl Service {
-    pub(super) fn new(
-        size: u32,
-        secret: Secret,
-        listener: OwnedFd,
-        inbox: Receiver<Command>,
-        waker: Arc<Waker>,
-        supervised: bool,
-    ) -> Self {
-        let guests = Guests::new(listener, size as usize + STRANGERS_MAX);
+    pub(super) fn new(terms: Terms, listener: OwnedFd, inbox: Receiver<Command>, waker: Arc<Waker>) -> Self {
+        let guests = Guests::new(listener, terms.size as usize + STRANGERS_MAX);
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
-        Self { roster: Roster::new(size), secret, guests, members, watchers, inbox, waker, supervised }
+        let roster = Roster::new(terms.size);
+        Self { roster, terms, guests, members, watchers, inbox, waker, retires: None }
     }
 
     /// Serves until told to stop.
@@ -115,7 +129,17 @@ impl Service {
                 }
             }
             self.expire(Instant::now());
+            if self.is_done(Instant::now()) {
+                return self.watchers.tell(&self.roster, Instant::now());
+            }
         }
+    }
+
+    /// Whether the broker is to end with the job, and the job has.
+    fn is_done(&self, now: Instant) -> bool {
+        let Some((ranks, joined_by)) = &self.retires else { return false };
+        let is_open = |rank: &u32| self.roster.is_open(*rank);
+        self.members.is_empty() && (now >= *joined_by || !ranks.iter().any(is_open))
     }
 
     /// Sleeps until something is ready or due.
@@ -144,7 +168,9 @@ impl Service {
         for (id, socket, flags) in self.watchers.sockets() {
             add(Source::Watcher(id), socket.as_fd(), flags);
         }
-        until = until.into_iter().chain(self.watchers.due_at()).min();
+        let retires = self.retires.as_ref().map(|(_, joined_by)| *joined_by);
+        let retires = retires.filter(|_| self.members.is_empty());
+        until = until.into_iter().chain(self.watchers.due_at()).chain(retires).min();
         if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
             tracing::warn!(%error, "the broker cannot poll");
@@ -160,6 +186,7 @@ impl Service {
         while let Ok(command) = self.inbox.try_recv() {
             match command {
                 Command::Ended { rank, pid, how } => self.ended(rank, pid, how),
+                Command::Retire { ranks, joined_by } => self.retires = Some((ranks, joined_by)),
                 Command::Stop => return std::ops::ControlFlow::Break(()),
             }
         }
@@ -177,7 +204,7 @@ impl Service {
 
     fn consider(&mut self, mut applicant: Applicant) {
         if let Ok(Request::Watch { secret }) = &applicant.request {
-            return match secret.matches(&self.secret) {
+            return match secret.matches(&self.terms.secret) {
                 true => self.watchers.admit(applicant, &self.roster),
                 false => applicant.refuse(Refusal::Secret),
             };
@@ -187,7 +214,7 @@ impl Service {
             Ok((candidate, process)) => {
                 let rank = candidate.rank;
                 let line = Line::new(applicant.socket, self.roster.mail_max());
-                let mails = self.roster.join(candidate, std::process::id()).expect("examined above");
+                let mails = self.roster.join(candidate, self.terms.launcher_pid).expect("examined above");
                 self.members.insert(rank, Member { line, process, verdict_by: None });
                 self.watchers.note(rank);
                 self.deliver(mails);
@@ -198,7 +225,7 @@ impl Service {
     fn examine(&self, applicant: &mut Applicant) -> Result<(Candidate<Handles>, OwnedFd), Refusal> {
         let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed))?;
         let Request::Join { secret, rank, size, program } = request else { return Err(Refusal::Malformed) };
-        if !secret.matches(&self.secret) {
+        if !secret.matches(&self.terms.secret) {
             return Err(Refusal::Secret);
         }
         self.roster.judge(rank, size)?;
@@ -267,7 +294,7 @@ impl Service {
         if member.has_taken_leave(letters_max) {
             return self.remove(rank, How::Left);
         }
-        if !self.supervised {
+        if !self.terms.supervised {
             return self.remove(rank, How::Vanished);
         }
         member.verdict_by.get_or_insert_with(|| Instant::now() + VERDICT_MAX);
@@ -333,8 +360,9 @@ mod tests {
         let listener = listen_at(&JobName::random().expect("random")).expect("a socket");
         let (_, inbox) = std::sync::mpsc::channel();
         let waker = Arc::new(Waker::new().expect("an event"));
+        let secret = Secret::random().expect("random");
         let mut service =
-            Service::new(2, Secret::random().expect("random"), listener, inbox, waker, supervised);
+            Service::new(Terms { size: 2, secret, supervised, launcher_pid: 1 }, listener, inbox, waker);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");

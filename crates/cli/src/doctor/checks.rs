@@ -28,6 +28,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         userfaultfd(facts.userfaultfd),
         huge_pages(facts.shmem_huge_pages),
         dev_shm(facts.dev_shm_bytes),
+        libfabric(facts),
     ];
     checks.extend([heap_path(facts), private_path(facts)]);
     checks
@@ -139,6 +140,17 @@ fn attach_remedy(facts: &Facts) -> &'static str {
     }
 }
 
+/// Only jobs that ask for it need it.
+fn libfabric(facts: &Facts) -> Check {
+    match &facts.libfabric {
+        Ok(version) => check("libfabric", Status::Ok, version, ""),
+        Err(why) => {
+            let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: libfabric1); nothing else needs it";
+            check("libfabric", Status::Info, why, remedy)
+        }
+    }
+}
+
 fn memlock(limit: Limit) -> Check {
     check("memlock", Status::Info, text(limit), "nothing is pinned between processes of one host")
 }
@@ -170,7 +182,17 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
         Userfaultfd::UserModeOnly => "offered for faults of user code".to_owned(),
         Userfaultfd::Refused { errno } => format!("refused: {errno}"),
     };
-    check("userfaultfd", Status::Info, value, "not used between processes of one host")
+    let remedy = match offer {
+        Userfaultfd::Refused { .. } => {
+            "where memory is registered over libfabric, only what is watched may be: without this all of it goes by \
+             message, unless /dev/userfaultfd may be opened; let the filter of system calls pass userfaultfd"
+        }
+        _ => {
+            "tells of registered memory that changes, but not of MADV_GUARD_INSTALL, shmat with SHM_REMAP and mprotect: \
+             no program may do these to memory that it transfers; not used between processes of one host"
+        }
+    };
+    check("userfaultfd", Status::Info, value, remedy)
 }
 
 fn huge_pages(setting: Option<ShmemHugePages>) -> Check {
@@ -243,6 +265,7 @@ mod tests {
             userfaultfd: Userfaultfd::UserModeOnly,
             shmem_huge_pages: Some(ShmemHugePages::Advise),
             dev_shm_bytes: Some(64 << 20),
+            libfabric: Ok("1.17".to_owned()),
         }
     }
 
@@ -284,6 +307,22 @@ mod tests {
             let check = find(&facts, name);
             assert!(check.status == Status::Warn && check.remedy.contains(remedy), "{check:?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_told_of_memory_is_named() {
+        assert!(find(&good(), "userfaultfd").remedy.contains("MADV_GUARD_INSTALL"));
+        let refused = Userfaultfd::Refused { errno: rustix::io::Errno::PERM };
+        let check = find(&Facts { userfaultfd: refused, ..good() }, "userfaultfd");
+        assert!(check.status == Status::Info && check.remedy.contains("by message"), "{check:?}");
+    }
+
+    #[test]
+    fn a_host_without_libfabric_is_told_what_needs_it() {
+        let facts = Facts { libfabric: Err("it is not there".to_owned()), ..good() };
+        let check = find(&facts, "libfabric");
+        assert_eq!((check.status, check.value.as_str()), (Status::Info, "it is not there"));
+        assert!(check.remedy.contains("STANDPIPE_TRANSPORT=ofi"));
     }
 
     #[test]

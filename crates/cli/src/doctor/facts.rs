@@ -6,6 +6,7 @@ use standpipe::host::{
     kernel_release, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone,
     userfaultfd,
 };
+use standpipe::network;
 
 use super::peer::{self, Attach};
 
@@ -31,6 +32,8 @@ pub(super) struct Facts {
     pub(super) userfaultfd: Userfaultfd,
     pub(super) shmem_huge_pages: Option<ShmemHugePages>,
     pub(super) dev_shm_bytes: Option<u64>,
+    /// The version of libfabric, or why there is none.
+    pub(super) libfabric: Result<String, String>,
 }
 
 impl Facts {
@@ -54,6 +57,7 @@ impl Facts {
             userfaultfd: userfaultfd(),
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),
+            libfabric: network::version().map_err(|error| error.to_string()),
         }
     }
 }

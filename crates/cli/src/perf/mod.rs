@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::{Value, json};
-use standpipe::host;
 use standpipe::launch::{Launch, Stream};
+use standpipe::{Transport, host};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
 use crate::kv::outcome::counted;
@@ -48,9 +48,17 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put and get, beside bare libfabric. Without
+    /// it, as STANDPIPE_TRANSPORT says
+    #[arg(long, value_name = "NAME", value_parser = parse_transport)]
+    transport: Option<Transport>,
     /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
     #[arg(long)]
     json: bool,
+}
+
+fn parse_transport(name: &str) -> Result<Transport, String> {
+    Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
 }
 
 /// What one process of a measurement is told.
@@ -66,7 +74,13 @@ pub struct WorkerArgs {
 /// # Errors
 /// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
-    let cases = cases(args).map_err(Refused::new)?;
+    let mut cases = cases(args).map_err(Refused::new)?;
+    let asked = args.transport.clone();
+    let from_env = || std::env::var(worker::TRANSPORT).ok().and_then(|name| Transport::parse(name.trim()));
+    let transport = asked.or_else(from_env).unwrap_or_default();
+    if transport != Transport::Shm {
+        cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
+    }
     if let Some(warning) = noise(machine::load_average(), host::cores()) {
         eprintln!("standpipe: {warning}");
     }
@@ -74,7 +88,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for case in &cases {
         bar.set_message(describe(case));
-        rows.push(measure(case).with_context(|| format!("measuring {}", describe(case)))?);
+        rows.push(measure_over(case, &transport).with_context(|| format!("measuring {}", describe(case)))?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -166,6 +180,16 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     Ok(vec![case])
 }
 
+/// What can be measured over a network, without bounds: those are shared memory's.
+fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
+    let moves = |case: &&Case| matches!(case.op, Op::Put | Op::Get) && case.cores == Cores::Apart;
+    let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
+    if named && far.is_empty() {
+        bail!("over a network only put and get are measured, between two cores");
+    }
+    Ok(far)
+}
+
 fn check(case: &Case) -> Result<()> {
     let moves = matches!(case.op, Op::Put | Op::Get | Op::Scatter);
     if moves && case.size == 0 {
@@ -201,12 +225,16 @@ const PLACEMENTS: usize = 9;
 /// # Errors
 /// When the job cannot be started or ends without a result.
 pub(crate) fn measure(case: &Case) -> Result<Row> {
+    measure_over(case, &Transport::Shm)
+}
+
+fn measure_over(case: &Case, transport: &Transport) -> Result<Row> {
     let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
-    let rows = (0..jobs).map(|_| measure_once(case)).collect::<Result<Vec<Row>>>()?;
+    let rows = (0..jobs).map(|_| measure_once(case, transport)).collect::<Result<Vec<Row>>>()?;
     Row::over_jobs(&rows).context("it was measured in no job")
 }
 
-fn measure_once(case: &Case) -> Result<Row> {
+fn measure_once(case: &Case, transport: &Transport) -> Result<Row> {
     let ranks = match case.op {
         Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
         _ => 2,
@@ -216,6 +244,7 @@ fn measure_once(case: &Case) -> Result<Row> {
         .arg(SUBCOMMAND)
         .arg(serde_json::to_string(case)?)
         .ranks(ranks)
+        .env(worker::TRANSPORT, transport.to_string())
         .env(worker::STARTED, host::monotonic_ns().to_string())
         .on_line(move |rank, stream, line| match stream {
             Stream::Stdout if rank == 0 => {
@@ -230,7 +259,7 @@ fn measure_once(case: &Case) -> Result<Row> {
         bail!("no result: the job ended with status {}", outcome.status());
     };
     let samples: Samples = serde_json::from_str(&line)?;
-    Ok(Row::new(case, &samples))
+    Ok(Row { transport: transport.to_string(), ..Row::new(case, &samples) })
 }
 
 /// A case in a few words.
@@ -347,6 +376,17 @@ mod tests {
         let line = Line::try_parse_from(["perf", "put", "--size", "64K"]).expect("a size");
         assert_eq!(cases(&line.perf).expect("one case")[0].size, 65_536);
         assert!(Line::try_parse_from(["perf", "put", "--size", "64Q"]).is_err());
+    }
+
+    #[test]
+    fn over_a_network_puts_and_gets_are_measured() {
+        let line = Line::try_parse_from(["perf", "get", "--transport", "ofi:tcp"]).expect("a transport");
+        let far = far_cases(&cases(&line.perf).expect("one case"), true).expect("it can be measured");
+        assert_eq!((far.len(), far[0].bound), (1, None));
+        let line = Line::try_parse_from(["perf", "am", "--transport", "ofi"]).expect("a transport");
+        assert!(far_cases(&cases(&line.perf).expect("one case"), true).is_err());
+        assert!(Line::try_parse_from(["perf", "--transport", "pigeon"]).is_err());
+        assert!(far_cases(PROMISED, false).expect("some").len() > 4);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, bare, host};
+use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, Transport, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
 
@@ -19,6 +19,8 @@ const BATCH: Duration = Duration::from_micros(300);
 const BATCH_MAX: u32 = 1024;
 const SAMPLES: usize = 2000;
 const SAMPLES_MIN: usize = 15;
+/// The setting by which ranks are told their transport.
+pub(super) const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
 /// How long anything may be waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -132,6 +134,9 @@ const STOP: usize = 0;
 
 fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "one-sided operations are measured between two processes");
+    if let Some(Transport::Ofi { provider }) = transport() {
+        return over_network(node, case, provider.as_deref());
+    }
     let shared = Shared::new(node, case)?;
     if node.rank() == 1 {
         node.barrier()?;
@@ -160,6 +165,50 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     node.put(theirs.note(STOP), 1)?;
     node.barrier()?;
     row.map(Some)
+}
+
+/// What the environment tells all ranks to use.
+fn transport() -> Option<Transport> {
+    std::env::var(TRANSPORT).ok().and_then(|name| Transport::parse(name.trim()))
+}
+
+/// A put or get over the network, beside the same write or read by bare libfabric.
+fn over_network(node: &Node, case: &Case, provider: Option<&str>) -> Result<Option<Samples>> {
+    let shared = Shared::new(node, case)?;
+    let mut wire = bare::Wire::open(provider, case.size)?;
+    if node.rank() == 1 {
+        let done = AtomicBool::new(false);
+        node.directory().publish("perf wire", &wire.card())?;
+        return std::thread::scope(|scope| {
+            let served = scope.spawn(|| wire.serve(|| done.load(Ordering::Relaxed)));
+            let met = node.barrier();
+            done.store(true, Ordering::Relaxed);
+            served.join().expect("it does not panic")?;
+            ensure!(shared.private.len() == case.n, "the memory is still there");
+            Ok(met.map(|()| None)?)
+        });
+    }
+    wire.meet(&node.directory().wait("perf wire", PATIENCE)?)?;
+    let theirs = Theirs::find(node, 1)?;
+    let remote = match case.memory {
+        Memory::Heap => Remote::from(theirs.heap),
+        Memory::Private => theirs.private(node, 1)?[0],
+    };
+    let mut buffer = vec![3u8; case.size];
+    let samples = match case.op {
+        Op::Put => interleave(
+            "a write by libfabric, delivered",
+            |times| timed(times, |_| node.put_bytes(remote, &buffer)),
+            |times| Ok(wire.write(case.size, times)?),
+        ),
+        _ => interleave(
+            "a read by libfabric",
+            |times| timed(times, |_| node.get_bytes(remote, &mut buffer)),
+            |times| Ok(wire.read(case.size, times)?),
+        ),
+    }?;
+    node.barrier()?;
+    Ok(Some(samples))
 }
 
 fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {

@@ -1,0 +1,114 @@
+//! How processes that somebody else's launcher started tell each other what they must know before they can talk.
+//!
+//! | started by | found by | how |
+//! |---|---|---|
+//! | Open MPI's `mpirun`, Slurm's `srun --mpi=pmix` | `PMIX_NAMESPACE`, `PMIX_RANK` | [PMIx](pmix), whose library is the launcher's |
+//! | MPICH's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1 or 2, over the connection that the launcher left |
+//! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](rendezvous) at rank 0, encrypted by the job's secret |
+//!
+//! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with hydra, its PMIx
+//! with Open MPI.
+
+mod pmi;
+mod pmix;
+mod rendezvous;
+mod store;
+mod terms;
+
+use std::time::Instant;
+
+pub(crate) use self::terms::Exchange;
+pub use self::terms::ExchangeError;
+use self::terms::Lookup;
+
+/// The variable that names the launcher to believe.
+const NAMED: &str = "STANDPIPE_LAUNCHER";
+
+/// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one.
+pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, ExchangeError> {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let Some(launcher) = launcher(&lookup)? else { return Ok(None) };
+    tracing::debug!(?launcher, "joining a job of another launcher's");
+    let exchange: Box<dyn Exchange> = match launcher {
+        Launcher::Pmix => Box::new(store::Stored::new(pmix::Pmix::init()?)),
+        Launcher::Pmi(version) => Box::new(store::Stored::new(pmi::Pmi::init(version, &lookup, deadline)?)),
+        Launcher::Rendezvous => Box::new(rendezvous::Rendezvous::meet(&lookup, deadline)?),
+    };
+    terms::check_size(exchange.size())?;
+    Ok(Some(exchange))
+}
+
+/// Who started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Launcher {
+    Pmix,
+    Pmi(pmi::Version),
+    Rendezvous,
+}
+
+fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
+    let has = |names: &[&str]| names.iter().all(|name| lookup(name).is_some());
+    let pmi_version = || if has(&["SLURM_STEP_ID"]) { pmi::Version::Two } else { pmi::Version::One };
+    match lookup(NAMED).as_deref().map(str::trim) {
+        None | Some("" | "auto") => {}
+        Some("none") => return Ok(None),
+        Some("pmix") => return Ok(Some(Launcher::Pmix)),
+        Some("pmi1") => return Ok(Some(Launcher::Pmi(pmi::Version::One))),
+        Some("pmi2") => return Ok(Some(Launcher::Pmi(pmi::Version::Two))),
+        Some("env") => return Ok(Some(Launcher::Rendezvous)),
+        Some(_) => {
+            let expected = "auto, none, pmix, pmi1, pmi2 or env";
+            return Err(ExchangeError::Environment { variable: NAMED.to_owned(), expected });
+        }
+    }
+    Ok(if has(&pmix::OFFERED) {
+        Some(Launcher::Pmix)
+    } else if has(&pmi::OFFERED) {
+        Some(Launcher::Pmi(pmi_version()))
+    } else if has(&rendezvous::OFFERED) {
+        Some(Launcher::Rendezvous)
+    } else {
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(vars: &[(&str, &str)]) -> Result<Option<Launcher>, ExchangeError> {
+        launcher(&|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    const HYDRA: [(&str, &str); 3] = [("PMI_FD", "6"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+    const TORCH: [(&str, &str); 4] =
+        [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "1")];
+    const OPEN_MPI: [(&str, &str); 2] = [("PMIX_NAMESPACE", "7"), ("PMIX_RANK", "0")];
+
+    #[test]
+    fn launchers_are_known_by_what_they_leave() {
+        let one = |vars: &[_]| found(vars).expect("nothing to misread");
+        assert_eq!(one(&[]), None);
+        assert_eq!(one(&HYDRA), Some(Launcher::Pmi(pmi::Version::One)));
+        assert_eq!(one(&TORCH), Some(Launcher::Rendezvous));
+        assert_eq!(one(&OPEN_MPI), Some(Launcher::Pmix));
+        // Half of what a launcher leaves is somebody else's.
+        assert_eq!(one(&HYDRA[..2]), None);
+        assert_eq!(one(&TORCH[..3]), None);
+        // Slurm speaks PMI 2 where a task has a connection, and whoever has PMIx is not asked for less.
+        assert_eq!(
+            one(&[&HYDRA[..], &[("SLURM_STEP_ID", "0")]].concat()),
+            Some(Launcher::Pmi(pmi::Version::Two))
+        );
+        assert_eq!(one(&[&HYDRA[..], &OPEN_MPI[..]].concat()), Some(Launcher::Pmix));
+    }
+
+    #[test]
+    fn whoever_is_named_is_believed() {
+        let one = |name| found(&[&HYDRA[..], &[(NAMED, name)]].concat());
+        assert_eq!(one("none").expect("a name"), None);
+        assert_eq!(one("pmi2").expect("a name"), Some(Launcher::Pmi(pmi::Version::Two)));
+        assert_eq!(one("auto").expect("a name"), Some(Launcher::Pmi(pmi::Version::One)));
+        assert!(matches!(one("mpi"), Err(ExchangeError::Environment { variable, .. }) if variable == NAMED));
+    }
+}

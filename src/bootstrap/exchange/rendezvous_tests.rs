@@ -1,0 +1,97 @@
+use std::collections::HashMap;
+use std::thread::{JoinHandle, spawn};
+
+use super::*;
+
+const SHARED: &str = "ab";
+
+/// A port that was free just now.
+fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+type Met = Result<Rendezvous, ExchangeError>;
+
+fn comes(rank: u32, size: u32, port: u16, secret: &str, deadline: Instant) -> JoinHandle<Met> {
+    let vars: HashMap<&str, String> = HashMap::from([
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", size.to_string()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", (port - 1).to_string()),
+        (SECRET, secret.repeat(32)),
+    ]);
+    spawn(move || Rendezvous::meet(&|name| vars.get(name).cloned(), deadline))
+}
+
+#[test]
+fn all_hear_what_each_says_in_each_round() {
+    let port = port();
+    let says = |rank: u32, round: usize| vec![rank as u8 + 1; [0, 5, 200_000][round]];
+    // Rank 0 comes last: the others wait for it.
+    let ends: Vec<_> = (0..4u32).rev().map(|rank| (rank, comes(rank, 4, port, SHARED, soon()))).collect();
+    let ends = ends.into_iter().map(|(rank, end)| {
+        let mut meeting = end.join().expect("no panic").expect("all come");
+        assert_eq!((meeting.rank(), meeting.size()), (rank, 4));
+        spawn(move || {
+            [0, 1, 2].map(|round| meeting.all_gather(&says(rank, round), soon()).expect("all speak"))
+        })
+    });
+    for end in ends.collect::<Vec<_>>() {
+        let heard = end.join().expect("no panic");
+        for (round, all) in heard.iter().enumerate() {
+            assert_eq!(*all, (0..4).map(|rank| says(rank, round)).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn strangers_and_the_silent_keep_nobody_out() {
+    let port = port();
+    let zero = comes(0, 2, port, SHARED, soon());
+    let other = comes(1, 2, port, "cd", soon());
+    let error = other.join().expect("no panic").err().expect("it has another secret");
+    assert!(matches!(error, ExchangeError::Stranger { .. }), "{error}");
+    let mut noisy = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    noisy.write_all(&[0xff; 3000]).expect("room");
+    let silent = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let one = comes(1, 2, port, SHARED, soon());
+    assert!(one.join().expect("no panic").is_ok());
+    assert!(zero.join().expect("no panic").is_ok());
+    drop((noisy, silent));
+}
+
+#[test]
+fn one_of_another_size_is_sent_away_and_one_that_comes_twice_is_told() {
+    let port = port();
+    let zero = comes(0, 3, port, SHARED, soon());
+    let twice = [comes(1, 3, port, SHARED, soon()), comes(1, 3, port, SHARED, soon())];
+    let _other_job = comes(2, 4, port, SHARED, soon());
+    let error = zero.join().expect("no panic").err().expect("rank 1 came twice");
+    assert!(matches!(&error, ExchangeError::Stranger { why, .. } if why.contains("rank 1")), "{error}");
+    drop(twice);
+}
+
+#[test]
+fn whoever_does_not_come_is_named() {
+    let (port, soon_over) = (port(), Instant::now() + Duration::from_secs(3));
+    let one = comes(1, 4, port, SHARED, soon());
+    let error =
+        comes(0, 4, port, SHARED, soon_over).join().expect("no panic").err().expect("two are missing");
+    assert!(matches!(&error, ExchangeError::Timeout { waited_for } if waited_for == "rank 2, 3"), "{error}");
+    assert!(one.join().expect("no panic").expect("it came").all_gather(&[], soon()).is_err());
+    let nobody = comes(1, 2, port, SHARED, Instant::now() + Duration::from_millis(200));
+    let error = nobody.join().expect("no panic").err().expect("nobody listens");
+    assert!(matches!(error, ExchangeError::Timeout { .. }), "{error}");
+}
+
+#[test]
+fn without_a_secret_nobody_meets() {
+    let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "1")];
+    let lookup = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+    assert!(matches!(Rendezvous::meet(&lookup, soon()), Err(ExchangeError::NoSecret)));
+}

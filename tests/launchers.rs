@@ -1,0 +1,384 @@
+//! Jobs that other launchers have started: Open MPI's and MPICH's, and processes with variables such as torchrun's.
+//!
+//! Launchers that are not installed are skipped, aloud.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use standpipe::{Config, Error, GlobalPtr, Node, Remote};
+
+/// The ranks of these tests are this program again, running [`child`] alone, in the role that this names.
+const ROLE: &str = "LAUNCHERS_TEST_ROLE";
+/// Tells a role's lines from those of the test harness around it.
+const MARK: &str = "@@";
+const RANKS: u32 = 4;
+
+/// What a rank does; nothing where this program is the test.
+#[test]
+fn child() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("talk") => talk(),
+        Ok("mourn") => mourn(),
+        Ok("alone") => {
+            let error = Node::open(Config::new()).expect_err("no job can be made of this");
+            println!("{MARK}{error}");
+        }
+        _ => {}
+    }
+}
+
+/// Asks all others; rank 0 leaves first.
+fn talk() {
+    let heard = Arc::new(AtomicU64::new(0));
+    let hears = Arc::clone(&heard);
+    let asked = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&asked);
+    let config = Config::new()
+        .handler("ask", move |call| {
+            let answer = call.node().handler("answer").expect("registered");
+            let doubled = 2 * call.args()[0];
+            call.reply(answer, [doubled; 4]).expect("the asker waits");
+            counts.fetch_add(1, Ordering::Relaxed);
+        })
+        .handler("answer", move |call| {
+            hears.fetch_add(call.args()[0], Ordering::Relaxed);
+        });
+    let node = Node::open(config).expect("a job");
+    let ask = node.handler("ask").expect("registered");
+    for peer in 0..node.size() {
+        node.request(peer, ask, [u64::from(peer) + 1; 4]).expect("it is there");
+    }
+    let size = u64::from(node.size());
+    node.wait_until(|| heard.load(Ordering::Relaxed) == size * (size + 1)).expect("all answer");
+    exchange(&node);
+    node.barrier().expect("all come");
+    println!("{MARK}rank {} of {} heard {}", node.rank(), node.size(), heard.load(Ordering::Relaxed));
+    if node.rank() == 0 {
+        return;
+    }
+    // Rank 0 has left, and its process still tells the others of each other.
+    let next = 1 + node.rank() % (node.size() - 1);
+    let before = size * (size + 1);
+    node.wait_until(|| node.lost_peers().contains(&0)).expect("its leave is told");
+    node.request(next, ask, [1; 4]).expect("it is there");
+    let is_over = || heard.load(Ordering::Relaxed) == before + 2 && asked.load(Ordering::Relaxed) == size + 1;
+    node.wait_until(is_over).expect("it answers, and is answered");
+}
+
+/// Puts to and gets from memory of the next rank, in its heap and outside, and counts at rank 0.
+fn exchange(node: &Node) {
+    let (rank, size) = (u64::from(node.rank()), u64::from(node.size()));
+    let heap = node.heap().alloc_zeroed::<u64>(1000).expect("room");
+    let private = vec![rank + 1; 5000];
+    let named = |rank: u64| format!("words {rank}");
+    let address = private.as_ptr().expose_provenance() as u64;
+    let [a, b] = heap.ptr(0).to_words();
+    node.directory().publish(&named(rank), &[a, b, address].map(u64::to_le_bytes).concat()).expect("room");
+    node.barrier().expect("all come");
+    let next = (rank + 1) % size;
+    let told = node.directory().wait(&named(next), Duration::from_secs(20)).expect("it is published");
+    let word = |at: usize| u64::from_le_bytes(told[8 * at..][..8].try_into().expect("a word"));
+    let theirs = GlobalPtr::<u64>::from_words([word(0), word(1)]);
+    node.put_slice(theirs, &[rank + 10; 1000]).expect("it is there");
+    let mut got = vec![0_u64; 5000];
+    // SAFETY: the owner keeps the vector until the next barrier, and nobody writes to it.
+    let remote = unsafe { Remote::raw(next as u32, word(2)) };
+    node.get_bytes(remote, bytemuck::cast_slice_mut(&mut got)).expect("it is there");
+    assert!(got.iter().all(|value| *value == next + 1), "{:?}", &got[..3]);
+    node.barrier().expect("all come");
+    assert_eq!(heap.read(999), (rank + size - 1) % size + 10);
+    assert_eq!(private[0], rank + 1);
+    node.barrier().expect("all come");
+}
+
+/// Rank 1 is killed by itself; the others hear of it.
+fn mourn() {
+    let node = Node::open(Config::new().timeout(Duration::from_secs(20))).expect("a job");
+    node.barrier().expect("all come");
+    if node.rank() == 1 {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("it is ours");
+    }
+    let lost = node.barrier().expect_err("rank 1 does not come");
+    // Whoever is on another host may hear first that rank 0 has left for that reason.
+    assert!(matches!(lost, Error::PeerLost { peer: 0 | 1 }), "{lost}");
+    println!("{MARK}rank {} lost a peer", node.rank());
+}
+
+/// This program, and how it comes to play a role.
+fn role() -> (String, [&'static str; 3]) {
+    let this = std::env::current_exe().expect("a running program has a path");
+    (this.to_str().expect("a plain path").to_owned(), ["--exact", "child", "--nocapture"])
+}
+
+/// A process that does not outlive its test.
+struct Started(Option<Child>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(command: &mut Command) -> std::io::Result<Started> {
+    command.spawn().map(|child| Started(Some(child)))
+}
+
+/// Runs to its end, or fails after a minute.
+fn finish(mut started: Started, what: &str) -> Output {
+    let mut child = started.0.take().expect("taken once");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("our child").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("our child");
+            let output = child.wait_with_output().expect("our child");
+            panic!("{what} does not end:\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().expect("our child")
+}
+
+/// The lines of a role, sorted.
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines: Vec<String> =
+        text.lines().filter_map(|line| Some(line.split_once(MARK)?.1.to_owned())).collect();
+    lines.sort();
+    lines
+}
+
+/// A command without the variables of whatever launcher runs this test.
+fn command(program: &str, role: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if ["PMI", "OMPI_", "STANDPIPE_", "SLURM_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
+        }
+    }
+    command.env(ROLE, role).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs all ranks under a launcher; `None`, said aloud, where it is not installed.
+fn launched(launcher: &str, args: &[&str], name: &str) -> Option<Output> {
+    let (program, child) = role();
+    let mut command = command(launcher, name);
+    let count = RANKS.to_string();
+    command.args(args).args(["-n", &count, &program]).args(child);
+    match start(&mut command) {
+        Ok(started) => Some(finish(started, launcher)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: {launcher} is not installed");
+            None
+        }
+        Err(error) => panic!("cannot start {launcher}: {error}"),
+    }
+}
+
+const OPEN_MPI: (&str, &[&str]) = ("mpirun.openmpi", &["--allow-run-as-root", "--oversubscribe"]);
+const HYDRA: (&str, &[&str]) = ("mpiexec.hydra", &[]);
+const HYDRA_PMI_2: (&str, &[&str]) = ("mpiexec.hydra", &["-env", "STANDPIPE_LAUNCHER", "pmi2"]);
+
+fn all_talk(launcher: &str, args: &[&str]) {
+    let Some(output) = launched(launcher, args, "talk") else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let heard: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank} of 4 heard 20")).collect();
+    assert_eq!(lines(&output), heard);
+}
+
+#[test]
+fn open_mpi_starts_a_job() {
+    all_talk(OPEN_MPI.0, OPEN_MPI.1);
+}
+
+#[test]
+fn hydra_starts_a_job_by_pmi_1() {
+    all_talk(HYDRA.0, HYDRA.1);
+}
+
+#[test]
+fn hydra_starts_a_job_by_pmi_2() {
+    all_talk(HYDRA_PMI_2.0, HYDRA_PMI_2.1);
+}
+
+/// A network namespace, kept by a process that sleeps: what a host is to its processes. It goes with the process.
+struct Host(Child);
+
+impl Host {
+    fn start() -> Option<Host> {
+        let sleeper = Command::new("unshare").args(["--net", "sleep", "300"]).stderr(Stdio::null()).spawn();
+        let host = Host(sleeper.ok()?);
+        let own = std::fs::read_link("/proc/self/ns/net").ok()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while std::fs::read_link(format!("/proc/{}/ns/net", host.0.id())).ok()? == own {
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(host)
+    }
+
+    /// How to run something there.
+    fn enter(&self) -> [String; 4] {
+        ["nsenter".to_owned(), format!("--target={}", self.0.id()), "--net".to_owned(), "--".to_owned()]
+    }
+
+    fn run(&self, line: &str) -> Option<()> {
+        let [nsenter, args @ ..] = self.enter();
+        let status = Command::new(nsenter).args(args).args(line.split(' ')).status().ok()?;
+        status.success().then_some(())
+    }
+
+    fn hears(&self, line: &str) -> Option<String> {
+        let [nsenter, args @ ..] = self.enter();
+        let output = Command::new(nsenter).args(args).args(line.split(' ')).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two hosts with a cable between them; `None`, said aloud, where this user may not make any.
+fn two_hosts() -> Option<[Host; 2]> {
+    let made = || {
+        let hosts = [Host::start()?, Host::start()?];
+        let (first, second) = (hosts[0].0.id(), hosts[1].0.id());
+        hosts[0].run("ip link set lo up")?;
+        hosts[1].run("ip link set lo up")?;
+        let cable = format!("ip link add cable netns {first} type veth peer name cable netns {second}");
+        let words: Vec<&str> = cable.split(' ').collect();
+        let laid = Command::new(words[0]).args(&words[1..]).status().ok()?;
+        laid.success().then_some(())?;
+        for (host, address) in hosts.iter().zip(["10.77.0.1/24", "10.77.0.2/24"]) {
+            host.run(&format!("ip address add {address} dev cable"))?;
+            host.run("ip link set cable up")?;
+        }
+        // A moment passes until the cable carries anything.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for host in &hosts {
+            while !host.hears("ip -br link show cable")?.contains(" UP ") {
+                if Instant::now() > deadline {
+                    return None;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Some(hosts)
+    };
+    let hosts = made();
+    if hosts.is_none() {
+        eprintln!(
+            "skipped: no network namespaces (they take root, and the commands unshare, nsenter and ip)"
+        );
+    }
+    hosts
+}
+
+/// Starts two ranks at each host.
+fn at_hosts(hosts: &[Host; 2], name: &str) -> Vec<Started> {
+    let (program, args) = role();
+    let start_rank = |rank: u32| {
+        let [nsenter, enter @ ..] = hosts[rank as usize / 2].enter();
+        let mut command = command(&nsenter, name);
+        command.args(enter).arg(&program).args(args);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());
+        command.env("MASTER_ADDR", "10.77.0.1").env("MASTER_PORT", "29500");
+        command.env("STANDPIPE_SECRET", "5a".repeat(32));
+        start(&mut command).expect("nsenter, which has run before")
+    };
+    (0..RANKS).map(start_rank).collect()
+}
+
+#[test]
+fn processes_of_two_hosts_make_one_job() {
+    let Some(hosts) = two_hosts() else { return };
+    for (rank, child) in at_hosts(&hosts, "talk").into_iter().enumerate() {
+        let output = finish(child, "a rank");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(lines(&output), [format!("rank {rank} of 4 heard 20")]);
+    }
+}
+
+#[test]
+fn ranks_of_both_hosts_hear_of_one_that_is_killed() {
+    let Some(hosts) = two_hosts() else { return };
+    for (rank, child) in at_hosts(&hosts, "mourn").into_iter().enumerate() {
+        let output = finish(child, "a rank");
+        if rank != 1 {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(lines(&output), [format!("rank {rank} lost a peer")]);
+        }
+    }
+}
+
+/// Starts processes as torchrun does.
+fn by_variables(name: &str) -> Vec<Started> {
+    let (program, args) = role();
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("loopback").port();
+    let start_rank = |rank: u32| {
+        let mut command = command(&program, name);
+        command.args(args).env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500");
+        command.env("STANDPIPE_PORT", port.to_string()).env("STANDPIPE_SECRET", "5a".repeat(32));
+        start(&mut command).expect("this program again")
+    };
+    (0..RANKS).map(start_rank).collect()
+}
+
+#[test]
+fn variables_such_as_torchruns_make_a_job() {
+    for (rank, child) in by_variables("talk").into_iter().enumerate() {
+        let output = finish(child, "a rank");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(lines(&output), [format!("rank {rank} of 4 heard 20")]);
+    }
+}
+
+#[test]
+fn the_others_hear_of_one_that_is_killed() {
+    for (rank, child) in by_variables("mourn").into_iter().enumerate() {
+        let output = finish(child, "a rank");
+        if rank == 1 {
+            assert_eq!(output.status.signal(), Some(9));
+        } else {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(lines(&output), [format!("rank {rank} lost a peer")]);
+        }
+    }
+}
+
+#[test]
+fn what_no_launcher_leaves_is_named() {
+    let (program, args) = role();
+    for (vars, named) in [
+        (&[("STANDPIPE_LAUNCHER", "mpi")][..], "STANDPIPE_LAUNCHER is not auto, none"),
+        (&[("STANDPIPE_LAUNCHER", "pmi1")][..], "PMI_SIZE is not"),
+        (
+            &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "9")][..],
+            "set STANDPIPE_SECRET",
+        ),
+        (&[("PMI_FD", "97"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..], "Bad file descriptor"),
+        (&[("STANDPIPE_LAUNCHER", "pmix"), ("STANDPIPE_PMIX", "/nowhere.so")][..], "/nowhere.so"),
+    ] {
+        let mut command = command(&program, "alone");
+        let output =
+            finish(start(command.args(args).envs(vars.iter().copied())).expect("it starts"), "a rank");
+        let said = lines(&output);
+        assert!(said.len() == 1 && said[0].contains(named), "{vars:?}: {said:?}");
+    }
+}
