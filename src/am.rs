@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use engine::{AmBody, AmSend, Delivery, Inbox, Lane, MemId, Place, Rank, SendError};
+use engine::{AmBody, AmSend, Inbox, Lane, MemId, Place, Rank, SendError};
 
 use crate::error::Error;
 use crate::global::{GlobalPtr, Remote};
 use crate::handler_names;
-use crate::inner::{Inner, RunHandler};
+use crate::inner::{Handler, Inner};
 use crate::node::Node;
 use crate::transport::shm::PieceList;
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
@@ -23,8 +23,6 @@ pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
 
 /// Handlers that a node may have.
 const HANDLERS_MAX: usize = 4096;
-
-pub(crate) type Handler = Box<dyn Fn(&mut Call<'_>) + Send + Sync>;
 
 /// Names a handler of the job; the same at every rank. Got from [`Node::handler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +41,15 @@ impl std::fmt::Debug for Handlers {
 }
 
 impl Handlers {
-    pub(crate) fn add(&mut self, name: &str, handler: Handler) {
+    pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
+        // One call through a pointer and no more: the call is made up where the handler itself is compiled in.
+        let handler: Handler = Box::new(move |inner, inbox, peer, lane| {
+            handler(&mut Call { inner, inbox, peer, lane, replied: false });
+        });
+        self.insert(name, handler);
+    }
+
+    fn insert(&mut self, name: &str, handler: Handler) {
         assert!(!name.is_empty() && name.len() <= 255, "a handler's name has 1 to 255 bytes: {name:?}");
         assert!(!name.contains('\0'), "a handler's name has no zero byte: {name:?}");
         assert!(self.sorted.len() < HANDLERS_MAX, "a node has at most {HANDLERS_MAX} handlers");
@@ -64,12 +70,9 @@ impl Handlers {
         handler_names::join(self.sorted.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// What runs the handler that a delivery names by its number, which the engine has checked.
-    pub(crate) fn into_run_handler(self) -> RunHandler {
-        Box::new(move |inner, delivery, inbox| {
-            let handler = &self.sorted[usize::from(delivery.handler)].1;
-            handler(&mut Call { inner, delivery, inbox, replied: false });
-        })
+    /// The handlers, by the numbers that messages name them by.
+    pub(crate) fn into_table(self) -> Box<[Handler]> {
+        self.sorted.into_iter().map(|(_, handler)| handler).collect()
     }
 }
 
@@ -87,8 +90,9 @@ impl Handlers {
 /// progress.
 pub struct Call<'a> {
     inner: &'a Arc<Inner>,
-    delivery: Delivery,
     inbox: &'a Inbox,
+    peer: Rank,
+    lane: Lane,
     replied: bool,
 }
 
@@ -96,7 +100,7 @@ impl Call<'_> {
     /// The rank that sent the message.
     #[inline]
     pub fn from(&self) -> Rank {
-        self.delivery.peer
+        self.peer
     }
 
     /// The message's four arguments.
@@ -126,7 +130,7 @@ impl Call<'_> {
 
     /// Whether the message is a request, which may be replied to.
     pub fn is_request(&self) -> bool {
-        self.delivery.lane == Lane::Request
+        self.lane == Lane::Request
     }
 
     /// The node that received the message.
@@ -166,7 +170,7 @@ impl Call<'_> {
     ) -> Result<(), Error> {
         self.reply_is_due()?;
         let long = Long { lane: Lane::Reply, handler, args, to: to.into(), payload };
-        self.node().send_long(self.delivery.peer, &long)?;
+        self.node().send_long(self.peer, &long)?;
         self.replied = true;
         Ok(())
     }
@@ -174,7 +178,7 @@ impl Call<'_> {
     #[inline]
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
-        let message = AmSend { peer: self.delivery.peer, lane: Lane::Reply, handler: handler.0, args, body };
+        let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.0, args, body };
         match self.inner.engine().send_am(&message) {
             Ok(()) => {
                 self.replied = true;
@@ -271,7 +275,11 @@ impl Node {
         match first {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
-            Err(SendError::Busy) => self.send_when_there_is_room(message),
+            // A copy, so that the message need not be in memory on the other way.
+            Err(SendError::Busy) => {
+                let message = *message;
+                self.send_when_there_is_room(&message)
+            }
         }
     }
 
@@ -367,7 +375,7 @@ mod tests {
     fn handlers(names: &[&str]) -> Handlers {
         let mut handlers = Handlers::default();
         for name in names {
-            handlers.add(name, Box::new(|_| {}));
+            handlers.add(name, |_| {});
         }
         handlers
     }

@@ -1,5 +1,7 @@
 //! The machine's own limits on a job's memory, for `standpipe perf` and anyone who wants to measure against them.
 
+mod network;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use engine::MemId;
 use vm::Iov;
 pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 
+pub use self::network::Wire;
 use crate::error::Error;
 use crate::global::{GlobalPtr, Remote};
 use crate::node::Node;

@@ -39,6 +39,9 @@ pub const NAME_MAX: usize = 255;
 /// Bytes that a value may have.
 pub const VALUE_MAX: usize = 64 << 10;
 
+/// How long a wait for a name rests between looks.
+const NAP: Duration = Duration::from_micros(200);
+
 /// How often an entry is read again because it changed meanwhile.
 const RETRIES: usize = 1000;
 
@@ -173,6 +176,7 @@ impl Directory<'_> {
     /// [`DirectoryError`]; nothing has changed then.
     pub fn publish(&self, name: &str, value: &[u8]) -> Result<(), DirectoryError> {
         check_name(name)?;
+        self.may_change()?;
         if value.len() > VALUE_MAX {
             return Err(DirectoryError::Value { len: value.len() });
         }
@@ -194,6 +198,7 @@ impl Directory<'_> {
     /// # Errors
     /// [`DirectoryError::Peer`] where the entry's keeper is lost; the value is then gone for all others too.
     pub fn withdraw(&self, name: &str) -> Result<bool, DirectoryError> {
+        self.may_change()?;
         let mut published = lock(&self.node.inner.published);
         let Some(old) = published.remove(name) else { return Ok(false) };
         let entry = Entry::at(old.keeper, old.entry);
@@ -236,14 +241,28 @@ impl Directory<'_> {
         let started = Instant::now();
         let left = || within.saturating_sub(started.elapsed());
         // Nothing announces a new name, so the wait naps between looks.
-        let found = self.node.inner.wait_for_room(Some(within), || {
+        loop {
             // The keeper, or the publisher, may not have joined yet.
             let node = self.node.within(left());
-            Directory { node: &node }.lookup(name).transpose()
-        });
-        found.unwrap_or_else(|| {
-            Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() })
-        })
+            match (Directory { node: &node }).lookup(name) {
+                Ok(None) | Err(DirectoryError::Peer(Error::Timeout { .. })) => {}
+                Ok(Some(value)) => return Ok(value),
+                Err(error) => return Err(error),
+            }
+            if left().is_zero() {
+                return Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() });
+            }
+            self.node.inner.wait(Some(left().min(NAP)), || None::<()>);
+        }
+    }
+
+    /// Refuses what may wait in a handler, before a lock is taken that is held while handlers run.
+    fn may_change(&self) -> Result<(), Error> {
+        if self.node.inner.peers.has_far() {
+            self.node.inner.may_wait("a change of the directory")
+        } else {
+            Ok(())
+        }
     }
 
     /// The entry for a name: its own if it has one, otherwise a free one, taken now.

@@ -12,21 +12,25 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use engine::node::Polled;
-use engine::{Delivery, Inbox, Nanos, OpId, Rank};
+use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use crate::bootstrap::Notice;
 use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
-use crate::progress::Attendant;
+use crate::memory;
+use crate::patience::{Next, Patience};
+use crate::progress::{Asleep, Attendant};
 use crate::sync::lock;
 use crate::tally::Tallies;
+use crate::transport::alarm::{Alarm, Waiting};
+use crate::transport::mixed::Mixed;
+use crate::transport::shm::Peers;
 use crate::transport::shm::rings::Cold;
-use crate::transport::shm::{Peers, ShmTransport};
 
-/// The engine over shared memory.
-pub(crate) type Engine = engine::Node<ShmTransport>;
+/// The engine over all transports of a node.
+pub(crate) type Engine = engine::Node<Mixed>;
 
 /// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -34,7 +38,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Polls of the engine at a time, by whoever waits.
+/// Polls of the engine at a time, by whoever waits and may poll.
 const POLLS: u32 = 4;
 
 /// Looks for a message between two polls, which do more.
@@ -50,11 +54,23 @@ const LOSSES: u8 = 1;
 /// A bit of [`Inner::news`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
+/// A bit of [`Inner::errands`]: there are tasks to wake.
+const WAKERS: u8 = 1;
+
+/// A bit of [`Inner::errands`]: there are buffers of operations that may have ended.
+const ORPHANS: u8 = 2;
+
 /// Messages that are heard before news are, at most.
 const HEARD_MAX: u32 = 1000;
 
-/// Runs the handler that a delivery names; the inbox holds its message.
-pub(crate) type RunHandler = Box<dyn Fn(&Arc<Inner>, Delivery, &Inbox) + Send + Sync>;
+/// How long the launcher's word that a far peer is gone is kept back: what that had still sent may take its time.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// How long a node that closes waits for the network to take what it has sent.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Handles the message in the inbox, which that rank sent by that lane.
+pub(crate) type Handler = Box<dyn Fn(&Arc<Inner>, &Inbox, Rank, Lane) + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
@@ -69,7 +85,8 @@ pub(crate) struct Published {
 pub(crate) struct Inner {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
-    run_handler: RunHandler,
+    /// By number.
+    handlers: Box<[Handler]>,
     pub(crate) tallies: Tallies,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
@@ -78,11 +95,16 @@ pub(crate) struct Inner {
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
+    /// What threads sleep on besides the bell, where there is a network.
+    alarm: Option<Arc<Alarm>>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
+    /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited from running,
+    /// without a core to spare.
+    polls: u32,
     epoch: Instant,
-    /// Peers that are newly lost, for whoever polls next to tell the engine.
-    losses: Mutex<Vec<Rank>>,
+    /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
+    losses: Mutex<Vec<(Rank, Instant)>>,
     /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of it, so that
     /// the polls on which all depends look at one only.
     news: AtomicU8,
@@ -90,17 +112,19 @@ pub(crate) struct Inner {
     heard: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
+    /// What there is to do once something has moved: [`WAKERS`], [`ORPHANS`] or both, in one word as [`Inner::news`].
+    errands: AtomicU8,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
-    any_wakers: AtomicBool,
     /// Buffers of operations whose events were dropped, kept until the operations end.
     orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
-    any_orphans: AtomicBool,
     /// The first failure of an operation that ended at once and whose event was dropped.
     failure: Mutex<Option<Error>>,
     any_failure: AtomicBool,
     pub(crate) closing: AtomicBool,
     pub(crate) attendant: Attendant,
+    /// Hears the doorbell for whoever sleeps on the network.
+    pub(crate) listener: Attendant,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
     _nonce: Box<u64>,
 }
@@ -109,8 +133,9 @@ pub(crate) struct Inner {
 pub(crate) struct Parts {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
-    pub(crate) run_handler: RunHandler,
+    pub(crate) handlers: Box<[Handler]>,
     pub(crate) engine: Engine,
+    pub(crate) alarm: Option<Arc<Alarm>>,
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
     pub(crate) nonce: Box<u64>,
@@ -133,35 +158,39 @@ impl Inner {
     pub(crate) fn new(parts: Parts) -> Inner {
         Inner {
             bell: parts.peers.own().control.bell(),
+            alarm: parts.alarm,
             peers: parts.peers,
             heap: parts.heap,
-            run_handler: parts.run_handler,
+            handlers: parts.handlers,
             tallies: Tallies::new(),
             published: Mutex::default(),
             engine: BiasedLock::new(parts.engine),
             inbox: BiasedLock::new(Inbox::default()),
             sleepers: parts.sleepers,
             spin: parts.spin,
+            polls: if parts.spin.is_zero() { 1 } else { POLLS },
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
             news: AtomicU8::new(0),
             heard: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            errands: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
-            any_wakers: AtomicBool::new(false),
             orphans: Mutex::new(Vec::new()),
-            any_orphans: AtomicBool::new(false),
             failure: Mutex::default(),
             any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             attendant: Attendant::new(parts.may_attend),
+            listener: Attendant::new(true),
             _nonce: parts.nonce,
         }
     }
 
     #[inline]
     pub(crate) fn engine(&self) -> BiasedGuard<'_, Engine> {
-        self.engine.lock()
+        let mut engine = self.engine.lock();
+        memory::hear(&mut engine);
+        engine
     }
 
     /// A point in time as the engine counts it.
@@ -176,16 +205,15 @@ impl Inner {
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
         let Some(mut inbox) = self.inbox.try_lock() else { return Progress::Taken };
-        match self.poll_engine(&mut inbox, polls) {
-            Polled::Idle => return Progress::Idle,
-            Polled::Progressed => {}
-            Polled::Deliver(delivery) => {
-                let _scope = HandlerScope::enter();
-                (self.run_handler)(self, delivery, &inbox);
-            }
+        let polled = self.poll_engine(&mut inbox, polls);
+        if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
+            let _scope = HandlerScope::enter();
+            self.handlers[usize::from(handler)](self, &inbox, peer, lane);
+        } else if polled == Polled::Idle {
+            return Progress::Idle;
         }
         drop(inbox);
         self.after_progress();
@@ -195,26 +223,45 @@ impl Inner {
     #[inline(always)]
     fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
         let mut engine = self.engine();
-        for left in (0..polls).rev() {
+        match engine.poll(inbox) {
+            Polled::Idle => self.poll_on(&mut engine, inbox, polls),
+            moved => self.heard(&mut engine, moved),
+        }
+    }
+
+    /// Polls again, after a poll that found nothing, until `polls` have been made or something moves.
+    #[inline(never)]
+    fn poll_on(&self, engine: &mut Engine, inbox: &mut Inbox, polls: u32) -> Polled {
+        for _ in 1..polls {
+            // What a peer sent before it was lost is heard before the loss is told.
+            if self.news.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
+                break;
+            }
+            engine.transport().linger(LOOKS);
+            // What comes now may have been sent by who knew of a change.
+            memory::hear(engine);
             match engine.poll(inbox) {
-                // What a peer sent before it was lost is heard before the loss is told.
-                Polled::Idle if self.news.load(Ordering::Acquire) != 0 => {
-                    return if self.hear_news(&mut engine) { Polled::Progressed } else { Polled::Idle };
-                }
-                Polled::Idle if left == 0 => break,
-                Polled::Idle => engine.transport().linger(LOOKS),
-                moved => {
-                    // Others may have so much to say that it never gets quiet.
-                    if self.news.load(Ordering::Relaxed) != 0
-                        && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX
-                    {
-                        self.hear_news(&mut engine);
-                    }
-                    return moved;
-                }
+                Polled::Idle => {}
+                moved => return self.heard(engine, moved),
             }
         }
+        if self.news.load(Ordering::Acquire) != 0 {
+            return if self.hear_news(engine) { Polled::Progressed } else { Polled::Idle };
+        }
+        if engine.transport().has_lost() {
+            self.hear_network(engine);
+            return Polled::Progressed;
+        }
         Polled::Idle
+    }
+
+    /// Something moved. Others may have so much to say that it never gets quiet, and there may be news.
+    #[inline(always)]
+    fn heard(&self, engine: &mut Engine, moved: Polled) -> Polled {
+        if self.news.load(Ordering::Relaxed) != 0 && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX {
+            self.hear_news(engine);
+        }
+        moved
     }
 
     /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
@@ -225,49 +272,88 @@ impl Inner {
         if news & LOOK != 0 {
             self.show_engine(engine);
         }
-        if news & LOSSES != 0 {
-            for rank in lock(&self.losses).drain(..) {
-                engine.lose(rank);
-            }
+        let due = if news & LOSSES != 0 { self.due_losses() } else { Vec::new() };
+        due.iter().for_each(|rank| self.lose_in(engine, *rank));
+        !due.is_empty()
+    }
+
+    /// The losses that the engine is to be told of now. Those that come later stay news.
+    fn due_losses(&self) -> Vec<Rank> {
+        let (mut losses, now) = (lock(&self.losses), Instant::now());
+        let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();
+        losses.retain(|(_, from)| *from > now);
+        if !losses.is_empty() {
+            self.news.fetch_or(LOSSES, Ordering::AcqRel);
         }
-        news & LOSSES != 0
+        due
+    }
+
+    fn losses_are_due(&self, now: Instant) -> bool {
+        lock(&self.losses).iter().any(|(_, from)| *from <= now)
+    }
+
+    /// Tells the engine of a loss, and the other ranks where it is for this one to do so.
+    fn lose_in(&self, engine: &mut Engine, rank: Rank) {
+        if self.peers.tells_of(rank) { engine.give_up_peer(rank) } else { engine.lose(rank) }
+    }
+
+    /// Tells the engine of peers that the network has lost.
+    #[cold]
+    fn hear_network(&self, engine: &mut Engine) {
+        for rank in engine.transport().take_lost() {
+            tracing::info!(peer = rank, "the network has lost the peer");
+            self.peers.lose(rank);
+            self.lose_in(engine, rank);
+        }
     }
 
     /// Lets go on whoever waited for what has just moved.
     #[inline(always)]
     fn after_progress(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.bell.poke();
+            self.poke();
         }
-        if self.any_wakers.load(Ordering::Acquire) {
-            self.wake_tasks();
+        if let Some(alarm) = &self.alarm {
+            alarm.moved();
         }
-        if self.any_orphans.load(Ordering::Acquire) {
-            self.bury_orphans();
+        if self.errands.load(Ordering::Acquire) != 0 {
+            self.run_errands();
         }
     }
 
     #[cold]
+    fn run_errands(&self) {
+        let errands = self.errands.load(Ordering::Acquire);
+        if errands & WAKERS != 0 {
+            self.wake_tasks();
+        }
+        if errands & ORPHANS != 0 {
+            self.bury_orphans();
+        }
+    }
+
     fn wake_tasks(&self) {
-        self.any_wakers.store(false, Ordering::Release);
+        self.errands.fetch_and(!WAKERS, Ordering::AcqRel);
         for waker in std::mem::take(&mut *lock(&self.wakers)) {
             waker.wake();
         }
     }
 
-    #[cold]
     fn bury_orphans(&self) {
         let engine = self.engine();
         let mut orphans = lock(&self.orphans);
         // An operation that nobody asks about leaves the table when it ends.
         orphans.retain(|(op, _)| !engine.is_locally_done(*op));
-        self.any_orphans.store(!orphans.is_empty(), Ordering::Release);
+        if orphans.is_empty() {
+            self.errands.fetch_and(!ORPHANS, Ordering::AcqRel);
+        }
     }
 
     /// Keeps a buffer until the operation that uses it has ended.
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
-        lock(&self.orphans).push((op, buffer));
-        self.any_orphans.store(true, Ordering::Release);
+        let mut orphans = lock(&self.orphans);
+        orphans.push((op, buffer));
+        self.errands.fetch_or(ORPHANS, Ordering::AcqRel);
     }
 
     /// Keeps a failure that nobody has looked at for the next `quiet`.
@@ -290,13 +376,12 @@ impl Inner {
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
-        self.any_wakers.store(true, Ordering::Release);
+        self.errands.fetch_or(WAKERS, Ordering::AcqRel);
     }
 
     /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
     /// whoever holds it may be waiting for that very thread.
     pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {
-        let own = self.peers.own();
         let gone: Vec<Rank> = match notice {
             Notice::Lost { rank, how } => {
                 tracing::info!(peer = rank, %how, "peer lost");
@@ -314,11 +399,14 @@ impl Inner {
                 self.news.fetch_or(LOOK, Ordering::AcqRel);
                 return self.wake();
             }
-            Notice::BrokerGone => (0..own.size).filter(|rank| *rank != own.rank).collect(),
+            // Those on other hosts have a broker of their own.
+            Notice::BrokerGone => self.peers.others_here(),
         };
         let news: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
         if !news.is_empty() {
-            lock(&self.losses).extend(news);
+            let now = Instant::now();
+            let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
+            lock(&self.losses).extend(news.into_iter().map(|rank| (rank, from(rank))));
             self.news.fetch_or(LOSSES, Ordering::AcqRel);
             self.wake();
         }
@@ -327,7 +415,37 @@ impl Inner {
     /// Wakes every thread that waits, so that it looks again at what it waits for.
     pub(crate) fn wake(&self) {
         self.bell.poke();
+        if let Some(alarm) = &self.alarm {
+            alarm.ring_all();
+        }
         self.wake_tasks();
+    }
+
+    /// Wakes whoever sleeps.
+    fn poke(&self) {
+        self.bell.poke();
+        if let Some(alarm) = &self.alarm {
+            alarm.ring();
+        }
+    }
+
+    /// Waits a while, at most, until the network has taken all that was sent, and then the word that this process leaves.
+    pub(crate) fn take_leave(self: &Arc<Self>) {
+        if self.alarm.is_none() || self.may_wait("leaving").is_err() {
+            return;
+        }
+        let flushed = || {
+            let mut engine = self.engine();
+            (!engine.has_work() && engine.transport().is_flushed()).then_some(())
+        };
+        if self.peers.is_spread() {
+            self.engine().retell_barrier();
+        }
+        let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
+        self.engine().transport().take_leave();
+        if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {
+            tracing::warn!("the network has not taken all that was sent");
+        }
     }
 
     /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
@@ -351,12 +469,23 @@ impl Inner {
     /// Starts the progress thread, if the node may have one.
     pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
         let inner = Arc::clone(self);
-        self.attendant.start(move || inner.wait_asleep(|| inner.closing.load(Ordering::SeqCst).then_some(())))
+        let work = move || inner.wait_asleep(|| inner.closing.load(Ordering::SeqCst).then_some(()));
+        self.attendant.start("standpipe-progress", work)
+    }
+
+    /// Starts the thread that hears the doorbell, for a job with near and far peers.
+    pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
+        let Some(alarm) = self.alarm.clone() else { return Ok(()) };
+        let inner = Arc::clone(self);
+        self.listener.start("standpipe-bell", move || alarm.forward(&inner.bell, &inner.closing))
     }
 
     /// Makes progress without ever polling in vain, until `done`.
     fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
+            if self.alarm.as_ref().is_some_and(|alarm| alarm.park()) {
+                continue;
+            }
             let progress = self.progress(1);
             if progress != Progress::Moved {
                 self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done);
@@ -371,32 +500,24 @@ impl Inner {
         sleep_max: Duration,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        // Without a core to spare, polling in vain only keeps the awaited from running.
-        let polls = if self.spin.is_zero() { 1 } else { POLLS };
-        let mut patience: Option<Patience> = None;
+        let mut patience = Patience::new(timeout);
         let mut moves = 0u64;
+        let _waiting: Option<Waiting<'_>> = self.alarm.as_ref().map(|alarm| alarm.wait());
         loop {
             if let Some(result) = done() {
                 return Some(result);
             }
-            let progress = self.progress(polls);
+            let progress = self.progress(self.polls);
             if progress == Progress::Moved {
-                if let Some(patience) = &mut patience {
-                    patience.polls_until = None;
-                }
                 moves += 1;
-                if moves.is_multiple_of(MOVES) {
-                    let now = Instant::now();
-                    if patience.get_or_insert_with(|| Patience::new(now, timeout, self.spin)).is_over(now) {
-                        return done();
-                    }
+                if moves.is_multiple_of(MOVES) && patience.is_over() {
+                    return done();
                 }
                 continue;
             }
             // The clock is read only once there is nothing better to do.
             let now = Instant::now();
-            let patience = patience.get_or_insert_with(|| Patience::new(now, timeout, self.spin));
-            match patience.next(now) {
+            match patience.next(now, moves, self.spin) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(left) => {
@@ -422,7 +543,11 @@ impl Inner {
         let ticket = self.bell.announce();
         let next_deadline = self.expire(now);
         let cold = self.engine().transport().turn_cold();
-        let work = cold == Cold::Work || self.news.load(Ordering::Acquire) != 0;
+        let (news, at_most) = match self.news.load(Ordering::Acquire) {
+            LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
+            news => (news != 0, at_most),
+        };
+        let work = cold == Cold::Work || news;
         // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
         let at_most = match cold {
             _ if work && !taken => return None,
@@ -431,8 +556,16 @@ impl Inner {
             Cold::Quiet => at_most.min(next_deadline),
         };
         let result = done();
-        if result.is_none() {
-            ticket.sleep(Some(at_most));
+        match &self.alarm {
+            _ if result.is_some() => {}
+            Some(alarm) => {
+                if alarm.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
+                    self.bell.poke();
+                }
+            }
+            None => {
+                ticket.sleep(Some(at_most));
+            }
         }
         result
     }
@@ -462,55 +595,5 @@ impl Inner {
             self.expire(Instant::now());
         }
         progress
-    }
-}
-
-/// How long a wait goes on polling, sleeping and waiting at all.
-struct Patience {
-    deadline: Option<Instant>,
-    spin: Duration,
-    /// Set at the first poll in vain since something moved.
-    polls_until: Option<Instant>,
-}
-
-/// What a wait does next.
-enum Next {
-    Poll,
-    Sleep(Duration),
-    GiveUp,
-}
-
-impl Patience {
-    fn new(now: Instant, timeout: Option<Duration>, spin: Duration) -> Patience {
-        Patience { deadline: timeout.and_then(|timeout| now.checked_add(timeout)), spin, polls_until: None }
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-
-    fn next(&mut self, now: Instant) -> Next {
-        let polls_until = *self.polls_until.get_or_insert(now.checked_add(self.spin).unwrap_or(now));
-        match self.deadline {
-            Some(deadline) if deadline <= now => Next::GiveUp,
-            _ if now < polls_until => Next::Poll,
-            deadline => Next::Sleep(deadline.map_or(Duration::MAX, |deadline| deadline - now)),
-        }
-    }
-}
-
-/// A thread that sleeps or is about to, counted while this lives.
-struct Asleep<'a>(&'a AtomicU32);
-
-impl<'a> Asleep<'a> {
-    fn new(sleepers: &'a AtomicU32) -> Asleep<'a> {
-        sleepers.fetch_add(1, Ordering::SeqCst);
-        Asleep(sleepers)
-    }
-}
-
-impl Drop for Asleep<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

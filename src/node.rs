@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use engine::node::BARRIER_KEEPER;
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
+use crate::bootstrap::Host;
 use crate::error::Error;
 use crate::inner::{Inner, Progress};
 use crate::stats::Stats;
@@ -26,8 +27,14 @@ pub struct Node {
 impl Node {
     /// The first handle on a new node.
     pub(crate) fn new(inner: Arc<Inner>, timeout: Option<Duration>) -> Node {
-        let life = Life { inner: Arc::clone(&inner) };
+        let life = Life { inner: Arc::clone(&inner), host: None };
         Node { inner, timeout, _life: Some(Arc::new(life)) }
+    }
+
+    /// Keeps this process's part in another launcher's job until the node has left it. For a new node's first handle.
+    pub(crate) fn stay_for(&mut self, host: Host) {
+        let life = self._life.as_mut().and_then(Arc::get_mut).expect("the first handle has no clones yet");
+        life.host = Some(host);
     }
 
     /// A handle for the time that a handler runs.
@@ -154,7 +161,12 @@ impl Node {
 
     /// What this node has done so far.
     pub fn stats(&self) -> Stats {
-        let mut counters = self.inner.engine().counters().clone();
+        let mut counters = {
+            let mut engine = self.inner.engine();
+            let mut counters = engine.counters().clone();
+            counters.malformed += engine.transport().strangers();
+            counters
+        };
         self.inner.tallies.add_to(&mut counters);
         Stats::new(counters)
     }
@@ -205,16 +217,21 @@ impl std::fmt::Debug for Node {
 /// Ends the progress thread when the last handle goes.
 struct Life {
     inner: Arc<Inner>,
+    /// What ends after the node has: its part in a job of another launcher's.
+    host: Option<Host>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
+        self.inner.take_leave();
         self.inner.closing.store(true, Ordering::SeqCst);
         self.inner.wake();
         // What is published holds the node itself.
         lock(&self.inner.published).clear();
         self.inner.peers.leave();
         self.inner.attendant.end();
+        self.inner.listener.end();
         self.inner.show_last();
+        drop(self.host.take());
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use crate::sync::lock;
@@ -27,10 +28,10 @@ impl Attendant {
     }
 
     /// Starts the thread, which does `work` until that returns, unless it runs or may not.
-    pub(crate) fn start(&self, work: impl Fn() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn start(&self, name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
         let mut state = lock(&self.state);
         if matches!(*state, State::Allowed) {
-            let thread = std::thread::Builder::new().name("standpipe-progress".to_owned());
+            let thread = std::thread::Builder::new().name(name.to_owned());
             // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on the next.
             let work = move || {
                 while std::panic::catch_unwind(AssertUnwindSafe(&work)).is_err() {
@@ -51,5 +52,21 @@ impl Attendant {
             // What panics in a handler it has caught and told.
             let _ = thread.join();
         }
+    }
+}
+
+/// A thread that sleeps or is about to, counted while this lives.
+pub(crate) struct Asleep<'a>(&'a AtomicU32);
+
+impl<'a> Asleep<'a> {
+    pub(crate) fn new(sleepers: &'a AtomicU32) -> Asleep<'a> {
+        sleepers.fetch_add(1, Ordering::SeqCst);
+        Asleep(sleepers)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,5 +1,8 @@
-//! The ways to reach peers: shared memory, for those on this host; libfabric, for the others.
+//! The ways to reach peers: shared memory, for those on this host; libfabric, for the others; both, for the engine.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no node is opened over it yet: its tests do"))]
+pub(crate) mod alarm;
+pub(crate) mod mixed;
 pub(crate) mod ofi;
 pub(crate) mod shm;
+#[cfg(test)]
+mod tests;

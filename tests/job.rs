@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use standpipe::{
     DirectoryError, Error, GetPiece, GlobalPtr, Landed, Mechanism, Memory, Node, Operation, PutPiece, Rank,
-    Remote, Strided,
+    Remote, Strided, Why,
 };
 use support::{Heard, LIMIT, Private, Random, config, heap_of, job_of, pattern, private_of, publish, role};
 
@@ -64,6 +64,19 @@ fn a_peer_that_only_computes_is_read_and_written() {
 #[test]
 fn a_bad_address_is_an_error_here_and_no_harm_there() {
     in_jobs_of_all_sizes("faults");
+}
+
+#[test]
+fn all_this_holds_over_the_network() {
+    let Some(network) = support::network() else { return };
+    let roles =
+        ["blocks", "lists", "strides", "atomics", "messages", "barriers", "names", "computes", "faults"];
+    for role in roles {
+        let begun = std::time::Instant::now();
+        let size = if ["messages", "barriers"].contains(&role) { 4 } else { 2 };
+        Heard::default().run_well(job_of(size, role).env("STANDPIPE_TRANSPORT", network));
+        println!("{role} took {:?}", begun.elapsed());
+    }
 }
 
 /// Not a test: what the ranks of the tests above do.
@@ -186,7 +199,9 @@ fn lists(node: &Node) {
         places.iter().zip(&mut got).map(|(from, into)| GetPiece { from: *from, into }).collect();
     node.get_list(&mut pieces).expect("get");
     assert!(got == sources, "what was put comes back");
-    assert!(node.stats().get(Operation::Put, Mechanism::Message).count == 0, "nothing went by message");
+    let by_message = node.stats().get(Operation::Put, Mechanism::Message).count > 0;
+    let far = node.attach((node.rank() + 1) % node.size()) == Some(Err(Why::Network));
+    assert_eq!(by_message, far, "only over the network things go by message");
     node.barrier().expect("barrier");
 }
 

@@ -4,15 +4,18 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`port`] | the endpoint; the buffers that are lent to it; what is registered |
+//! | [`port`] | the endpoint and its outlets; the memory that is lent to them; what is registered |
 //! | `envelope`, `token` | what messages look like; what strangers cannot put on them |
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
 //! | `verbs` | the engine's transport |
 //! | `sending`, `arrival` | messages out and in |
-//! | `copies`, `copying` | copies by key |
+//! | `small` | copies by key of few bytes |
+//! | `copies`, `copying` | all others |
+//! | [`carriers`] | which outlet carries whose copies |
 //! | `atomics` | atomics, by message |
 //! | `losses` | peers that are gone |
+//! | `sleep` | one descriptor to sleep on |
 //!
 //! # Messages
 //! All peers' messages come into one pool of posted buffers. Each is copied at once into the queue of its peer and lane,
@@ -22,9 +25,25 @@
 //!
 //! # Copies
 //! By key, to memory that its owner registered at the engine's word. A put is complete when its bytes lie in the peer's
-//! memory: by the provider's word, or else by that of a read that follows the writes. All that a caller's buffer holds
-//! goes through buffers of this transport: see [`port`] for why. Keys are random, so that an old one means nothing to
-//! whoever has the address later. Heaps are not registered here, and go by message.
+//! memory: by the provider's word, or else by that of a read that follows the writes. Keys are random, so that an old
+//! one means nothing to whoever has the address later. Heaps are not registered here, and go by message.
+//!
+//! Copies of up to 4 KiB go through buffers of this transport, from the endpoint that messages have, and those to or from
+//! one place are [made with hardly anything kept of them](small). Longer ones go
+//! straight from and to the caller's memory, from [outlets](port): endpoints that can be closed, each of which carries
+//! copies with [one peer at a time](carriers). There are as many outlets as there are peers with long copies under way,
+//! but no more than eight; beyond these, where none can be opened, and to peers that do not say when a write has
+//! arrived, long copies go through buffers, too.
+//!
+//! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`] returns. If it
+//! goes through buffers, that is so anyway. If not, what has ended is asked for once more, and then its outlet is closed:
+//! a deadline costs a connection to that peer. The peer's other copies begin anew through buffers, and until it has done
+//! something since, it is *suspect*: all of its copies go that way, so that many deadlines cost one connection. What the
+//! closed connection had taken may still arrive at the peer, even behind what is sent by the other one. So of a put that
+//! was broken off the end is reported only a second after the peer has answered a read that followed: until then its
+//! registrations stay in use, and nobody is told that it is complete. A network that holds back bytes for longer than
+//! that, and lets others to the same peer through, is not provided for. Nor is a provider that is told to have the
+//! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`): what that has begun to send goes on being read.
 //!
 //! # Atomics
 //! Go by message, and are done by the owner's processor: so words that peers on the same host use, too, stay atomic.
@@ -41,6 +60,7 @@
 
 mod arrival;
 mod atomics;
+mod carriers;
 mod copies;
 mod copying;
 mod envelope;
@@ -49,8 +69,10 @@ mod link;
 mod losses;
 pub(crate) mod port;
 mod sending;
+mod sleep;
+mod small;
 #[cfg(test)]
 mod tests;
-mod token;
+pub(crate) mod token;
 pub(crate) mod transport;
 mod verbs;

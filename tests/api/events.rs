@@ -85,6 +85,9 @@ fn events_are_tested_without_waiting() {
 
 #[test]
 fn a_wait_for_a_time_ends_and_the_operation_goes_on() {
+    if skipped_over_the_network() {
+        return;
+    }
     let configure = |_| Way::Message.config().progress(ProgressThread::Off);
     job(2, configure, |node| {
         let mut mine = vec![5u8; 40_000];

@@ -25,7 +25,8 @@ fn values_travel_around_a_ring_of_heaps() {
             let left = (node.rank() + 2) % 3;
             assert_eq!(mine.read(5), u64::from(left) + 100);
             assert_eq!(mine.to_vec()[6..9], [7, 8, 9]);
-            assert!(node.stats().get(Operation::Put, Mechanism::Mapped).count >= 2);
+            let puts = |mechanism| node.stats().get(Operation::Put, mechanism).count;
+            assert!(puts(Mechanism::Mapped) + puts(Mechanism::Message) >= 2);
             node.barrier().expect("barrier");
         },
     );
@@ -43,14 +44,17 @@ fn private_memory_is_reached_by_attach_and_by_message() {
                 let mut got = vec![0; 100_000];
                 node.get_bytes(theirs, &mut got).expect("get");
                 assert!(got == pattern(u64::from(right_of(node)), 100_000), "the peer's bytes");
-                let (mechanism, attach) = match way {
-                    Way::Attach => (Mechanism::Cma, Ok(())),
-                    Way::Message => (Mechanism::Message, Err(Why::Configured)),
+                let attach = node.attach(right_of(node)).expect("known");
+                let (mechanism, whys) = match (way, attach) {
+                    // Heaps go by message, too; `network` looks at the figures.
+                    (_, Err(Why::Network)) => return node.barrier().expect("barrier"),
+                    (Way::Attach, Ok(())) => (Mechanism::Cma, 0),
+                    (Way::Message, Err(Why::Configured)) => (Mechanism::Message, 1),
+                    other => panic!("{other:?}"),
                 };
-                assert_eq!(node.attach(right_of(node)), Some(attach));
                 assert_eq!(node.stats().get(Operation::Get, mechanism).count, 1);
                 assert_eq!(node.stats().get(Operation::Get, mechanism).bytes, 100_000);
-                assert_eq!(node.stats().why(Why::Configured), u64::from(way == Way::Message));
+                assert_eq!(node.stats().why(Why::Configured), whys);
                 node.barrier().expect("barrier");
             },
         );
@@ -267,6 +271,9 @@ fn ranks_that_do_not_exist_are_named() {
 
 #[test]
 fn who_does_not_answer_is_named_when_time_is_up() {
+    if skipped_over_the_network() {
+        return;
+    }
     let configure = |_| Way::Message.config().progress(ProgressThread::Off);
     job(2, configure, |node| {
         let mut mine = vec![1u8; 50_000];

@@ -11,6 +11,8 @@ use syn::visit::{self, Visit};
 const FENCES: &[&str] = &[
     "crates/vm/",
     "crates/fabric/",
+    // The launchers' library, which is C.
+    "crates/pmix/",
     // Where an address from the user enters:
     "src/global.rs",
     "src/transport/shm/copy.rs",
@@ -20,6 +22,7 @@ const FENCES: &[&str] = &[
     "src/transport/ofi/port.rs",
     // The same, for benchmarks.
     "src/bare.rs",
+    "src/bare/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/cli/src/kernels/job.rs",
     // The study's workers name the addresses of their blocks.

@@ -19,9 +19,10 @@ const WALLS: &[Wall] = &[
     wall("standpipe-engine", &[], &[]),
     wall("standpipe-vm", &[], &[]),
     wall("standpipe-fabric", &[], &[]),
+    wall("standpipe-pmix", &[], &[]),
     wall(
         "standpipe",
-        &["standpipe-engine", "standpipe-vm", "standpipe-fabric"],
+        &["standpipe-engine", "standpipe-vm", "standpipe-fabric", "standpipe-pmix"],
         &["standpipe-conformance", "standpipe-sim"],
     ),
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),

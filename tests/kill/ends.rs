@@ -14,8 +14,8 @@ use standpipe::{Error, Node, ProgressThread};
 
 use crate::storm::{END_NS, RANKS, SEED};
 use crate::support::{
-    Heard, LIMIT, Private, config, eventually, heap_of, is_running, itself, job_of, look_up, private_of,
-    publish, said, say,
+    Heard, LIMIT, Private, config, eventually, heap_of, is_running, itself, job_of, look_up, network,
+    private_of, publish, said, say,
 };
 
 /// A launcher in a process of its own, and its ranks, which work.
@@ -190,6 +190,62 @@ fn whoever_waits_for_a_rank_that_is_killed_is_told() {
         println!("who waits for {wait} is told after {told:?}");
         assert!(told < Duration::from_secs(2), "who waits for {wait} was told after {told:?}");
     }
+}
+
+/// Each of these never stops asking for something of rank 0's, which is killed meanwhile.
+const ASKS: [&str; 6] = ["nothing", "barrier", "get", "put", "atomic", "messages"];
+
+#[test]
+fn whoever_asks_a_rank_over_the_network_that_is_killed_is_told() {
+    let Some(network) = network() else { return };
+    let heard = Heard::default();
+    let job = job_of(ASKS.len() as u32, "asks").env("STANDPIPE_TRANSPORT", network);
+    let outcome = heard.run(job.keep_going(true));
+    for (rank, ask) in outcome.ranks.iter().zip(ASKS) {
+        let expected = if ask == "nothing" { End::Killed(9) } else { End::Exited(0) };
+        assert_eq!(rank.end, expected, "who asks for {ask}\n{}", heard.all());
+    }
+    let time = |rank: usize| heard.said(rank as u32)[0].parse::<u64>().expect("a time");
+    for (rank, ask) in ASKS.iter().enumerate().skip(1) {
+        let told = Duration::from_nanos(time(rank).saturating_sub(time(0)));
+        println!("who asks for {ask} is told after {told:?}");
+        assert!(told < Duration::from_secs(2), "who asks for {ask} was told after {told:?}");
+    }
+}
+
+/// Rank 0 is killed while all others are at it.
+pub(crate) fn asks() {
+    let node = Node::open(config().handler("ask", |_| ())).expect("a node");
+    let private = Private::new(1 << 20);
+    let word = node.heap().alloc_zeroed::<u64>(1).expect("room");
+    private.show(&node, "private");
+    publish(&node, "word", word.ptr(0).to_words());
+    let ask = node.handler("ask").expect("registered");
+    let (remote, word) = (private_of(&node, 0, "private"), heap_of::<u64>(&node, 0, "word"));
+    node.barrier().expect("all are there");
+    if node.rank() == 0 {
+        std::thread::sleep(Duration::from_millis(300));
+        say(monotonic_ns());
+        kill_process(getpid(), Signal::KILL).expect("its own process");
+    }
+    let mut bytes = vec![0; 1 << 20];
+    let error = loop {
+        let result = match ASKS[node.rank() as usize] {
+            "barrier" => node.barrier(),
+            "get" => node.get_bytes(remote, &mut bytes),
+            "put" => node.put_bytes(remote, &bytes),
+            "atomic" => node.fetch_add(word, 1).map(drop),
+            _ => node.request(0, ask, [0; 4]),
+        };
+        if let Err(error) = result {
+            break error;
+        }
+    };
+    assert_eq!(error, Error::PeerLost { peer: 0 });
+    say(monotonic_ns());
+    assert_eq!(node.lost_peers(), [0]);
+    // The others have not gone: their loss would be told in place of rank 0's.
+    std::thread::sleep(Duration::from_millis(500));
 }
 
 /// Rank 0 does nothing until all others wait for it, and is killed then.

@@ -15,6 +15,7 @@ fn child() {
         "launcher" => ends::launcher(),
         "stops" => ends::stops(),
         "waits" => ends::waits(),
+        "asks" => ends::asks(),
         other => panic!("no role {other}"),
     }
 }

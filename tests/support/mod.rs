@@ -50,6 +50,17 @@ pub(crate) fn job_of(ranks: u32, role: &str) -> Launch {
     Launch::new("/proc/self/exe").args(["--exact", "child", "--nocapture"]).env(ROLE, role).ranks(ranks)
 }
 
+/// The transport over the network that every machine with libfabric has, if this one does.
+pub(crate) fn network() -> Option<&'static str> {
+    let hints = fabric::Hints { provider: Some("tcp".into()), ..fabric::Hints::default() };
+    let all = fabric::Fabric::load().ok().and_then(|fabric| fabric.providers(&hints).ok());
+    if all.is_none_or(|all| all.is_empty()) {
+        eprintln!("skipped: no libfabric with the provider tcp");
+        return None;
+    }
+    Some("ofi:tcp")
+}
+
 /// Writes a line for [`Heard`] to find.
 pub(crate) fn say(text: impl Display) {
     println!("{MARK}{text}");

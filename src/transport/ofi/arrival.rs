@@ -21,6 +21,7 @@ impl OfiTransport {
             }
             (Purpose::Send { rank, answers }, result) => {
                 self.port.put_back(buffer);
+                self.sending -= 1;
                 if let Some(link) = self.links.get_mut(&rank) {
                     link.unanswered -= usize::from(answers);
                 }
@@ -28,7 +29,8 @@ impl OfiTransport {
                     self.lose(rank);
                 }
             }
-            (Purpose::Part(part), result) => self.on_part(part, buffer, result.is_ok()),
+            (Purpose::Small(small), result) => self.on_small(small, buffer, result.is_ok()),
+            (Purpose::Part(part), result) => self.on_part(part, Some(buffer), result.is_ok()),
         }
     }
 
@@ -66,7 +68,7 @@ impl OfiTransport {
     fn admit(&mut self, envelope: &Envelope, buffer: &Buffer, len: usize) -> Result<(), Foul> {
         let Envelope { sender: rank, kind, credits, sequence, words, .. } = *envelope;
         let Some(link) = self.links.get_mut(&rank) else { return Ok(()) };
-        link.heard = true;
+        (link.heard, link.suspect) = (true, false);
         for (lane, credits) in link.outgoing.iter_mut().zip(credits) {
             lane.give(credits)?;
         }

@@ -1,13 +1,16 @@
 //! Copies by key that are under way, and how they are cut into operations of the provider.
 //!
 //! The pieces of a copy are taken one after the other, as one long run of bytes at the local end. A *part* is a stretch
-//! of that run: as long as a buffer, and over no more pieces than the provider takes in one operation.
+//! of that run, over no more pieces than the provider takes in one operation. It goes straight from or to the caller's
+//! memory, or through a buffer of this transport, and then is no longer than that.
 
-use engine::{Direction, KeyedPiece, OpError, OpId, Rank};
-use fabric::{Description, PIECES_MAX, Peer, RemotePiece};
+use std::time::Instant;
+
+use engine::{Direction, Key, KeyedPiece, MemId, OpError, OpId, Place, Rank, RegId};
+use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
 
-use super::port::{Buffer, Size};
+use super::port::{Buffer, Lent, Size};
 
 /// A place in the run of a copy's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(super) struct Part {
     pub(super) copy: usize,
     pub(super) from: Cursor,
     pub(super) len: usize,
+    /// It goes straight from or to the caller's memory.
+    pub(super) direct: bool,
     /// It only finds out whether the writes before it have arrived.
     pub(super) confirms: bool,
 }
@@ -38,14 +43,20 @@ pub(super) struct Copy {
     pub(super) pieces: Vec<KeyedPiece>,
     /// What comes next.
     pub(super) next: Cursor,
-    /// A part that the provider had no room for, in its buffer.
-    pub(super) ready: Option<(Buffer, Part)>,
+    /// The carrier of its direct parts; `None`: it has none.
+    pub(super) carrier: Option<usize>,
+    /// A part that the provider had no room for, in its buffer if it needs one.
+    pub(super) ready: Option<(Option<Buffer>, Part)>,
     /// Parts that the provider has.
     pub(super) under_way: usize,
     /// Its end may be reported: nothing that was written is still on its way.
     pub(super) confirmed: bool,
     /// Its caller wants no more of it: local memory is touched no more.
     pub(super) given_up: bool,
+    /// Writes of it were broken off, and may still arrive: its end is reported a while after it is confirmed.
+    pub(super) doubtful: bool,
+    /// When that is.
+    pub(super) settles: Option<Instant>,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,
     /// Whether it stands in its link's list of those that wait.
@@ -55,7 +66,16 @@ pub(super) struct Copy {
 impl Copy {
     /// Whether no more of it is to be started.
     pub(super) fn is_started(&self) -> bool {
-        self.given_up || self.error.is_some() || self.next.piece == self.pieces.len()
+        let all = self.next.piece == self.pieces.len() && self.ready.is_none();
+        self.given_up || self.error.is_some() || all
+    }
+
+    /// Begins anew, as parts are gone; some that the provider had, if they were `broken_off`.
+    pub(super) fn restart(&mut self, broken_off: bool) {
+        self.next = Cursor::default();
+        if self.direction == Direction::Put && broken_off {
+            (self.doubtful, self.confirmed, self.settles) = (true, false, None);
+        }
     }
 }
 
@@ -66,8 +86,13 @@ pub(super) struct Copies {
     pub(super) parts: Slab<Part>,
     /// Lists of pieces that are over, for those to come.
     spare: Vec<Vec<KeyedPiece>>,
-    /// Pieces in one operation.
+    /// Pieces in one operation: far ones, and those of both ends.
     pub(super) pieces_max: usize,
+    direct_pieces_max: usize,
+    /// Bytes in one.
+    message_bytes: usize,
+    /// Whether local memory must be registered, too.
+    pub(super) registers_local: bool,
     /// Whether remote addresses are addresses, and not offsets in a registration.
     virt_addr: bool,
     /// Whether the provider says when a write has arrived.
@@ -81,6 +106,9 @@ impl Copies {
             parts: Slab::new(),
             spare: Vec::new(),
             pieces_max: description.remote_pieces.clamp(1, PIECES_MAX),
+            direct_pieces_max: description.remote_pieces.min(description.local_pieces).clamp(1, PIECES_MAX),
+            message_bytes: description.message_bytes,
+            registers_local: description.mr_mode.local,
             virt_addr: description.mr_mode.virt_addr,
             delivers: description.delivery,
         }
@@ -104,10 +132,13 @@ impl Copies {
             direction,
             pieces: own,
             next: Cursor::default(),
+            carrier: None,
             ready: None,
             under_way: 0,
             confirmed: direction == Direction::Get || self.delivers,
             given_up: false,
+            doubtful: false,
+            settles: None,
             error: None,
             reported: false,
             waits: false,
@@ -121,10 +152,21 @@ impl Copies {
         self.spare.push(pieces);
     }
 
-    /// The part that comes next.
+    /// The part that comes next. Where only some of the local memory is registered, that goes by itself.
     pub(super) fn plan(&self, copy: usize) -> Part {
-        let Copy { pieces, next, .. } = &self.all[copy];
-        Part { copy, from: *next, len: fit(pieces, *next, self.pieces_max), confirms: false }
+        let Copy { pieces, next, carrier, .. } = &self.all[copy];
+        let direct =
+            |piece: &KeyedPiece| carrier.is_some() && (piece.local.is_some() || !self.registers_local);
+        let is_direct = direct(&pieces[next.piece]);
+        let (pieces_max, bytes_max) = if is_direct {
+            (self.direct_pieces_max, self.message_bytes)
+        } else {
+            (self.pieces_max, Size::Large.bytes())
+        };
+        let alike =
+            pieces[next.piece..].iter().take(pieces_max).take_while(|piece| direct(piece) == is_direct);
+        let len = fit(alike, next.offset, bytes_max);
+        Part { copy, from: *next, len, direct: is_direct, confirms: false }
     }
 
     /// Goes past a part.
@@ -133,14 +175,36 @@ impl Copies {
         *next = end_of(pieces, part);
     }
 
+    /// A stretch of a peer's memory, in a registration that begins at `base`.
+    #[inline]
+    pub(super) fn far(&self, place: Place, base: u64, len: usize, key: Key) -> RemotePiece {
+        let start = if self.virt_addr { 0 } else { base };
+        RemotePiece { addr: place.offset.wrapping_sub(start), len, key: key.0 }
+    }
+
     /// A part at the far end: so many pieces, and the rest of the list is not used.
     pub(super) fn remote(&self, part: &Part) -> ([RemotePiece; PIECES_MAX], usize) {
         let mut list = [RemotePiece { addr: 0, len: 0, key: 0 }; PIECES_MAX];
         let mut count = 0;
         stretch(&self.all[part.copy].pieces, part, |keyed, offset, _, len| {
-            let start = if self.virt_addr { 0 } else { keyed.base };
-            let addr = keyed.piece.remote.offset.wrapping_sub(start) + offset;
-            list[count] = RemotePiece { addr, len, key: keyed.key.0 };
+            list[count] = self.far(keyed.piece.remote.plus(offset), keyed.base, len, keyed.key);
+            count += 1;
+        });
+        (list, count)
+    }
+
+    /// A part at the near end, likewise; `desc` is asked for what the provider wants to know of a registration.
+    pub(super) fn local(
+        &self,
+        part: &Part,
+        mut desc: impl FnMut(RegId) -> Desc,
+    ) -> ([Lent; PIECES_MAX], usize) {
+        let nothing = Lent { place: Place::new(MemId::Space, 0), len: 0, desc: Desc::NONE };
+        let (mut list, mut count) = ([nothing; PIECES_MAX], 0);
+        stretch(&self.all[part.copy].pieces, part, |keyed, offset, _, len| {
+            let registered = keyed.local.filter(|_| self.registers_local);
+            let desc = registered.map_or(Desc::NONE, &mut desc);
+            list[count] = Lent { place: keyed.piece.local.plus(offset), len, desc };
             count += 1;
         });
         (list, count)
@@ -174,11 +238,10 @@ fn stretch(pieces: &[KeyedPiece], part: &Part, mut each: impl FnMut(&KeyedPiece,
     }
 }
 
-/// Bytes from a place on that go as one part.
-fn fit(pieces: &[KeyedPiece], from: Cursor, pieces_max: usize) -> usize {
-    let rest = pieces[from.piece..].iter().take(pieces_max).map(|keyed| keyed.piece.len);
-    let len = rest.fold(0_u64, u64::saturating_add) - from.offset;
-    len.min(Size::Large.bytes() as u64) as usize
+/// Bytes of these pieces, the first from `offset` on, that go as one part.
+fn fit<'a>(pieces: impl Iterator<Item = &'a KeyedPiece>, offset: u64, bytes_max: usize) -> usize {
+    let len = pieces.map(|keyed| keyed.piece.len).fold(0_u64, u64::saturating_add) - offset;
+    len.min(bytes_max as u64) as usize
 }
 
 /// The place after a part.
@@ -196,7 +259,7 @@ fn end_of(pieces: &[KeyedPiece], part: &Part) -> Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{Key, MemId, Piece, Place};
+    use engine::Piece;
     use proptest::prelude::*;
 
     fn pieces(lens: &[u64]) -> Vec<KeyedPiece> {
@@ -219,9 +282,10 @@ mod tests {
             let pieces = pieces(&lens);
             let (mut next, mut covered) = (Cursor::default(), 0);
             while next.piece < pieces.len() {
-                let len = fit(&pieces, next, pieces_max);
+                let rest = pieces[next.piece..].iter().take(pieces_max);
+                let len = fit(rest, next.offset, Size::Large.bytes());
                 prop_assert!(0 < len && len <= Size::Large.bytes());
-                let part = Part { copy: 0, from: next, len, confirms: false };
+                let part = Part { copy: 0, from: next, len, direct: false, confirms: false };
                 let (mut count, mut gathered) = (0, 0);
                 stretch(&pieces, &part, |keyed, offset, at, run| {
                     assert_eq!(keyed.piece.local.offset + offset, covered, "bytes are left out or come twice");

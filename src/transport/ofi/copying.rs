@@ -1,12 +1,18 @@
 //! Copies by key: starting them, going on with them, ending them.
 
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
-use fabric::Until;
+use std::time::{Duration, Instant};
 
-use super::copies::{Cursor, Part};
-use super::link::PARTS;
-use super::port::{Buffer, Kept, Size};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
+use fabric::{Desc, Until};
+
+use super::copies::{Copies, Cursor, Part};
+use super::link::{DIRECT, PARTS};
+use super::port::{Buffer, Kept, NotStarted, Purpose, Size};
 use super::transport::OfiTransport;
+
+/// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
+/// another.
+const LINGER: Duration = Duration::from_secs(1);
 
 impl OfiTransport {
     pub(super) fn start_copy(
@@ -23,9 +29,25 @@ impl OfiTransport {
         let Some(peer) = peer else {
             return Submit::Failed(OpError::Protocol { peer: rank, what: "a copy by key to oneself" });
         };
+        if let [keyed] = pieces
+            && self.start_small(op, (rank, peer), direction, keyed)
+        {
+            return Submit::Pending;
+        }
         let copy = self.copies.insert(op, rank, peer, direction, pieces);
+        if self.may_be_direct(rank, direction, pieces) {
+            self.copies.all[copy].carrier = self.carriers.enter(rank, &mut self.port);
+        }
         self.advance(copy);
         Submit::Pending
+    }
+
+    /// Whether a copy is worth lending the caller's memory for, and there is a way to have that back.
+    fn may_be_direct(&self, rank: Rank, direction: Direction, pieces: &[KeyedPiece]) -> bool {
+        let bytes = pieces.iter().map(|keyed| keyed.piece.len).fold(0, u64::saturating_add);
+        let long = bytes > Size::Small.bytes() as u64;
+        let ends_well = direction == Direction::Get || self.copies.delivers;
+        long && ends_well && self.links.get(&rank).is_some_and(|link| !link.suspect)
     }
 
     /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. `false`: there was no
@@ -39,7 +61,11 @@ impl OfiTransport {
                 }
                 // What was written is still to be found there.
                 if known.confirmed || known.error.is_some() || known.pieces.is_empty() {
-                    self.end_copy(copy);
+                    if known.doubtful && known.error.is_none() {
+                        self.await_settling(copy);
+                    } else {
+                        self.end_copy(copy);
+                    }
                     return true;
                 }
             }
@@ -53,42 +79,60 @@ impl OfiTransport {
         }
     }
 
-    /// The part of a copy that comes next, with its bytes in a buffer where it has any to send.
-    fn next_part(&mut self, copy: usize) -> Option<(Buffer, Part)> {
+    /// The part of a copy that comes next, with its bytes in a buffer where it has any to send that way.
+    fn next_part(&mut self, copy: usize) -> Option<(Option<Buffer>, Part)> {
         let known = &self.copies.all[copy];
-        if known.is_started() {
-            let part = Part { copy, from: Cursor::default(), len: 1, confirms: true };
-            let rank = known.rank;
-            return Some((self.take_for(rank, Size::Small)?, part));
-        }
         let (rank, direction) = (known.rank, known.direction);
+        if known.is_started() {
+            let part = Part { copy, from: Cursor::default(), len: 1, direct: false, confirms: true };
+            return Some((Some(self.take_for(rank, Size::Small)?), part));
+        }
         let part = self.copies.plan(copy);
-        let size = if part.len <= Size::Small.bytes() { Size::Small } else { Size::Large };
-        let buffer = self.take_for(rank, size)?;
-        if direction == Direction::Put {
-            self.copies.fill(&part, &buffer);
+        let mut buffer = None;
+        if part.direct {
+            self.reserve(rank, DIRECT)?;
+        } else {
+            let size = if part.len <= Size::Small.bytes() { Size::Small } else { Size::Large };
+            let taken = self.take_for(rank, size)?;
+            if direction == Direction::Put {
+                self.copies.fill(&part, &taken);
+            }
+            buffer = Some(taken);
         }
         self.copies.pass(&part);
         Some((buffer, part))
     }
 
-    /// A buffer for a part, if the peer may have one more.
-    fn take_for(&mut self, rank: Rank, size: Size) -> Option<Buffer> {
-        let started = &mut self.links.get_mut(&rank)?.parts[size as usize];
-        if *started >= PARTS[size as usize] {
+    /// Counts one part more, if the peer may have it.
+    fn reserve(&mut self, rank: Rank, kind: usize) -> Option<()> {
+        let started = &mut self.links.get_mut(&rank)?.parts[kind];
+        if *started >= PARTS[kind] {
             return None;
         }
-        let buffer = self.port.take(size)?;
         *started += 1;
-        Some(buffer)
+        Some(())
     }
 
-    /// Takes a part's buffer back.
-    fn put_back(&mut self, rank: Rank, buffer: Buffer) {
-        if let Some(link) = self.links.get_mut(&rank) {
-            link.parts[buffer.size() as usize] -= 1;
+    /// A buffer for a part, if the peer may have one more.
+    fn take_for(&mut self, rank: Rank, size: Size) -> Option<Buffer> {
+        self.reserve(rank, size as usize)?;
+        let buffer = self.port.take(size);
+        if buffer.is_none() {
+            self.release(rank, size as usize);
         }
-        self.port.put_back(buffer);
+        buffer
+    }
+
+    pub(super) fn release(&mut self, rank: Rank, kind: usize) {
+        if let Some(link) = self.links.get_mut(&rank) {
+            link.parts[kind] -= 1;
+        }
+    }
+
+    /// Takes a part's buffer back, or what was counted for it.
+    fn put_back(&mut self, rank: Rank, buffer: Option<Buffer>) {
+        self.release(rank, buffer.as_ref().map_or(DIRECT, |buffer| buffer.size() as usize));
+        buffer.into_iter().for_each(|buffer| self.port.put_back(buffer));
     }
 
     /// Has a copy wait until something of its peer's has ended, or, if nothing will, until it is tried again.
@@ -99,24 +143,20 @@ impl OfiTransport {
         if !std::mem::replace(&mut known.waits, true) {
             link.copies.push_back(copy);
         }
-        if link.parts == [0; 2] {
+        if link.parts == [0; 3] {
             self.grow_impatient(rank);
         }
     }
 
     /// Gives a part to the provider. `false`: it is not taken now, or its peer is lost.
-    fn start_part(&mut self, buffer: Buffer, part: Part) -> bool {
-        let known = &self.copies.all[part.copy];
-        let (rank, peer, direction) = (known.rank, known.peer, known.direction);
-        let (list, count) = self.copies.remote(&part);
+    fn start_part(&mut self, buffer: Option<Buffer>, part: Part) -> bool {
+        let rank = self.copies.all[part.copy].rank;
         let number = self.copies.parts.insert(part);
-        let until = if self.copies.delivers { Until::Delivered } else { Until::Reusable };
-        let lent = if direction == Direction::Put && !part.confirms {
-            self.port.write(peer, &list[..count], (buffer, part.len), until, number)
-        } else {
-            self.port.read(peer, &list[..count], (buffer, part.len), number)
+        let started = match buffer {
+            Some(buffer) => self.start_buffered(buffer, part, number),
+            None => self.start_direct(part, number).map_err(|busy| (None, busy)),
         };
-        let Err(Kept { buffer, busy }) = lent else {
+        let Err((buffer, busy)) = started else {
             self.copies.all[part.copy].under_way += 1;
             if let Some(link) = self.links.get_mut(&rank) {
                 link.busy = None;
@@ -135,15 +175,56 @@ impl OfiTransport {
         false
     }
 
+    /// Gives the provider a part in a buffer. `Err`: the buffer again, and whether it may be taken another time.
+    fn start_buffered(
+        &mut self,
+        buffer: Buffer,
+        part: Part,
+        number: usize,
+    ) -> Result<(), (Option<Buffer>, bool)> {
+        let known = &self.copies.all[part.copy];
+        let (list, count) = self.copies.remote(&part);
+        let until = if self.copies.delivers { Until::Delivered } else { Until::Reusable };
+        let lent = if known.direction == Direction::Put && !part.confirms {
+            self.port.write(known.peer, &list[..count], (buffer, part.len), until, Purpose::Part(number))
+        } else {
+            self.port.read(known.peer, &list[..count], (buffer, part.len), Purpose::Part(number))
+        };
+        lent.map_err(|Kept { buffer, busy }| (Some(buffer), busy))
+    }
+
+    /// Gives the provider a part in the caller's memory. `Err`: whether it may be taken another time.
+    fn start_direct(&mut self, part: Part, number: usize) -> Result<(), bool> {
+        let known = &self.copies.all[part.copy];
+        let carrier = known.carrier.ok_or(false)?;
+        let outlet = self.carriers.outlet(carrier).ok_or(false)?;
+        let (list, count) = self.copies.remote(&part);
+        let regions = &self.regions;
+        let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |(_, desc)| *desc);
+        let (lent, lent_count) = self.copies.local(&part, desc);
+        let whose = (known.direction, known.peer);
+        let started = self.port.copy_from_outlet(outlet, whose, &lent[..lent_count], &list[..count], number);
+        started.map_err(|NotStarted { busy }| busy)?;
+        self.carriers.load(carrier);
+        Ok(())
+    }
+
     /// A part has ended.
-    pub(super) fn on_part(&mut self, number: usize, buffer: Buffer, done: bool) {
+    pub(super) fn on_part(&mut self, number: usize, buffer: Option<Buffer>, done: bool) {
         let part = self.copies.parts.remove(number);
         let known = &mut self.copies.all[part.copy];
         known.under_way -= 1;
-        known.confirmed |= part.confirms;
+        known.confirmed |= part.confirms && done;
         let (rank, wanted) = (known.rank, !known.given_up && known.error.is_none());
-        if done && wanted && known.direction == Direction::Get {
-            self.copies.drain(&part, &buffer);
+        match (&buffer, known.carrier) {
+            (None, Some(carrier)) => self.carriers.unload(carrier),
+            (Some(buffer), _) if done && wanted && known.direction == Direction::Get => {
+                self.copies.drain(&part, buffer);
+            }
+            _ => {}
+        }
+        if let Some(link) = self.links.get_mut(&rank) {
+            link.suspect &= part.direct || !done;
         }
         self.put_back(rank, buffer);
         if !done {
@@ -169,22 +250,110 @@ impl OfiTransport {
 
     /// Has a copy touch no local memory any more. It is still reported, when it touches none of the peer's either.
     pub(super) fn abandon_copy(&mut self, op: OpId) {
-        let found = self.copies.all.iter_mut().find(|(_, copy)| copy.op == op && !copy.reported);
-        let Some((copy, known)) = found else { return };
-        known.given_up = true;
+        let abandoned = |copies: &Copies| {
+            let found = copies.all.iter().find(|(_, copy)| copy.op == op && !copy.reported);
+            found.map(|(number, copy)| (number, copy.rank))
+        };
+        let Some((copy, rank)) = abandoned(&self.copies) else { return self.abandon_small(op) };
+        self.copies.all[copy].given_up = true;
+        if self.is_lent_for(copy) {
+            // It may have ended, and so may have others that need not be broken off then.
+            self.progress_while(|_| true);
+        }
+        if abandoned(&self.copies).is_none() {
+            return;
+        }
+        if self.is_lent_for(copy) {
+            tracing::debug!(peer = rank, "copies are broken off to have their memory back");
+            return self.break_off(rank);
+        }
         // A part that only confirms is made anew.
-        let (rank, unsent) = (known.rank, known.ready.take());
+        let unsent = self.copies.all[copy].ready.take();
         unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
         self.advance(copy);
     }
 
-    /// Ends all copies with a peer that is gone. What the provider still has of them is in buffers of this transport.
+    /// Whether the provider has a part of a copy in the caller's memory.
+    fn is_lent_for(&self, copy: usize) -> bool {
+        self.copies.parts.iter().any(|(_, part)| part.direct && part.copy == copy)
+    }
+
+    /// Takes back all callers' memory that is lent for copies with a peer. What has not ended of these goes through
+    /// buffers from now on.
+    fn break_off(&mut self, rank: Rank) {
+        if let Some(link) = self.links.get_mut(&rank) {
+            link.suspect = true;
+        }
+        let with_it = |copies: &Copies| -> Vec<usize> {
+            copies.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy).collect()
+        };
+        for copy in with_it(&self.copies) {
+            let Some(carrier) = self.copies.all[copy].carrier.take() else { continue };
+            self.carriers.close(carrier, &mut self.port);
+            self.take_from(carrier, copy);
+            self.carriers.leave(carrier);
+        }
+        with_it(&self.copies).into_iter().for_each(|copy| _ = self.advance(copy));
+    }
+
+    /// Takes the parts of a copy from a carrier that is closed.
+    fn take_from(&mut self, carrier: usize, copy: usize) {
+        let Copies { all, parts, .. } = &mut self.copies;
+        let known = &mut all[copy];
+        let mut lost = 0;
+        parts.retain(|_, part| {
+            let lent = part.direct && part.copy == copy;
+            lost += usize::from(lent);
+            !lent
+        });
+        known.under_way -= lost;
+        let rank = known.rank;
+        let unsent = known.ready.take();
+        if lost > 0 || unsent.is_some() {
+            known.restart(lost > 0);
+        }
+        for _ in 0..lost {
+            self.carriers.unload(carrier);
+            self.release(rank, DIRECT);
+        }
+        unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
+    }
+
+    /// A copy is over, but for what had been sent of it before it was broken off.
+    fn await_settling(&mut self, copy: usize) {
+        let known = &mut self.copies.all[copy];
+        if known.settles.is_none() {
+            let settles = Instant::now() + LINGER;
+            known.settles = Some(settles);
+            self.settling.push_back((settles, copy));
+        }
+    }
+
+    /// Ends the copies of which nothing can arrive any more.
+    pub(super) fn settle(&mut self, now: Instant) {
+        while let Some((settles, copy)) = self.settling.front().copied().filter(|(at, _)| *at <= now) {
+            self.settling.pop_front();
+            let known = self.copies.all.get_mut(copy);
+            // Another may have its place.
+            if let Some(known) = known.filter(|known| known.settles == Some(settles)) {
+                known.doubtful = false;
+                self.advance(copy);
+            }
+        }
+    }
+
+    /// Ends all copies with a peer that is gone. What the provider still has of them then is in buffers of this transport.
     pub(super) fn lose_copies(&mut self, rank: Rank) {
-        let with_it = self.copies.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy);
-        for copy in with_it.collect::<Vec<_>>() {
-            let known = &mut self.copies.all[copy];
-            known.error = Some(OpError::PeerLost { peer: rank });
-            let unsent = known.ready.take();
+        let with_it = |copies: &Copies| -> Vec<usize> {
+            copies.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy).collect()
+        };
+        for copy in with_it(&self.copies) {
+            self.copies.all[copy].error = Some(OpError::PeerLost { peer: rank });
+        }
+        self.break_off(rank);
+        self.lose_smalls(rank);
+        for copy in with_it(&self.copies) {
+            let unsent = self.copies.all[copy].ready.take();
             unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
             self.report(copy);
             self.advance(copy);
@@ -201,6 +370,9 @@ impl OfiTransport {
 
     fn end_copy(&mut self, copy: usize) {
         self.report(copy);
+        if let Some(carrier) = self.copies.all[copy].carrier {
+            self.carriers.leave(carrier);
+        }
         self.copies.remove(copy);
     }
 }

@@ -17,8 +17,11 @@ pub(super) const ASKS: usize = 16;
 /// Answers to one peer on their way out, at most. It may have some of them while the provider still has to say so.
 pub(super) const ANSWERS: usize = 4 * ASKS;
 
-/// Parts of copies with one peer that may be under way: in small buffers, and in large ones.
-pub(super) const PARTS: [usize; 2] = [64, 8];
+/// Parts of copies with one peer that may be under way: in small buffers, in large ones, and without.
+pub(super) const PARTS: [usize; 3] = [64, 8, 64];
+
+/// The place in [`PARTS`] of those without.
+pub(super) const DIRECT: usize = 2;
 
 /// A message that the provider has not taken.
 pub(super) struct Unsent {
@@ -57,9 +60,11 @@ pub(super) struct Link {
     pub(super) asks: VecDeque<[u64; Header::WORDS]>,
     /// Answers to the peer's that are not out.
     pub(super) unanswered: usize,
-    /// Copies with parts to start that found no room; and how many parts are started, by the size of their buffers.
+    /// Copies with parts to start that found no room; and how many parts are started, as in [`PARTS`].
     pub(super) copies: VecDeque<usize>,
-    pub(super) parts: [usize; 2],
+    pub(super) parts: [usize; 3],
+    /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
+    pub(super) suspect: bool,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
     /// room for; of those that owe much.
     pub(super) listed: bool,
@@ -83,7 +88,8 @@ impl Link {
             asks: VecDeque::new(),
             unanswered: 0,
             copies: VecDeque::new(),
-            parts: [0; 2],
+            parts: [0; 3],
+            suspect: false,
             listed: false,
             stuck: false,
             owing: false,

@@ -49,6 +49,13 @@ impl OfiTransport {
         self.part_with(rank);
     }
 
+    /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after that.
+    pub(crate) fn take_leave(&mut self, rank: Rank) {
+        if self.links.contains_key(&rank) && !self.gone.contains(&rank) {
+            self.say_bye(rank);
+        }
+    }
+
     fn say_bye(&mut self, rank: Rank) {
         if self.post(rank, Kind::Bye, 0, [0; 7], &[]).is_err() {
             tracing::debug!(peer = rank, "the peer is not told that it was given up");
@@ -80,7 +87,7 @@ impl OfiTransport {
 
     /// The token that a member's messages to this process bear.
     pub(super) fn expects(&self, rank: Rank) -> Option<Token> {
-        let (_, incarnation) = self.members.all.get(rank as usize)?;
-        Some(Token::new(&self.members.secret, Party { rank, incarnation: *incarnation }, self.members.own))
+        let incarnation = *self.members.incarnations.get(rank as usize)?;
+        Some(Token::new(&self.members.secret, Party { rank, incarnation }, self.members.own))
     }
 }

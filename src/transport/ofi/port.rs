@@ -1,27 +1,29 @@
 //! The endpoint, and all memory that it is lent: nothing else of this transport is unsafe.
 //!
-//! The provider never sees a caller's buffer. It is lent *buffers* of this module, in shared memory that no reference
-//! points into, and whoever lends one gives it away until its operation has ended; so an operation may be given up at
-//! any time. That costs a copy at the initiator. It is not for want of another way that this is so: an operation whose
-//! peer hangs ends only with the whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
-//! that has been removed from the address vector), so what is lent cannot be taken back within any deadline.
+//! Two kinds of memory are lent to the provider. *Buffers* of this module lie in shared memory that no reference points
+//! into; whoever lends one gives it away until its operation has ended, so an operation from one may be given up at any
+//! time. *Callers' memory* is lent to copies by key that are long, and has to come back at a deadline. An operation whose
+//! peer hangs ends only with its whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
+//! that has been removed from the address vector): so it is lent to *outlets* only, which are endpoints that nobody knows
+//! the address of, and can be closed. Where one cannot be closed that callers' memory is lent to, the process is aborted.
 //!
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use engine::Place;
 use engine::registration::RegisterError;
+use engine::{Direction, OpId, Place};
 use fabric::{
-    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, Peer, Post, Provider,
-    RegionId, Remote, RemotePiece, Sleep, Until,
+    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, OutletId, PIECES_MAX,
+    Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
 use slab::Slab;
 use vm::{Segment, SharedMemory};
 
 use super::envelope::HEAD_BYTES;
+use super::sleep::{add, watch};
 use crate::bootstrap::random_bytes;
 
 /// Bytes of payload that one message may have.
@@ -29,6 +31,9 @@ pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 
 /// Operations and waiting buffers that the endpoint takes at once.
 const DEPTH: u32 = 4096;
+
+/// Operations that an outlet takes at once.
+const OUTLET_DEPTH: u32 = 128;
 
 /// Buffers that wait for messages, of any peer.
 const RECEIVES: usize = 64;
@@ -124,6 +129,19 @@ pub(super) enum Purpose {
     },
     /// It holds a part of a copy, by its number among those that are under way.
     Part(usize),
+    /// It holds a whole copy.
+    Small(Small),
+}
+
+/// A copy that goes in one small buffer, and all that its end needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Small {
+    /// Whose end is to be reported; `None`: it has been.
+    pub(super) op: Option<OpId>,
+    pub(super) rank: engine::Rank,
+    pub(super) len: u32,
+    /// Where the bytes are to go in this process.
+    pub(super) into: Option<Place>,
 }
 
 /// A buffer that comes back.
@@ -132,6 +150,21 @@ pub(super) struct Ended {
     pub(super) buffer: Buffer,
     /// Bytes received; `Err`: the operation failed, and the buffer holds anything.
     pub(super) result: Result<usize, ()>,
+}
+
+/// A piece of a caller's memory.
+#[derive(Clone, Copy)]
+pub(super) struct Lent {
+    pub(super) place: Place,
+    pub(super) len: usize,
+    /// Its registration, where the provider wants local memory registered.
+    pub(super) desc: Desc,
+}
+
+/// An operation straight from or to callers' memory that was not started.
+pub(super) struct NotStarted {
+    /// It may be another time.
+    pub(super) busy: bool,
 }
 
 /// A buffer that was not lent.
@@ -148,6 +181,10 @@ pub(crate) struct Port {
     description: Description,
     address: Box<[u8]>,
     lent: Slab<(Buffer, Purpose)>,
+    /// Outlets that are open.
+    outlets: Vec<OutletId>,
+    /// To sleep on: the endpoint's descriptor, and all outlets'.
+    wait: Option<OwnedFd>,
     /// By size: what is not lent.
     pools: [Vec<Buffer>; 3],
     /// Buffers for messages that are still to be lent.
@@ -170,11 +207,14 @@ impl Port {
         if description.mr_mode.raw {
             return Err(Error::Absent { call: "keys of 64 bits" });
         }
+        let wait = endpoint.wait_fd().map(watch).transpose()?;
         let mut port = Port {
             address: endpoint.address().into(),
             endpoint: Some(endpoint),
             description,
             lent: Slab::new(),
+            outlets: Vec::new(),
+            wait,
             pools: [const { Vec::new() }; 3],
             idle: Vec::new(),
             memory: Vec::new(),
@@ -208,7 +248,7 @@ impl Port {
 
     /// The descriptor to sleep on, if there is one.
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.as_ref()?.wait_fd()
+        Some(self.wait.as_ref()?.as_fd())
     }
 
     /// Whether the descriptor will become readable when something happens.
@@ -267,7 +307,7 @@ impl Port {
     }
 
     /// Registers `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
-    pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(RegionId, u64), RegisterError> {
+    pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
         if !self.description.mr_mode.allocated {
             vm::checked::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
         }
@@ -282,7 +322,7 @@ impl Port {
             match region {
                 Ok(region) => {
                     let fabric::Key::Plain(key) = region.key else { return Err(RegisterError::Limit) };
-                    return Ok((region.id, key));
+                    return Ok((region, key));
                 }
                 Err(Error::Call { errno: Errno::ENOKEY, .. }) => {}
                 Err(Error::Call { errno: Errno::EFAULT | Errno::EINVAL, .. }) => {
@@ -294,7 +334,7 @@ impl Port {
         Err(RegisterError::Limit)
     }
 
-    pub(super) fn deregister(&mut self, region: RegionId) {
+    pub(super) fn deregister(&mut self, region: fabric::RegionId) {
         let Some(endpoint) = &mut self.endpoint else { return };
         if let Err(error) = endpoint.deregister(region) {
             tracing::warn!(%error, "a registration stays");
@@ -322,9 +362,9 @@ impl Port {
         remote: &[RemotePiece],
         (buffer, len): (Buffer, usize),
         until: Until,
-        part: usize,
+        purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend(buffer, Purpose::Part(part), |endpoint, buffer, token| {
+        self.lend(buffer, purpose, |endpoint, buffer, token| {
             let local = buffer.local(len);
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody writes it.
@@ -345,9 +385,9 @@ impl Port {
         from: Peer,
         remote: &[RemotePiece],
         (buffer, len): (Buffer, usize),
-        part: usize,
+        purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend(buffer, Purpose::Part(part), |endpoint, buffer, token| {
+        self.lend(buffer, purpose, |endpoint, buffer, token| {
             let local = buffer.local(len);
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody reads or writes it.
@@ -360,6 +400,96 @@ impl Port {
                 }
             }
         })
+    }
+
+    /// Opens an outlet. `None`: that cannot be had now.
+    pub(super) fn open_outlet(&mut self) -> Option<OutletId> {
+        let options = Options { depth: OUTLET_DEPTH, wait: self.wait.is_some() };
+        let endpoint = self.endpoint.as_mut()?;
+        let opened = endpoint.open_outlet(&options);
+        let failed =
+            |error: &Error| tracing::warn!(%error, "no endpoint for long copies, which go through buffers");
+        let outlet = opened.inspect_err(failed).ok()?;
+        self.outlets.push(outlet);
+        if let Some(wait) = &self.wait {
+            let fd = endpoint.outlet(outlet).ok().and_then(|outlet| add(wait, outlet.wait_fd()?).ok());
+            if fd.is_none() {
+                self.close_outlet(outlet);
+                return None;
+            }
+        }
+        Some(outlet)
+    }
+
+    /// Closes an outlet: callers' memory that was lent to it is touched no more.
+    pub(super) fn close_outlet(&mut self, outlet: OutletId) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        self.outlets.retain(|open| *open != outlet);
+        if let Err(error) = endpoint.close_outlet(outlet) {
+            // Whoever lent it memory has it back in a moment, and would find it written.
+            tracing::error!(%error, "an endpoint cannot be closed that uses the program's memory");
+            std::process::abort();
+        }
+    }
+
+    /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the outlet is
+    /// closed: nobody may be told before that the copy is over.
+    pub(super) fn copy_from_outlet(
+        &mut self,
+        outlet: OutletId,
+        (direction, peer): (Direction, Peer),
+        lent: &[Lent],
+        remote: &[RemotePiece],
+        part: usize,
+    ) -> Result<(), NotStarted> {
+        let mut locals = [Local { addr: std::ptr::null_mut(), len: 0, desc: Desc::NONE }; PIECES_MAX];
+        for (local, Lent { place, len, desc }) in locals.iter_mut().zip(lent) {
+            let addr = std::ptr::with_exposed_provenance_mut(place.offset as usize);
+            *local = Local { addr, len: *len, desc: *desc };
+        }
+        let (locals, token) = (&locals[..lent.len()], part as u64);
+        let endpoint = self.endpoint.as_mut().ok_or(NotStarted { busy: false })?;
+        let mut outlet = endpoint.outlet(outlet).map_err(|_| NotStarted { busy: false })?;
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`, or
+        // of buffers that it keeps until the operation has ended: readable or writable as the direction wants, and used by
+        // nothing else. That it has ended the engine is told only after the completion of this has come, or the outlet is
+        // closed, as the caller of this function sees to; and registrations stay until then, too.
+        let posted = unsafe {
+            match direction {
+                Direction::Put => outlet.write_pieces(locals, peer, remote, Until::Delivered, token),
+                Direction::Get => outlet.read_pieces(locals, peer, remote, token),
+            }
+        };
+        match posted {
+            Ok(Post::Posted) => Ok(()),
+            Ok(Post::Busy) | Err(Error::Call { errno: Errno::ENOTCONN, .. }) => {
+                Err(NotStarted { busy: true })
+            }
+            Err(error) => {
+                tracing::debug!(%error, part, "the provider refuses a copy");
+                Err(NotStarted { busy: false })
+            }
+        }
+    }
+
+    /// Makes progress at an outlet, and returns the next part of a copy that has ended there, and whether well.
+    pub(super) fn poll_outlet(&mut self, outlet: OutletId) -> Option<(usize, bool)> {
+        loop {
+            match self.endpoint.as_mut()?.outlet(outlet).ok()?.poll() {
+                Ok(None) => return None,
+                Ok(Some(Completion::Done { token, .. })) => return Some((token as usize, true)),
+                Ok(Some(Completion::Failed { operation, failure })) => {
+                    tracing::debug!(?operation, %failure, "a copy failed");
+                    let Some((token, _)) = operation else { continue };
+                    return Some((token as usize, false));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a queue for copies is broken");
+                    self.close();
+                    return None;
+                }
+            }
+        }
     }
 
     /// Lends the buffers that wait for messages.
@@ -402,6 +532,14 @@ impl Port {
         }
     }
 
+    /// The copies in one buffer each that have not ended.
+    pub(super) fn smalls(&mut self) -> impl Iterator<Item = &mut Small> {
+        self.lent.iter_mut().filter_map(|(_, (_, purpose))| match purpose {
+            Purpose::Small(small) => Some(small),
+            _ => None,
+        })
+    }
+
     /// Takes back a buffer to be lent for messages again.
     pub(super) fn received(&mut self, buffer: Buffer) {
         self.idle.push(buffer);
@@ -433,6 +571,9 @@ impl Port {
 
     /// Closes the endpoint: nothing comes in or goes out any more.
     pub(super) fn close(&mut self) {
+        for outlet in std::mem::take(&mut self.outlets) {
+            self.close_outlet(outlet);
+        }
         let Some(endpoint) = self.endpoint.take() else { return };
         if let Err(error) = endpoint.close() {
             tracing::warn!(%error, "the endpoint cannot be closed; the memory lent to it stays");

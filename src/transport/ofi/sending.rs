@@ -88,6 +88,7 @@ impl OfiTransport {
         while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
             match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
+                    self.sending += 1;
                     (link.busy, link.reached) = (None, true);
                 }
                 Err(Kept { buffer, busy: true }) => {
@@ -145,6 +146,7 @@ impl OfiTransport {
             return;
         }
         let now = Instant::now();
+        self.settle(now);
         if now < self.pulse_at {
             return;
         }

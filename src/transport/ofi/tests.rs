@@ -1,6 +1,7 @@
 //! The transport over the providers that work on one machine, without a node's threads and waiting.
 
 mod cluster;
+mod cost;
 mod endings;
 mod hostile;
 mod processes;

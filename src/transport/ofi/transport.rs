@@ -5,18 +5,23 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use engine::{Event, OpError, OpId, Rank, RegId};
-use fabric::RegionId;
+use fabric::{Desc, RegionId};
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::carriers::Carriers;
 use super::copies::Copies;
 use super::link::Link;
 use super::port::Port;
 use super::token::{Party, Token};
+use crate::memory::Memory;
 use crate::transport::shm::OwnMemory;
 
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
+
+/// Finds the address of a peer's [`Port`]: asked at the first word with it, with the engine held.
+pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
 
 /// The processes of a job, as this one is told.
 pub(crate) struct Members {
@@ -24,8 +29,9 @@ pub(crate) struct Members {
     pub(crate) secret: Box<[u8]>,
     /// This process.
     pub(crate) own: Party,
-    /// By rank: the address of its [`Port`], and how many processes had the rank before.
-    pub(crate) all: Vec<(Box<[u8]>, u32)>,
+    /// By rank: how many processes had it before.
+    pub(crate) incarnations: Vec<u32>,
+    pub(crate) find: Find,
 }
 
 /// An atomic that a peer has been asked for, or is to be.
@@ -55,8 +61,13 @@ pub(crate) struct OfiTransport {
     pub(super) looks: u32,
     pub(super) pulse_at: Instant,
     pub(super) copies: Copies,
+    pub(super) carriers: Carriers,
+    /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
+    pub(super) settling: VecDeque<(Instant, usize)>,
     pub(super) asked: Slab<Asked>,
-    pub(super) regions: HashMap<RegId, RegionId>,
+    /// What is known of changes of the memory that is registered.
+    pub(crate) memory: Memory,
+    pub(super) regions: HashMap<RegId, (RegionId, Desc)>,
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
@@ -64,6 +75,19 @@ pub(crate) struct OfiTransport {
     pub(super) lost: Vec<Rank>,
     /// Messages that were none of the job's.
     pub(super) strangers: u64,
+    /// Messages that the provider has taken, and not said to be out.
+    pub(super) sending: usize,
+}
+
+/// What a thread that waits may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Poll again.
+    Poll,
+    /// Sleep for a moment: nothing announces what is waited for.
+    Nap,
+    /// Sleep on the [descriptor](OfiTransport::wait_fd), which becomes readable when something happens.
+    Sleep,
 }
 
 impl OfiTransport {
@@ -84,12 +108,16 @@ impl OfiTransport {
             looks: 0,
             pulse_at: Instant::now(),
             copies,
+            carriers: Carriers::default(),
+            settling: VecDeque::new(),
             asked: Slab::new(),
+            memory: Memory::default(),
             regions: HashMap::new(),
             events: VecDeque::new(),
             gone: BTreeSet::new(),
             lost: Vec::new(),
             strangers: 0,
+            sending: 0,
         }
     }
 
@@ -99,16 +127,30 @@ impl OfiTransport {
     }
 
     /// The descriptor to sleep on, if the port was opened for it and the provider has one. See
-    /// [`OfiTransport::may_sleep`].
+    /// [`OfiTransport::rest`].
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.port.wait_fd()
     }
 
-    /// Whether the descriptor will become readable when something happens; otherwise poll first. To be asked after a poll
-    /// that found nothing.
-    pub(crate) fn may_sleep(&mut self) -> bool {
-        let idle = self.events.is_empty() && self.ready.is_empty() && self.owing.is_empty();
-        idle && self.stuck.is_empty() && self.port.try_wait()
+    /// What a thread may do that has nothing to do. To be asked after a poll that found nothing.
+    pub(crate) fn rest(&mut self) -> Rest {
+        if !self.events.is_empty() {
+            return Rest::Poll;
+        }
+        if !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty()) {
+            return Rest::Nap;
+        }
+        if self.port.try_wait() { Rest::Sleep } else { Rest::Poll }
+    }
+
+    /// Whether peers are found to be gone that nobody has been told of.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Whether all that was to be sent to peers that are there has left this process.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.sending == 0 && self.stuck.is_empty()
     }
 
     /// Lets the provider make progress, and takes in what has ended, until there is something for the engine: to ask the
@@ -122,8 +164,12 @@ impl OfiTransport {
         self.run = 0;
         let was_open = self.port.is_open();
         for _ in 0..ROUND {
-            let Some(ended) = self.port.poll() else { break };
-            self.on_ended(ended);
+            if let Some((part, done)) = self.carriers.poll(&mut self.port) {
+                self.on_part(part, None, done);
+            } else {
+                let Some(ended) = self.port.poll() else { break };
+                self.on_ended(ended);
+            }
             if !goes_on(self) {
                 break;
             }
@@ -150,11 +196,11 @@ impl OfiTransport {
     #[cold]
     fn make_link(&mut self, rank: Rank) -> Result<(), OpError> {
         let no_such = OpError::Protocol { peer: rank, what: "no such rank" };
-        let (address, incarnation) = self.members.all.get(rank as usize).ok_or(no_such)?;
-        let (own, peer) = (self.members.own, Party { rank, incarnation: *incarnation });
+        let incarnation = *self.members.incarnations.get(rank as usize).ok_or(no_such)?;
+        let (own, peer) = (self.members.own, Party { rank, incarnation });
         let secret = &self.members.secret;
         let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
-        let known = if rank == own.rank { None } else { self.port.add_peer(address) };
+        let known = if rank == own.rank { None } else { self.port.add_peer(&(self.members.find)(rank)?) };
         if known.is_none() && rank != own.rank {
             self.lose(rank);
             return Err(OpError::PeerLost { peer: rank });

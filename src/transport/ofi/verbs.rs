@@ -6,7 +6,7 @@ use engine::{
     Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
-use super::port::PAYLOAD_MAX;
+use super::port::{PAYLOAD_MAX, Size};
 use super::transport::OfiTransport;
 
 /// Messages handed on before the provider gets its turn.
@@ -69,9 +69,10 @@ impl Transport for OfiTransport {
     }
 
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
-        match self.port.register(offset, len) {
+        let registered = self.memory.may_keep(offset, len).and_then(|()| self.port.register(offset, len));
+        match registered {
             Ok((region, key)) => {
-                self.regions.insert(reg, region);
+                self.regions.insert(reg, (region.id, region.desc));
                 Registering::Done(Key(key))
             }
             Err(error) => {
@@ -84,10 +85,14 @@ impl Transport for OfiTransport {
     }
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
-        if let Some(region) = self.regions.remove(&reg) {
+        if let Some((region, _)) = self.regions.remove(&reg) {
             self.port.deregister(region);
         }
         Deregistering::Done
+    }
+
+    fn unregistered_max(&self, _direction: Direction) -> u64 {
+        if self.copies.registers_local { Size::Small.bytes() as u64 } else { u64::MAX }
     }
 
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {

@@ -6,6 +6,7 @@
 //! 128      the barrier's counter (rank 0's is used)
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
+//! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
 //! ```
@@ -32,8 +33,14 @@ pub(super) const NAMES_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 65536;
 const PAGE: u64 = 4096;
 
+/// The address of the process's endpoint: its length, and its bytes after that.
+const ENDPOINT_AT: u64 = BELL_AT - 512;
+
+/// Bytes that the address of an endpoint may have.
+pub(crate) const ENDPOINT_MAX: usize = 504;
+
 /// Bytes that the sorted handler names may take in all.
-pub(crate) const NAMES_MAX: usize = (BELL_AT - NAMES_AT) as usize;
+pub(crate) const NAMES_MAX: usize = (ENDPOINT_AT - NAMES_AT) as usize;
 
 /// One lane from one sender.
 pub(crate) const RING: RingLayout = RingLayout { slots: 128, payload_bytes: 64 << 10 };
@@ -127,6 +134,26 @@ impl Control {
         let mut names = vec![0; len as usize];
         self.memory.copy_out(NAMES_AT, &mut names).expect("at most the names' area was asked for");
         names
+    }
+
+    /// Says by which address peers reach the process's endpoint in the network; before anybody has the segment.
+    ///
+    /// # Panics
+    /// When it is longer than [`ENDPOINT_MAX`].
+    pub(crate) fn set_endpoint(&self, address: &[u8]) {
+        assert!(address.len() <= ENDPOINT_MAX, "an endpoint's address has at most {ENDPOINT_MAX} bytes");
+        self.memory
+            .copy_in(ENDPOINT_AT + 8, address)
+            .expect("it ends before the doorbell, as asserted above");
+        self.word(ENDPOINT_AT).store(address.len() as u64, Ordering::Relaxed);
+    }
+
+    /// The address of the process's endpoint in the network; empty if it has none.
+    pub(crate) fn endpoint(&self) -> Box<[u8]> {
+        let len = self.word(ENDPOINT_AT).load(Ordering::Relaxed).min(ENDPOINT_MAX as u64);
+        let mut address = vec![0; len as usize];
+        self.memory.copy_out(ENDPOINT_AT + 8, &mut address).expect("no more was asked for than fits");
+        address.into()
     }
 
     /// Bytes of the process's heap that were ever in use: beyond them an access is a fault.

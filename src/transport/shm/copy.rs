@@ -162,8 +162,11 @@ pub(crate) unsafe fn copy_pieces(
 
 /// # Safety
 /// As for [`copy_pieces`].
-unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Result<(), OpError> {
-    let fault = || heap_fault(peer, piece.remote.offset, piece.len);
+unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Result<(), CopyError> {
+    let fault = || match peer.is_far() {
+        true => CopyError::Unreachable(Why::Network),
+        false => heap_fault(peer, piece.remote.offset, piece.len).into(),
+    };
     let end = piece.remote.offset.checked_add(piece.len).ok_or_else(fault)?;
     let heap = peer.heap_up_to(end).filter(|_| piece.remote.mem == MemId::Heap).ok_or_else(fault)?;
     let (addr, len) = (piece.local.offset as usize, piece.len as usize);

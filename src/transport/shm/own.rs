@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::{MemId, OpError, Place};
-use vm::SharedMemory;
 use vm::checked::CheckedCopy;
+use vm::{Outside, SharedMemory};
 
 use super::peers::Peer;
 
@@ -30,7 +30,7 @@ impl OwnMemory {
         let fault = OpError::LocalFault { mem: from.mem, addr: from.offset, len };
         match from.mem {
             MemId::Space => self.checked.read(from.offset, into).map_err(|_| fault),
-            MemId::Heap => self.heap(from, len)?.copy_out(from.offset, into).map_err(|_| fault),
+            MemId::Heap => read_heap(self.heap(from, len)?, from.offset, into).map_err(|_| fault),
             MemId::Control => Err(fault),
         }
     }
@@ -44,7 +44,7 @@ impl OwnMemory {
             // valid and to itself until the get ends; or a peer's choice, which may put anywhere by what joining a
             // job means (`Node::open` says so), as it may by cross-memory attach.
             MemId::Space => unsafe { self.checked.write(to.offset, from) }.map_err(|_| fault),
-            MemId::Heap => self.heap(to, len)?.copy_in(to.offset, from).map_err(|_| fault),
+            MemId::Heap => write_heap(self.heap(to, len)?, to.offset, from).map_err(|_| fault),
             MemId::Control => Err(fault),
         }
     }
@@ -53,5 +53,20 @@ impl OwnMemory {
         let fault = OpError::LocalFault { mem: place.mem, addr: place.offset, len };
         let end = place.offset.checked_add(len).ok_or(fault)?;
         self.itself.heap_up_to(end).ok_or(fault)
+    }
+}
+
+/// Reads bytes of a heap; a word as a word, since its owner, or a peer on its host, may be changing it by an atomic.
+fn read_heap(heap: &SharedMemory, offset: u64, into: &mut [u8]) -> Result<(), Outside> {
+    let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into) else { return heap.copy_out(offset, into) };
+    *word = heap.load(offset)?;
+    Ok(())
+}
+
+/// Writes bytes of a heap, likewise.
+fn write_heap(heap: &SharedMemory, offset: u64, from: &[u8]) -> Result<(), Outside> {
+    match <[u8; 8]>::try_from(from) {
+        Ok(word) => heap.store(offset, word),
+        Err(_) => heap.copy_in(offset, from),
     }
 }

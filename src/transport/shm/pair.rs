@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Inbox, Lane, OpError, Rank};
-use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, Side, Words};
+use engine::{Header, Inbox, Lane, OpError, Rank, SendError};
+use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Pushed, Side, Words};
 
 use super::control::{PAYLOAD_MAX, RING};
 use super::peers::{Peer, Peers};
@@ -16,8 +16,9 @@ const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 /// Both directions between this process and a peer. Who asks and who answers share a link, so that an answer can go
 /// back where the question came from.
 pub(super) struct Pair {
+    rank: Rank,
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
-    pub(super) peer: Option<Arc<Peer>>,
+    peer: Option<Arc<Peer>>,
     /// Our requests, and the replies to them.
     pub(super) asking: Link<Words>,
     /// The peer's requests, and our replies.
@@ -81,6 +82,7 @@ impl Pair {
         let (asking, answering) = (asking.expect(LAID_OUT), answering.expect(LAID_OUT));
         let alone = rank == own.rank;
         Ok(Box::new(Pair {
+            rank,
             peer,
             asking: if alone { asking.with_oneself() } else { asking },
             answering: if alone { answering.with_oneself() } else { answering },
@@ -89,8 +91,56 @@ impl Pair {
         }))
     }
 
-    /// Takes the next message, replies first: consuming them never needs room.
+    /// Sends a message by one lane.
     #[inline(always)]
+    pub(super) fn send(
+        &mut self,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+        peers: &Peers,
+    ) -> Result<(), SendError> {
+        let Some(peer) = &self.peer else {
+            return Err(SendError::Failed(OpError::PeerLost { peer: self.rank }));
+        };
+        let link = match lane {
+            Lane::Request => &mut self.asking,
+            Lane::Reply => &mut self.answering,
+        };
+        match link.push_in_baton(header, payload) {
+            Some(Pushed { doorbell: false }) => Ok(()),
+            Some(Pushed { doorbell: true }) => {
+                peer.ring(peers.own().rank);
+                Ok(())
+            }
+            None => {
+                // Of a copy, so that the header need not be in memory on the other way.
+                let header = *header;
+                self.send_by_ring(lane, &header, payload, peers)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn send_by_ring(
+        &mut self,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+        peers: &Peers,
+    ) -> Result<(), SendError> {
+        let link = match lane {
+            Lane::Request => &mut self.asking,
+            Lane::Reply => &mut self.answering,
+        };
+        let pushed = link.push(header, payload).map_err(|error| not_sent(self.rank, error))?;
+        if let Some(peer) = self.peer.as_ref().filter(|_| pushed.doorbell) {
+            peer.ring(peers.own().rank);
+        }
+        Ok(())
+    }
+
+    /// Takes the next message, replies first: consuming them never needs room.
     pub(super) fn poll(&mut self, inbox: &mut Inbox) -> Result<Found, Corrupt> {
         if self.state == Warmth::Shunned {
             return Ok(Found::Nothing);
@@ -101,8 +151,7 @@ impl Pair {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn take(&mut self, lane: Lane, inbox: &mut Inbox) -> Result<Found, Corrupt> {
+    fn take(&mut self, lane: Lane, inbox: &mut Inbox) -> Result<Found, Corrupt> {
         let link = match lane {
             Lane::Reply => &mut self.asking,
             Lane::Request if !self.answering.ready() => return Ok(Found::Nothing),
@@ -116,14 +165,24 @@ impl Pair {
         Ok(Found::Message(lane))
     }
 
-    /// The lane that a message waits in.
+    /// Takes the next message if it is one without payload in a baton. `None` says nothing.
     #[inline(always)]
-    pub(super) fn waiting(&self) -> Option<Lane> {
-        match () {
-            () if self.asking.ready() => Some(Lane::Reply),
-            () if self.answering.ready() => Some(Lane::Request),
-            () => None,
-        }
+    pub(super) fn take_short(&mut self, inbox: &mut Inbox) -> Option<Lane> {
+        let lane = if self.asking.pop_short(&mut inbox.header) {
+            Lane::Reply
+        } else if self.answering.room(PAYLOAD_MAX) && self.answering.pop_short(&mut inbox.header) {
+            Lane::Request
+        } else {
+            return None;
+        };
+        inbox.payload.clear();
+        Some(lane)
+    }
+
+    /// Whether a message waits.
+    #[inline(always)]
+    pub(super) fn is_ready(&self) -> bool {
+        self.asking.ready() || self.answering.ready()
     }
 
     pub(super) fn set_attention(&mut self, attention: Attention) {
@@ -139,4 +198,15 @@ impl Pair {
             self.state = Warmth::Cold;
         }
     }
+}
+
+/// What the engine is told of a message that did not go.
+#[cold]
+fn not_sent(peer: Rank, error: PushError) -> SendError {
+    let what = match error {
+        PushError::Full => return SendError::Busy,
+        PushError::TooLarge { .. } => "a message too long for its ring",
+        PushError::Corrupt(_) => "a ring whose reader counts wrong",
+    };
+    SendError::Failed(OpError::Protocol { peer, what })
 }

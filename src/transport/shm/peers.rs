@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use engine::{Rank, Why};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use vm::cma::{self, CmaError};
+use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
-use super::control::{Control, Identity};
+use super::control::{Control, ENDPOINT_MAX, Identity};
 use crate::bootstrap::{Membership, PeerHandles};
 use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
@@ -23,6 +25,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     pub(crate) pid: u32,
+    /// It is reached over the network, whatever else may be shared with it.
+    far: bool,
     /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
     /// comparison thus answers both questions on the fast path.
     limit: AtomicU64,
@@ -59,6 +63,17 @@ impl Peer {
         if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
     }
 
+    /// Whether it is reached over the network: none of its memory is accessed here.
+    pub(crate) fn is_far(&self) -> bool {
+        self.far
+    }
+
+    /// Rings its doorbell, saying that it was this rank.
+    #[inline(never)]
+    pub(crate) fn ring(&self, from: Rank) {
+        self.bell.ring(from as usize);
+    }
+
     /// The heap as it is mapped, live or not.
     pub(crate) fn heap(&self) -> &Arc<SharedMemory> {
         &self.heap
@@ -68,7 +83,7 @@ impl Peer {
     #[cold]
     fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {
         let live = self.control.live().load(Ordering::Acquire).min(self.heap.len());
-        if self.is_lost() || end > live {
+        if self.far || self.is_lost() || end > live {
             return None;
         }
         self.limit.fetch_max(live, Ordering::Relaxed);
@@ -106,6 +121,19 @@ pub(crate) struct Own {
     pub(crate) heap: Arc<SharedMemory>,
     pub(crate) names: Vec<u8>,
     pub(crate) attach_never: bool,
+    /// Whether all peers are reached over the network, those on this host too.
+    pub(crate) network: bool,
+}
+
+/// What a process of another host has told of itself. It shares nothing with this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Card {
+    /// The address of its endpoint in the network.
+    pub(crate) endpoint: Vec<u8>,
+    /// Its handlers' names.
+    pub(crate) names: Vec<u8>,
+    /// Where its share of the directory lies in its heap.
+    pub(crate) directory: u64,
 }
 
 /// Every process of the job that this one has talked to.
@@ -113,6 +141,8 @@ pub(crate) struct Peers {
     own: Own,
     slots: Box<[OnceLock<Arc<Peer>>]>,
     lost: Box<[AtomicBool]>,
+    /// By rank: those on other hosts. Set once, before anybody is talked to.
+    elsewhere: OnceLock<Box<[Option<Card>]>>,
     /// `None` in a job of one.
     membership: Mutex<Option<Arc<Membership>>>,
 }
@@ -123,6 +153,7 @@ impl Peers {
         let itself = Peer {
             rank: own.rank,
             pid: std::process::id(),
+            far: false,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             heap: Arc::clone(&own.heap),
@@ -135,7 +166,7 @@ impl Peers {
             directory: own.identity.directory,
         };
         let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
-        let peers = Peers { own, slots, lost, membership: Mutex::new(None) };
+        let peers = Peers { own, slots, lost, elsewhere: OnceLock::new(), membership: Mutex::new(None) };
         let _ = peers.slots[peers.own.rank as usize].set(Arc::new(itself));
         peers
     }
@@ -143,6 +174,11 @@ impl Peers {
     /// Gives the table its way to find peers; in a job of one there is none.
     pub(crate) fn set_membership(&self, membership: Membership) {
         *lock(&self.membership) = Some(Arc::new(membership));
+    }
+
+    /// Tells the table who is on other hosts, before anybody is talked to.
+    pub(crate) fn set_elsewhere(&self, cards: Box<[Option<Card>]>) {
+        let _ = self.elsewhere.set(cards);
     }
 
     /// Leaves the job: peers are told, and no new ones are found.
@@ -153,6 +189,46 @@ impl Peers {
 
     pub(crate) fn own(&self) -> &Own {
         &self.own
+    }
+
+    /// Whether a rank is reached over the network.
+    pub(crate) fn is_far(&self, rank: Rank) -> bool {
+        (self.own.network && rank != self.own.rank) || self.elsewhere(rank).is_some()
+    }
+
+    /// Whether any peer is reached over the network.
+    pub(crate) fn has_far(&self) -> bool {
+        self.own.network || self.is_spread()
+    }
+
+    /// Whether it is for this rank to tell the others that one is lost: in a job on several hosts, whose brokers do not know
+    /// each other. Of those on its host the lowest rank tells, or if it is that one itself, everybody there; of those on
+    /// other hosts rank 0, for which all wait at barriers.
+    pub(crate) fn tells_of(&self, lost: Rank) -> bool {
+        if !self.is_spread() {
+            return false;
+        }
+        let lowest = (0..self.own.size).find(|rank| self.elsewhere(*rank).is_none());
+        match self.elsewhere(lost) {
+            Some(_) => self.own.rank == 0,
+            None => lowest == Some(self.own.rank) || lowest == Some(lost),
+        }
+    }
+
+    /// Whether some ranks are on other hosts.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.elsewhere.get().is_some()
+    }
+
+    /// All others on this host.
+    pub(crate) fn others_here(&self) -> Vec<Rank> {
+        let is_here = |rank: &Rank| *rank != self.own.rank && self.elsewhere(*rank).is_none();
+        (0..self.own.size).filter(is_here).collect()
+    }
+
+    /// What a rank on another host has told of itself.
+    pub(crate) fn elsewhere(&self, rank: Rank) -> Option<&Card> {
+        self.elsewhere.get()?.get(rank as usize)?.as_ref()
     }
 
     /// This process's own entry.
@@ -185,8 +261,13 @@ impl Peers {
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
-        let handles = membership.connect(rank, deadline).map_err(|error| Error::connect(rank, &error))?;
-        let peer = self.introduce(rank, handles)?;
+        let peer = match self.elsewhere(rank) {
+            Some(card) => self.stand_in(rank, card)?,
+            None => {
+                let handles = membership.connect(rank, deadline);
+                self.introduce(rank, handles.map_err(|error| Error::connect(rank, &error))?)?
+            }
+        };
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
         // Threads that connect at the same time each do it to the end; none waits for another's patience.
         let peer = slot.get_or_init(|| Arc::new(peer));
@@ -206,32 +287,80 @@ impl Peers {
             error => garbled(error.to_string()),
         })?;
         let (control, identity) = Control::open(&segment, self.own.size, rank).map_err(garbled)?;
-        let names = control.names();
-        if names != self.own.names {
-            let difference = crate::handler_names::difference(&self.own.names, &names);
-            return Err(Error::HandlersDiffer { peer: rank, difference });
-        }
+        self.agree(rank, &control.names())?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
         Ok(Peer {
             rank,
             pid: handles.pid,
+            far: self.own.network,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             heap: Arc::clone(heap.memory()),
             bell: control.bell(),
             control,
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
-            attach: probe(handles.pid, &identity, self.own.attach_never),
+            attach: match self.own.network {
+                true => Err(Why::Network),
+                false => probe(handles.pid, &identity, self.own.attach_never),
+            },
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
         })
     }
 
+    /// A peer on another host: memory that nobody shares, with what it has told of itself.
+    fn stand_in(&self, rank: Rank, card: &Card) -> Result<Peer, Error> {
+        self.agree(rank, &card.names)?;
+        if card.endpoint.len() > ENDPOINT_MAX {
+            let what = format!(
+                "an endpoint's address of {} bytes; it has at most {ENDPOINT_MAX}",
+                card.endpoint.len()
+            );
+            return Err(Error::Protocol { peer: rank, what });
+        }
+        if !card.directory.is_multiple_of(size_of::<u64>() as u64) {
+            let what = format!("a share of the directory at offset {:#x}, which no word has", card.directory);
+            return Err(Error::Protocol { peer: rank, what });
+        }
+        let no_memory = |error: SegmentError| no_room(rank, &error);
+        let identity =
+            Identity { rank, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory: card.directory };
+        let (control, _) = Control::create(self.own.size, &identity, &card.names).map_err(no_memory)?;
+        control.set_endpoint(&card.endpoint);
+        let heap = Segment::create("standpipe-elsewhere", PAGE_BYTES).map_err(no_memory)?;
+        Ok(Peer {
+            rank,
+            pid: 0,
+            far: true,
+            limit: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            heap: Arc::clone(heap.memory()),
+            bell: control.bell(),
+            control,
+            fence: FenceMode::Symmetric,
+            attach: Err(Why::Network),
+            attach_lost: OnceLock::new(),
+            asked_to_serve: AtomicBool::new(false),
+            directory: card.directory,
+        })
+    }
+
+    /// Refuses a peer that has other handlers.
+    fn agree(&self, rank: Rank, names: &[u8]) -> Result<(), Error> {
+        if names == self.own.names {
+            return Ok(());
+        }
+        let difference = crate::handler_names::difference(&self.own.names, names);
+        Err(Error::HandlersDiffer { peer: rank, difference })
+    }
+
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
     /// not know that somebody cannot attach to it.
     pub(crate) fn ask_to_serve(&self, peer: &Peer) {
-        if !peer.asked_to_serve.swap(true, Ordering::Relaxed)
+        // Who has the network serves by itself.
+        if !peer.far
+            && !peer.asked_to_serve.swap(true, Ordering::Relaxed)
             && let Some(membership) = &*lock(&self.membership)
         {
             membership.ask_to_serve(peer.rank);

@@ -14,7 +14,7 @@ use engine::{
     Submit, Why,
 };
 use vm::checked::CheckedCopy;
-use vm::{Attention, Bell, Corrupt, PushError, Words, membarrier};
+use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
 use super::control::PAYLOAD_MAX;
 use super::copy::{CopyError, copy_pieces, heap_fault};
@@ -70,8 +70,6 @@ pub(crate) struct ShmTransport {
     /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
     sleepers: Arc<AtomicU32>,
     own: OwnMemory,
-    /// A message that was seen waiting, and not taken yet.
-    noticed: Option<(Rank, Lane)>,
 }
 
 impl ShmTransport {
@@ -94,7 +92,6 @@ impl ShmTransport {
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
-            noticed: None,
         }
     }
 
@@ -171,11 +168,10 @@ impl ShmTransport {
     pub(crate) fn linger(&mut self, looks: u32) {
         for _ in 0..looks {
             std::hint::spin_loop();
-            for rank in &self.hot {
-                if let Some(pair) = &self.pairs[*rank as usize]
-                    && let Some(lane) = pair.waiting()
-                {
-                    self.noticed = Some((*rank, lane));
+            for (index, rank) in self.hot.iter().enumerate() {
+                if self.pairs[*rank as usize].as_ref().is_some_and(|pair| pair.is_ready()) {
+                    // So that the next poll looks there first.
+                    self.turn = index;
                     return;
                 }
             }
@@ -187,20 +183,40 @@ impl ShmTransport {
         }
     }
 
-    /// Takes a message that was noticed waiting.
+    /// A short message in a baton of the hot sender whose turn it is: what answers and their questions are where two
+    /// talk. Everything else is for [`ShmTransport::poll_all`].
     #[inline(always)]
-    fn poll_noticed(&mut self, rank: Rank, lane: Lane, inbox: &mut Inbox) -> Option<(Rank, Found)> {
-        let pair = self.pairs[rank as usize].as_mut().filter(|pair| pair.state == Warmth::Hot)?;
-        match pair.take(lane, inbox) {
-            Ok(Found::Message(lane)) => Some((rank, Found::Message(lane))),
-            Ok(_) => None,
-            Err(corrupt) => Some((rank, self.shun(rank, corrupt))),
+    fn poll_first(&mut self, inbox: &mut Inbox) -> Option<(Rank, Lane)> {
+        if self.run >= RUN_MAX {
+            return None;
         }
+        let rank = *self.hot.get(self.turn)?;
+        let lane = self.pairs[rank as usize].as_mut()?.take_short(inbox)?;
+        self.run += 1;
+        if self.hot.len() > 1 {
+            self.pass_turn(self.turn);
+        }
+        Some((rank, lane))
+    }
+
+    /// The next look at the hot senders begins after this one.
+    fn pass_turn(&mut self, index: usize) {
+        self.turn = if index + 1 < self.hot.len() { index + 1 } else { 0 };
+    }
+
+    /// Any message of any sender.
+    #[inline(never)]
+    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let found = if self.run < RUN_MAX { self.poll_hot(inbox) } else { None };
+        if found.is_some() {
+            self.run += 1;
+            return found;
+        }
+        self.poll_others(inbox)
     }
 
     /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns, at the hot
     /// ones again.
-    #[inline(never)]
     fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
         self.take_rung();
@@ -212,7 +228,6 @@ impl ShmTransport {
     }
 
     /// The first hot sender with a message, and its lane.
-    #[inline(always)]
     fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         let count = self.hot.len();
         for step in 0..count {
@@ -222,14 +237,13 @@ impl ShmTransport {
             let found = self.poll_sender(rank, inbox);
             if matches!(found, Found::Message(_) | Found::Garbage) {
                 // A sender of garbage is not among them any more.
-                self.turn = if index + 1 < self.hot.len() { index + 1 } else { 0 };
+                self.pass_turn(index);
                 return Some((rank, found));
             }
         }
         None
     }
 
-    #[inline(never)]
     fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
         for _ in 0..self.warm.len() {
             let rank = self.warm.pop_front()?;
@@ -265,7 +279,6 @@ impl ShmTransport {
         true
     }
 
-    #[inline(always)]
     fn poll_sender(&mut self, rank: Rank, inbox: &mut Inbox) -> Found {
         let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
         match pair.poll(inbox) {
@@ -286,22 +299,21 @@ impl ShmTransport {
         Found::Garbage
     }
 
-    #[inline(always)]
-    fn pair(&mut self, rank: Rank) -> Result<&mut Pair, OpError> {
-        if !matches!(self.pairs.get(rank as usize), Some(Some(_))) {
-            self.make_pair(rank)?;
-        }
-        Ok(self.pairs[rank as usize].as_mut().expect("made above"))
-    }
-
+    /// Sends the first message to a peer.
     #[cold]
     #[inline(never)]
-    fn make_pair(&mut self, rank: Rank) -> Result<(), OpError> {
-        if rank as usize >= self.pairs.len() {
-            return Err(OpError::Protocol { peer: rank, what: "no such rank" });
-        }
-        self.pairs[rank as usize] = Some(Pair::new(&self.peers, rank, SEND_WITHIN)?);
-        Ok(())
+    fn send_first(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: [u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let Some(slot) = self.pairs.get_mut(peer as usize) else {
+            return Err(SendError::Failed(OpError::Protocol { peer, what: "no such rank" }));
+        };
+        let pair = Pair::new(&self.peers, peer, SEND_WITHIN).map_err(SendError::Failed)?;
+        slot.insert(pair).send(lane, &header, payload, &self.peers)
     }
 }
 
@@ -334,49 +346,21 @@ impl engine::Transport for ShmTransport {
         header: &[u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let own_rank = self.peers.own().rank;
-        let pair = self.pair(peer).map_err(SendError::Failed)?;
-        let Pair { peer: Some(known), asking, answering, .. } = pair else {
-            return Err(SendError::Failed(OpError::PeerLost { peer }));
-        };
-        let link = match lane {
-            Lane::Request => asking,
-            Lane::Reply => answering,
-        };
-        match link.push(header, payload) {
-            Ok(pushed) => {
-                if pushed.doorbell {
-                    known.bell.ring(own_rank as usize);
-                }
-                Ok(())
-            }
-            Err(PushError::Full) => Err(SendError::Busy),
-            Err(PushError::TooLarge { .. }) => {
-                Err(SendError::Failed(OpError::Protocol { peer, what: "a message too long for its ring" }))
-            }
-            Err(PushError::Corrupt(_)) => {
-                Err(SendError::Failed(OpError::Protocol { peer, what: "a ring whose reader counts wrong" }))
-            }
+        match self.pairs.get_mut(peer as usize) {
+            Some(Some(pair)) => pair.send(lane, header, payload, &self.peers),
+            _ => self.send_first(peer, lane, *header, payload),
         }
     }
 
     #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let found = match self.noticed.take() {
-            _ if self.run >= RUN_MAX => None,
-            Some((rank, lane)) => self.poll_noticed(rank, lane, inbox).or_else(|| self.poll_hot(inbox)),
-            None => self.poll_hot(inbox),
+        let (peer, found) = match self.poll_first(inbox) {
+            Some((peer, lane)) => (peer, Found::Message(lane)),
+            None => self.poll_all(inbox)?,
         };
-        let found = match found {
-            Some(found) => {
-                self.run += 1;
-                Some(found)
-            }
-            None => self.poll_others(inbox),
-        };
-        match found? {
-            (peer, Found::Message(lane)) => Some(Event::Message { peer, lane }),
-            (peer, _) => Some(Event::Garbled { peer }),
+        match found {
+            Found::Message(lane) => Some(Event::Message { peer, lane }),
+            _ => Some(Event::Garbled { peer }),
         }
     }
 

@@ -1,25 +1,24 @@
 //! Whole jobs of engines over libfabric, in one process, driven by one thread.
 
-use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::registration::Settings;
-use engine::{MemId, Nanos, Node, Place, Rank};
+use engine::{Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
 use vm::checked::CheckedCopy;
 
 use crate::bootstrap::Broker;
 use crate::config::Config;
-use crate::heap_state::Block;
 use crate::open::Seat;
 use crate::transport::ofi::envelope::Kind;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::{Members, OfiTransport};
 use crate::transport::shm::OwnMemory;
+use crate::transport::tests::{Memory, NOWHERE, read_only};
 
 /// How long ranks may take to be introduced: processes may be paused for a minute.
 pub(super) const LIMIT: Duration = Duration::from_secs(100);
@@ -28,12 +27,6 @@ const HEAP_BYTES: u64 = 16 << 20;
 
 /// What the tests' jobs share.
 pub(super) const SECRET: &[u8] = b"known to members only";
-
-/// An address below all that a process may map.
-pub(super) const NOWHERE: Place = Place::new(MemId::Space, 4096);
-
-/// Constants lie in pages that may only be read.
-static CONSTANT: [u8; 4096] = [0x5c; 4096];
 
 /// Providers that Standpipe may use and that need no hardware, by names that find them in any version: each once.
 pub(super) fn providers() -> Vec<Provider> {
@@ -85,10 +78,8 @@ struct Member {
     node: Node<OfiTransport>,
     /// Losses that the engine has not been told.
     losses: Vec<Rank>,
-    blocks: Vec<Block>,
-    private: Vec<Box<[UnsafeCell<u64>]>>,
-    checked: CheckedCopy,
-    seat: Seat,
+    memory: Memory,
+    _seat: Seat,
 }
 
 /// Nodes over [`OfiTransport`], each with an endpoint and segments of its own.
@@ -146,6 +137,13 @@ impl OfiCluster {
     }
 }
 
+/// What `rank` is told of a job whose ranks have these addresses.
+pub(super) fn members(rank: Rank, addresses: Vec<Box<[u8]>>) -> Members {
+    let incarnations = vec![0; addresses.len()];
+    let find = Box::new(move |rank: Rank| Ok(addresses[rank as usize].clone()));
+    Members { secret: SECRET.into(), own: Party { rank, incarnation: 0 }, incarnations, find }
+}
+
 fn open(setting: Setting<'_>) -> Port {
     const OFFERED: &str = "the provider was offered";
     if !setting.registers_local {
@@ -167,19 +165,19 @@ impl Member {
     ) -> Member {
         let env = broker.env(rank);
         let config = Config::new().heap_bytes(HEAP_BYTES);
-        let seat = Seat::take(&config, Some(&env), Box::new(|_| {})).expect("a place in the job");
+        let seat = Seat::take(&config, Some(&env), None, Box::new(|_| {})).expect("a place in the job");
         let size = all.len() as u32;
-        let members = Members { secret: SECRET.into(), own: Party { rank, incarnation: 0 }, all };
-        let checked = || CheckedCopy::new().expect("a scratch file");
-        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked());
+        let members = members(rank, all.into_iter().map(|(address, _)| address).collect());
+        let checked = CheckedCopy::new().expect("a scratch file");
+        let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked);
         let mut transport = OfiTransport::new(port, members, own, setting.patience);
         transport.copies.delivers &= !setting.confirms;
         let node = match setting.registration {
             Some(settings) => Node::with_registration(rank, size, HANDLERS, transport, settings),
             None => Node::new(rank, size, HANDLERS, transport),
         };
-        let checked = checked();
-        Member { node, losses: Vec::new(), blocks: Vec::new(), private: Vec::new(), checked, seat }
+        let memory = Memory::new(Arc::clone(&seat.heap));
+        Member { node, losses: Vec::new(), memory, _seat: seat }
     }
 }
 
@@ -195,18 +193,11 @@ impl Cluster for OfiCluster {
     }
 
     fn private(&mut self, rank: Rank, len: usize) -> Place {
-        let words: Box<[UnsafeCell<u64>]> = (0..len.div_ceil(8).max(1)).map(|_| UnsafeCell::new(0)).collect();
-        let place = Place::new(MemId::Space, words.as_ptr().expose_provenance() as u64);
-        self.member(rank).private.push(words);
-        place
+        self.member(rank).memory.private(len)
     }
 
     fn heap(&mut self, rank: Rank, len: usize) -> Place {
-        let member = self.member(rank);
-        let block = member.seat.heap.alloc(len as u64).expect("the heap is larger than a case");
-        let place = Place::new(MemId::Heap, block.offset);
-        member.blocks.push(block);
-        place
+        self.member(rank).memory.heap(len)
     }
 
     /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
@@ -216,27 +207,15 @@ impl Cluster for OfiCluster {
     }
 
     fn read_only(&mut self, _rank: Rank) -> Option<Place> {
-        Some(Place::new(MemId::Space, CONSTANT.as_ptr().expose_provenance() as u64))
+        Some(read_only())
     }
 
     fn peek(&mut self, rank: Rank, from: Place, into: &mut [u8]) {
-        let member = self.member(rank);
-        match from.mem {
-            MemId::Heap => {
-                member.seat.heap.segment().memory().copy_out(from.offset, into).expect("allocated")
-            }
-            _ => member.checked.read(from.offset, into).expect("allocated"),
-        }
+        self.member(rank).memory.peek(from, into);
     }
 
     fn poke(&mut self, rank: Rank, to: Place, from: &[u8]) {
-        let member = self.member(rank);
-        match to.mem {
-            MemId::Heap => member.seat.heap.segment().memory().copy_in(to.offset, from).expect("allocated"),
-            // SAFETY: the suite pokes memory of `private` only: cells that live as long as the cluster, to whose
-            // inside no reference exists.
-            _ => unsafe { member.checked.write(to.offset, from) }.expect("allocated"),
-        }
+        self.member(rank).memory.poke(to, from);
     }
 
     fn step(&mut self) {

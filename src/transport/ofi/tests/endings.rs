@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
+use crate::transport::ofi::transport::Rest;
 
 const LEN: usize = 200_000;
 const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
@@ -185,6 +186,111 @@ fn a_copy_that_was_given_up_touches_no_buffer() {
     });
 }
 
+/// Fills memory of a rank.
+fn fill(cluster: &mut OfiCluster, rank: Rank, place: Place, byte: u8) {
+    cluster.poke(rank, place, &[byte; LEN]);
+}
+
+/// Whether memory of a rank holds only this.
+fn holds(cluster: &mut OfiCluster, rank: Rank, place: Place, byte: u8) -> bool {
+    let mut found = vec![0; LEN];
+    cluster.peek(rank, place, &mut found);
+    found.iter().all(|at| *at == byte)
+}
+
+/// Lets rank 0 try for a while, until its provider has all that it takes.
+fn try_alone(cluster: &mut OfiCluster) {
+    for _ in 0..200 {
+        cluster.node(0).poll(&mut Inbox::default());
+    }
+}
+
+#[test]
+fn a_copy_that_is_given_up_is_noticed_by_no_other() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(3, setting(provider, ample()));
+        let mut copies = Vec::new();
+        for (number, peer) in [1, 1, 1, 1, 2, 2, 2, 2].into_iter().enumerate() {
+            let (here, there) = held(&mut cluster, peer);
+            fill(&mut cluster, 0, here, number as u8);
+            fill(&mut cluster, peer, there, 100 + number as u8);
+            copies.push((number as u8, peer, BOTH[number % 2], here, there));
+        }
+        let ids: Vec<OpId> = copies
+            .iter()
+            .map(|(_, peer, direction, here, there)| start(&mut cluster, *peer, *direction, *here, *there))
+            .collect();
+        try_alone(&mut cluster);
+        assert_eq!(cluster.transport(0).carriers.closed, 0);
+        // A put and a get with the peer that hangs: the first costs its outlet.
+        for at in [0, 1] {
+            cluster.node(0).cancel(ids[at]);
+            fill(&mut cluster, 0, copies[at].3, 99);
+        }
+        assert_eq!(cluster.transport(0).carriers.closed, 1);
+        for (at, (number, peer, direction, here, there)) in copies.iter().enumerate().rev() {
+            let awake: &[Rank] = if *peer == 2 { &[0, 2] } else { &[0, 1, 2] };
+            if at > 1 {
+                assert_eq!(outcome(&mut cluster, awake, 0, ids[at]), Ok(0), "copy {number}");
+                let wanted = if *direction == Direction::Put { *number } else { 100 + number };
+                assert!(holds(&mut cluster, 0, *here, wanted) && holds(&mut cluster, *peer, *there, wanted));
+            }
+        }
+        until(&mut cluster, &[0, 1, 2], |cluster| cluster.node(0).references() == (0, 0));
+        for (_, _, _, here, _) in &copies[..2] {
+            assert!(holds(&mut cluster, 0, *here, 99), "a buffer given back was written");
+        }
+        assert!(!holds(&mut cluster, 1, copies[0].4, 99), "a buffer given back was sent");
+        assert!(!cluster.node(0).is_lost(1) && !cluster.node(0).is_lost(2));
+    });
+}
+
+#[test]
+fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+        let (here, there) = held(&mut cluster, 1);
+        for _ in 0..5 {
+            for direction in BOTH {
+                let id = start(&mut cluster, 1, direction, here, there);
+                try_alone(&mut cluster);
+                cluster.node(0).cancel(id);
+            }
+        }
+        assert_eq!(cluster.transport(0).carriers.closed, 1, "it was not heard from since");
+        assert!(cluster.transport(0).links[&1].suspect);
+        until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
+        assert!(!cluster.transport(0).links[&1].suspect);
+        // It is trusted again; the new outlet connects.
+        let id = start(&mut cluster, 1, Direction::Get, here, there);
+        assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        let id = start(&mut cluster, 1, Direction::Get, here, there);
+        try_alone(&mut cluster);
+        cluster.node(0).cancel(id);
+        assert_eq!(cluster.transport(0).carriers.closed, 2);
+    });
+}
+
+#[test]
+fn where_no_outlet_can_be_had_copies_go_through_buffers() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+        let (here, there) = held(&mut cluster, 1);
+        let id = start(&mut cluster, 1, Direction::Get, here, there);
+        try_alone(&mut cluster);
+        cluster.transport(0).carriers.refuses = true;
+        cluster.node(0).cancel(id);
+        for (byte, direction) in [(7, Direction::Put), (8, Direction::Get)] {
+            let (from, rank) = if direction == Direction::Put { (here, 0) } else { (there, 1) };
+            fill(&mut cluster, rank, from, byte);
+            let id = start(&mut cluster, 1, direction, here, there);
+            assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+            assert!(holds(&mut cluster, 0, here, byte) && holds(&mut cluster, 1, there, byte));
+        }
+        assert!(!cluster.node(0).is_lost(1));
+    });
+}
+
 #[test]
 fn a_peer_that_hangs_keeps_no_other_waiting() {
     over_each(|provider| {
@@ -215,7 +321,7 @@ fn who_sleeps_is_woken_by_a_message() {
         let start = Instant::now();
         while {
             let idle = cluster.transport(1).poll(&mut inbox).is_none();
-            !(idle && cluster.transport(1).may_sleep())
+            !(idle && cluster.transport(1).rest() == Rest::Sleep)
         } {
             if start.elapsed() > Duration::from_secs(5) {
                 return eprintln!("skipped: this provider never lets anybody sleep");

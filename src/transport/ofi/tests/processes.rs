@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use conformance::cluster::HANDLERS;
 use engine::{Atomic, Direction, Inbox, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank};
 use fabric::Provider;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vm::checked::CheckedCopy;
 
-use super::cluster::{LIMIT, SECRET, providers};
+use super::cluster::{LIMIT, members, providers};
 use super::suite::firehose;
 use crate::config::Config;
 use crate::open::Seat;
 use crate::transport::ofi::port::Port;
-use crate::transport::ofi::token::Party;
-use crate::transport::ofi::transport::{Members, OfiTransport};
+use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::OwnMemory;
 
 /// Names the provider, in the process that is the other one.
@@ -28,20 +27,19 @@ const ROLE: &str = "STANDPIPE_OFI_TEST_ROLE";
 const LEN: usize = 300_000;
 
 /// One process: its node, which goes first, and what its peers reach.
-struct Side {
-    node: Node<OfiTransport>,
+pub(super) struct Side {
+    pub(super) node: Node<OfiTransport>,
     memory: Box<[AtomicU8]>,
     seat: Seat,
 }
 
 impl Side {
-    fn new(rank: Rank, port: Port, peer: &[u8]) -> Side {
-        let own = (Box::<[u8]>::from(port.address()), 0);
-        let mut all = vec![own, (Box::from(peer), 0)];
+    pub(super) fn new(rank: Rank, port: Port, peer: &[u8]) -> Side {
+        let mut all: Vec<Box<[u8]>> = vec![port.address().into(), peer.into()];
         all.rotate_left(rank as usize);
-        let seat =
-            Seat::take(&Config::new().heap_bytes(1 << 20), None, Box::new(|_| {})).expect("a job of one");
-        let members = Members { secret: SECRET.into(), own: Party { rank, incarnation: 0 }, all };
+        let seat = Seat::take(&Config::new().heap_bytes(1 << 20), None, None, Box::new(|_| {}))
+            .expect("a job of one");
+        let members = members(rank, all);
         let checked = CheckedCopy::new().expect("a scratch file");
         let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked);
         let transport = OfiTransport::new(port, members, own, LIMIT);
@@ -50,7 +48,7 @@ impl Side {
         Side { node, memory, seat }
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         Place::new(MemId::Space, self.memory.as_ptr().expose_provenance() as u64)
     }
 
@@ -91,6 +89,13 @@ impl Drop for Other {
 impl Other {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("our child");
+    }
+
+    /// Stops it, and waits until all of its threads have.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stopped = waitpid(Some(Pid::from_child(&self.0)), WaitOptions::UNTRACED).expect("our child");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it has ended");
     }
 }
 
@@ -166,7 +171,7 @@ fn a_process_that_stops_is_waited_for_and_one_that_is_killed_is_lost() {
         let (mut side, other, there, word) = meet(&provider);
         let first = side.start(Direction::Put, there);
         assert_eq!(side.ends(first), Ok(0));
-        other.signal(Signal::STOP);
+        other.stop();
         let mut ids: Vec<OpId> = (0..10).map(|_| side.start(Direction::Get, there)).collect();
         ids.extend((0..20).map(|_| side.node.atomic(1, word, Atomic::FetchAdd(1), None)));
         let start = Instant::now();
@@ -188,5 +193,52 @@ fn a_process_that_stops_is_waited_for_and_one_that_is_killed_is_lost() {
         let id = side.start(Direction::Get, there);
         assert_eq!(side.ends(id), Err(OpError::PeerLost { peer: 1 }));
         eprintln!("{}: found after {:?}", provider.description().provider, start.elapsed());
+    }
+}
+
+#[test]
+fn memory_lent_to_copies_with_a_process_that_stops_comes_back() {
+    for provider in providers() {
+        let (mut side, other, there, _) = meet(&provider);
+        let first = side.start(Direction::Put, there);
+        assert_eq!(side.ends(first), Ok(0));
+        other.stop();
+        // More than the connection takes, so that the provider still has most of it.
+        let source = vm::Segment::create("standpipe-test", LEN as u64).expect("memory");
+        source.memory().copy_in(0, &vec![1; LEN]).expect("its size");
+        let local = Place::new(MemId::Space, source.memory().base_addr());
+        let piece = Piece::new(there, local, LEN as u64).expect("it does not wrap");
+        let mut ids: Vec<OpId> =
+            (0..60).map(|_| side.node.transfer(1, Direction::Put, &[piece], None)).collect();
+        ids.extend((0..4).map(|_| side.start(Direction::Get, there)));
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(300) {
+            side.poll();
+        }
+        for (at, id) in ids.iter().enumerate() {
+            assert_eq!(side.node.outcome(*id), None, "nobody answers, and transfer {at} has ended");
+        }
+        for id in ids {
+            side.node.cancel(id);
+            assert_eq!(side.ends(id), Err(OpError::Timeout { peer: 1 }));
+        }
+        // Whoever reads it now dies.
+        drop(source);
+        side.memory.iter().for_each(|byte| byte.store(9, Ordering::Relaxed));
+        other.signal(Signal::CONT);
+        let start = Instant::now();
+        while side.node.references() != (0, 0) {
+            assert!(start.elapsed() < LIMIT, "copies that were given up never end");
+            side.poll();
+        }
+        assert!(!side.node.is_lost(1), "who stops is not dead");
+        assert!(
+            side.memory.iter().all(|byte| byte.load(Ordering::Relaxed) == 9),
+            "a buffer given back is written"
+        );
+        let get = side.start(Direction::Get, there);
+        assert_eq!(side.ends(get), Ok(0));
+        let only_before = |byte: &AtomicU8| [0, 1].contains(&byte.load(Ordering::Relaxed));
+        assert!(side.memory.iter().all(only_before), "bytes that were never put");
     }
 }

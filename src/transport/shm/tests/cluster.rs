@@ -1,6 +1,5 @@
 //! Whole jobs of engines over shared memory, in one process, driven by one thread.
 
-use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, channel};
@@ -9,30 +8,24 @@ use std::time::{Duration, Instant};
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
-    Counters, Direction, Event, Header, Inbox, Lane, Mechanism, MemId, Nanos, Node, OpError, OpId, Operation,
-    Piece, Place, Rank, SendError, Submit, Transport,
+    Counters, Direction, Event, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError, OpId, Operation, Piece,
+    Place, Rank, SendError, Submit, Transport,
 };
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
 
 use crate::bootstrap::{Broker, Notice};
 use crate::config::Config;
-use crate::heap_state::Block;
 use crate::open::Seat;
 use crate::transport::shm::control::FENCES_AT;
 use crate::transport::shm::{Control, Peers, ShmTransport};
+use crate::transport::tests::{Memory, NOWHERE, read_only};
 
 /// How long news of a loss may take.
 const NEWS_WITHIN: Duration = Duration::from_secs(20);
 
 /// More than a case allocates, and the heap's own share of the directory.
 pub(super) const HEAP_BYTES: u64 = 16 << 20;
-
-/// An address below all that a process may map.
-pub(super) const NOWHERE: Place = Place::new(MemId::Space, 4096);
-
-/// Constants lie in pages that may only be read.
-static CONSTANT: [u8; 4096] = [0x5c; 4096];
 
 /// What the suite runs in.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +108,7 @@ struct Member {
     notices: Receiver<Notice>,
     /// Losses that the engine has not been told.
     losses: Vec<Rank>,
-    blocks: Vec<Block>,
-    private: Vec<Box<[UnsafeCell<u64>]>>,
-    checked: CheckedCopy,
+    memory: Memory,
 }
 
 /// Nodes over [`ShmTransport`], each with segments and a membership of its own.
@@ -171,18 +162,18 @@ impl Member {
         let on_notice = Box::new(move |notice| {
             let _ = tell.send(notice);
         });
-        let seat = Seat::take(&config, Some(&env), on_notice).expect("a place in the job");
+        let seat = Seat::take(&config, Some(&env), None, on_notice).expect("a place in the job");
         if setting.fences_symmetric {
             let control = seat.peers.own().control.memory();
             control.store(FENCES_AT, 0_u64).expect("a word of the first page");
         }
         let sleepers = Arc::new(AtomicU32::new(0));
-        let checked = || CheckedCopy::new().expect("a scratch file");
-        let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, checked());
+        let checked = CheckedCopy::new().expect("a scratch file");
+        let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, checked);
         let transport = Counted { shm, counters: Counters::default() };
         let node = Node::new(rank, env.size(), HANDLERS, transport);
-        let checked = checked();
-        Member { seat, node, notices, losses: Vec::new(), blocks: Vec::new(), private: Vec::new(), checked }
+        let memory = Memory::new(Arc::clone(&seat.heap));
+        Member { seat, node, notices, losses: Vec::new(), memory }
     }
 
     /// Takes a notice, and keeps the loss for the engine, if it tells of one.
@@ -212,18 +203,11 @@ impl Cluster for ShmCluster {
     }
 
     fn private(&mut self, rank: Rank, len: usize) -> Place {
-        let words: Box<[UnsafeCell<u64>]> = (0..len.div_ceil(8).max(1)).map(|_| UnsafeCell::new(0)).collect();
-        let place = Place::new(MemId::Space, words.as_ptr().expose_provenance() as u64);
-        self.member(rank).private.push(words);
-        place
+        self.member(rank).memory.private(len)
     }
 
     fn heap(&mut self, rank: Rank, len: usize) -> Place {
-        let member = self.member(rank);
-        let block = member.seat.heap.alloc(len as u64).expect("the heap is larger than a case");
-        let place = Place::new(MemId::Heap, block.offset);
-        member.blocks.push(block);
-        place
+        self.member(rank).memory.heap(len)
     }
 
     /// Only at targets: the library hands the transport local memory that is borrowed, and hence there. Rank 0 is
@@ -233,27 +217,15 @@ impl Cluster for ShmCluster {
     }
 
     fn read_only(&mut self, _rank: Rank) -> Option<Place> {
-        Some(Place::new(MemId::Space, CONSTANT.as_ptr().expose_provenance() as u64))
+        Some(read_only())
     }
 
     fn peek(&mut self, rank: Rank, from: Place, into: &mut [u8]) {
-        let member = self.member(rank);
-        match from.mem {
-            MemId::Heap => {
-                member.seat.heap.segment().memory().copy_out(from.offset, into).expect("allocated")
-            }
-            _ => member.checked.read(from.offset, into).expect("allocated"),
-        }
+        self.member(rank).memory.peek(from, into);
     }
 
     fn poke(&mut self, rank: Rank, to: Place, from: &[u8]) {
-        let member = self.member(rank);
-        match to.mem {
-            MemId::Heap => member.seat.heap.segment().memory().copy_in(to.offset, from).expect("allocated"),
-            // SAFETY: the suite pokes memory of `private` only: cells that live as long as the cluster, to whose
-            // inside no reference exists.
-            _ => unsafe { member.checked.write(to.offset, from) }.expect("allocated"),
-        }
+        self.member(rank).memory.poke(to, from);
     }
 
     fn step(&mut self) {

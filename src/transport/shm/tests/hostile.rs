@@ -15,8 +15,9 @@ use engine::{
 use proptest::prelude::*;
 use vm::SharedMemory;
 
-use super::cluster::{HEAP_BYTES, NOWHERE, Setting, ShmCluster};
+use super::cluster::{HEAP_BYTES, Setting, ShmCluster};
 use crate::transport::shm::control::BELL_AT;
+use crate::transport::tests::NOWHERE;
 
 const VICTIM: Rank = 0;
 const SCRIBBLER: Rank = 1;

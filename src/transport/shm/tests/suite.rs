@@ -4,7 +4,8 @@ use conformance::Cluster;
 use engine::{Direction, Inbox, MemId, OpError, Outcome, Piece, Place, Rank};
 use vm::FenceMode;
 
-use super::cluster::{NOWHERE, Setting, ShmCluster};
+use super::cluster::{Setting, ShmCluster};
+use crate::transport::tests::NOWHERE;
 
 mod by_attach {
     use super::*;

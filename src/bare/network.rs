@@ -1,0 +1,198 @@
+//! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this library between.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric::{
+    Access, Completion, Desc, Endpoint, Error, Key, Local, Options, Peer, Post, Remote, RemotePiece, Sleep,
+    Until,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vm::{Segment, SharedMemory};
+
+use crate::network::{NetworkError, provider};
+
+/// How long a target sleeps before it looks whether it is still wanted.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// The key that targets register their memory with, where they may choose.
+const KEY: u64 = 0x51a9d;
+
+/// An endpoint of its own, and memory that the other side may reach.
+pub struct Wire {
+    endpoint: Endpoint,
+    memory: Arc<SharedMemory>,
+    desc: Desc,
+    /// What the other side must know of the memory: where it lies, and its key.
+    place: [u64; 2],
+    there: Option<(Peer, [u64; 2])>,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("provider", self.endpoint.description()).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Opens an endpoint at the provider that a job of this name would use, with `len` bytes of memory.
+    ///
+    /// # Errors
+    /// [`NetworkError`], also where the provider's keys are longer than 64 bits.
+    ///
+    /// # Panics
+    /// If the system has no memory.
+    pub fn open(name: Option<&str>, len: usize) -> Result<Wire, NetworkError> {
+        let provider = provider(name)?;
+        let failed = |source| failure(&provider.description().provider, source);
+        let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
+        let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
+        let segment = Segment::create("standpipe-bare", (len as u64).next_multiple_of(4096)).expect("memory");
+        let memory = Arc::clone(segment.memory());
+        let start = std::ptr::with_exposed_provenance_mut(memory.base_addr() as usize);
+        // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to what lies in it
+        // is ever made.
+        let region = unsafe { endpoint.register(start, len, Access::ALL, KEY) }.map_err(failed)?;
+        let Key::Plain(key) = region.key else {
+            return Err(failed(Error::Absent { call: "keys of 64 bits" }));
+        };
+        let place = [region.remote_addr, key];
+        Ok(Wire { endpoint, memory, desc: region.desc, place, there: None })
+    }
+
+    /// What the other side must know.
+    pub fn card(&self) -> Vec<u8> {
+        let words = self.place.iter().flat_map(|word| word.to_ne_bytes());
+        words.chain(self.endpoint.address().iter().copied()).collect()
+    }
+
+    /// Takes the other side's card.
+    ///
+    /// # Errors
+    /// [`NetworkError::Provider`] if it is none.
+    pub fn meet(&mut self, card: &[u8]) -> Result<(), NetworkError> {
+        let bad = Error::BadAddress { len: card.len() };
+        let Some((words, address)) = card.split_at_checked(16) else { return Err(self.failed(bad)) };
+        let place = bytemuck::pod_read_unaligned(words);
+        let peer = self.endpoint.add_peer(address).map_err(|error| self.failed(error))?;
+        self.there = Some((peer, place));
+        Ok(())
+    }
+
+    /// Lets the other side write and read until `done`, asleep while there is nothing to do.
+    ///
+    /// # Errors
+    /// [`NetworkError::Provider`] where the endpoint fails.
+    pub fn serve(&mut self, done: impl Fn() -> bool) -> Result<(), NetworkError> {
+        while !done() {
+            // What ends here is nothing of this side's.
+            while self.endpoint.poll().map_err(|error| self.failed(error))?.is_some() {}
+            let sleeps = matches!(self.endpoint.try_wait(), Ok(Sleep::Now));
+            match self.endpoint.wait_fd().filter(|_| sleeps) {
+                // However it ends, the next round looks.
+                Some(fd) => _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&LOOK)),
+                None => std::thread::yield_now(),
+            }
+        }
+        Ok(())
+    }
+
+    /// The time that `times` writes of `len` bytes take, one after the other, each until it is in the other side's memory.
+    ///
+    /// # Errors
+    /// [`NetworkError::Provider`] where one fails.
+    ///
+    /// # Panics
+    /// Before [`Wire::meet`], and for more bytes than there are.
+    pub fn write(&mut self, len: usize, times: u32) -> Result<Duration, NetworkError> {
+        self.repeat(times, |wire| wire.post(len, true))
+    }
+
+    /// As [`Wire::write`], for reads.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read(&mut self, len: usize, times: u32) -> Result<Duration, NetworkError> {
+        self.repeat(times, |wire| wire.post(len, false))
+    }
+
+    fn repeat(
+        &mut self,
+        times: u32,
+        post: impl Fn(&mut Wire) -> Result<Post, Error>,
+    ) -> Result<Duration, NetworkError> {
+        let start = Instant::now();
+        for _ in 0..times {
+            while post(self).map_err(|error| self.failed(error))? == Post::Busy {
+                self.poll()?;
+            }
+            while !self.poll()? {}
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Whether an operation has ended.
+    fn poll(&mut self) -> Result<bool, NetworkError> {
+        match self.endpoint.poll().map_err(|error| self.failed(error))? {
+            None => Ok(false),
+            Some(Completion::Done { .. }) => Ok(true),
+            Some(Completion::Failed { failure, .. }) => {
+                tracing::warn!(%failure, "a bare operation failed");
+                Err(self.failed(Error::Stray))
+            }
+        }
+    }
+
+    fn post(&mut self, len: usize, writes: bool) -> Result<Post, Error> {
+        assert!(len as u64 <= self.memory.len(), "no more than the memory");
+        let (peer, [addr, key]) = self.there.expect("the sides have met");
+        let start = std::ptr::with_exposed_provenance_mut(self.memory.base_addr() as usize);
+        let local = Local { addr: start, len, desc: self.desc };
+        let pieces = [RemotePiece { addr, len, key }];
+        // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no reference points into;
+        // what lies in either memory is nobody's to mind.
+        unsafe {
+            if writes {
+                self.endpoint.write_pieces(&[local], peer, &pieces, Until::Delivered, 0)
+            } else {
+                self.endpoint.read(local, Remote { peer, addr, key }, 0)
+            }
+        }
+    }
+
+    fn failed(&self, source: Error) -> NetworkError {
+        failure(&self.endpoint.description().provider, source)
+    }
+}
+
+fn failure(provider: &str, source: Error) -> NetworkError {
+    NetworkError::Provider { provider: provider.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_arrives_and_is_read_back() {
+        let Ok(mut near) = Wire::open(Some("tcp"), 64 << 10) else { return eprintln!("skipped: no tcp") };
+        let mut far = Wire::open(Some("tcp"), 64 << 10).expect("a second endpoint");
+        let (memory, card, done) = (Arc::clone(&far.memory), far.card(), AtomicBool::new(false));
+        near.meet(&card).expect("a card");
+        near.memory.copy_in(0, &[7; 64 << 10]).expect("its size");
+        std::thread::scope(|scope| {
+            scope.spawn(|| far.serve(|| done.load(Ordering::Relaxed)).expect("served"));
+            let outcome = near.write(64 << 10, 3).and_then(|_| near.read(64 << 10, 2));
+            done.store(true, Ordering::Relaxed);
+            outcome.expect("written and read");
+        });
+        let mut got = vec![0; 64 << 10];
+        memory.copy_out(0, &mut got).expect("its size");
+        assert!(got.iter().all(|byte| *byte == 7));
+    }
+}

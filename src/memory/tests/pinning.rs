@@ -1,0 +1,223 @@
+//! A transport of two ranks in one process, whose registrations are real pins.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::registration::{Keep, Order, Quota, RegisterError, Settings};
+use engine::span::BucketSize;
+use engine::{
+    Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, MemId, Node, OpError, OpId, Piece,
+    Place, Rank, RegId, Registering, SendError, Submit, Transport,
+};
+use io_uring::opcode;
+use io_uring::types::Fd;
+use vm::checked::CheckedCopy;
+
+use super::pins::Pins;
+use crate::memory::{Memory, Registers, hear};
+
+/// How long a transfer may take on a machine that does much else.
+const LIMIT: Duration = Duration::from_secs(100);
+
+type Message = ([u64; Header::WORDS], Vec<u8>);
+
+/// What lies between the two.
+struct Wire {
+    pins: Pins,
+    /// Copies pass through it.
+    staging: rustix::fd::OwnedFd,
+    /// By receiver and lane.
+    queues: HashMap<(Rank, Lane), VecDeque<Message>>,
+}
+
+pub(super) struct Pinning {
+    rank: Rank,
+    wire: Rc<RefCell<Wire>>,
+    slots: HashMap<RegId, u16>,
+    memory: Memory,
+    checked: CheckedCopy,
+}
+
+impl Transport for Pinning {
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let mut wire = self.wire.borrow_mut();
+        wire.queues.entry((peer, lane)).or_default().push_back((*header, payload.to_vec()));
+        Ok(())
+    }
+
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let mut wire = self.wire.borrow_mut();
+        for lane in [Lane::Reply, Lane::Request] {
+            let next = wire.queues.get_mut(&(self.rank, lane)).and_then(VecDeque::pop_front);
+            if let Some((header, payload)) = next {
+                *inbox = Inbox { header, payload };
+                return Some(Event::Message { peer: 1 - self.rank, lane });
+            }
+        }
+        None
+    }
+
+    fn payload_max(&self) -> usize {
+        4096
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        let fault = |_| OpError::Protocol { peer: self.rank, what: "unreadable" };
+        self.checked.read(from.offset, into).map_err(fault)
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        let fault = |_| OpError::Protocol { peer: self.rank, what: "unwritable" };
+        // SAFETY: the tests transfer to areas of their own only, in which nothing is borrowed meanwhile.
+        unsafe { self.checked.write(to.offset, from) }.map_err(fault)
+    }
+
+    fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
+        let pinned = self
+            .memory
+            .may_keep(offset, len)
+            .and_then(|()| self.wire.borrow_mut().pins.pin(offset, len).ok_or(RegisterError::Fault));
+        match pinned {
+            Ok(slot) => {
+                self.slots.insert(reg, slot);
+                Registering::Done(Key(slot.into()))
+            }
+            Err(error) => Registering::Failed(error),
+        }
+    }
+
+    fn deregister(&mut self, reg: RegId) -> Deregistering {
+        if let Some(slot) = self.slots.remove(&reg) {
+            self.wire.borrow_mut().pins.unpin(slot);
+        }
+        Deregistering::Done
+    }
+
+    fn unregistered_max(&self, _direction: Direction) -> u64 {
+        0
+    }
+
+    fn copy_keyed(&mut self, _op: OpId, _peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+        let mut wire = self.wire.borrow_mut();
+        for keyed in pieces {
+            let Piece { remote, local, len } = keyed.piece;
+            let own = self.slots[&keyed.local.expect("all local memory is registered")];
+            let (own, peers) = ((own, local.offset), (keyed.key.0 as u16, remote.offset));
+            match direction {
+                Direction::Put => wire.copy(own, peers, len as u32),
+                Direction::Get => wire.copy(peers, own, len as u32),
+            }
+        }
+        Submit::Done(0)
+    }
+}
+
+impl Registers for Pinning {
+    fn memory(&mut self) -> Option<&mut Memory> {
+        Some(&mut self.memory)
+    }
+}
+
+impl Wire {
+    /// From pinned pages to pinned pages, whatever is mapped where they were.
+    fn copy(&mut self, (from, source): (u16, u64), (to, target): (u16, u64), len: u32) {
+        let fd = Fd(self.staging.as_raw_fd());
+        let mut bytes = vec![0; len as usize];
+        self.pins.read(from, source, &mut bytes);
+        assert_eq!(rustix::io::pwrite(&self.staging, &bytes, 0), Ok(bytes.len()));
+        let back = opcode::ReadFixed::new(fd, target as *mut u8, len, to).offset(0).build();
+        assert_eq!(self.pins.run(&back), len as i32);
+    }
+}
+
+/// A job of two ranks that share one process, and so one memory.
+pub(super) struct Pair {
+    nodes: [Node<Pinning>; 2],
+}
+
+impl Pair {
+    /// `None` where nothing can be watched or pinned, after saying so.
+    pub(super) fn new() -> Option<Pair> {
+        if let Err(error) = vm::Monitor::of_process() {
+            eprintln!("skipped: {error}");
+            return None;
+        }
+        let staging = rustix::fs::memfd_create("staging", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        let wire = Rc::new(RefCell::new(Wire { pins: Pins::new()?, staging, queues: HashMap::new() }));
+        let node = |rank| {
+            let transport = Pinning {
+                rank,
+                wire: Rc::clone(&wire),
+                slots: HashMap::new(),
+                memory: Memory::watched(),
+                checked: CheckedCopy::new().expect("a scratch file"),
+            };
+            Node::with_registration(rank, 2, 0, transport, settings())
+        };
+        Some(Pair { nodes: [node(0), node(1)] })
+    }
+
+    /// No engine is told of anything from now on.
+    pub(super) fn be_deaf(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.transport().memory = Memory::Unwatched);
+    }
+
+    /// Rank 1 tells rank 0 that it may begin, as whoever changes memory must; then rank 0 puts or gets.
+    pub(super) fn transfer(&mut self, direction: Direction, here: u64, there: u64, len: u64) {
+        self.run(1, Direction::Put, FLAGS.each_ref().map(|flag| flag as *const _ as u64), 8);
+        self.run(0, direction, [here, there], len);
+    }
+
+    /// Transfers that were one-sided at once, and registrations that were given up because of a change.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let counters = self.nodes.each_ref().map(|node| node.registration_counters());
+        (counters[0].hits, counters.iter().map(|counters| counters.table.invalidations).sum())
+    }
+
+    fn run(&mut self, rank: Rank, direction: Direction, [here, there]: [u64; 2], len: u64) {
+        let place = |addr| Place::new(MemId::Space, addr);
+        let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
+        let node = &mut self.nodes[rank as usize];
+        hear(node);
+        let op = node.transfer(1 - rank, direction, &[piece], None);
+        let (start, mut inbox) = (Instant::now(), Inbox::default());
+        let outcome = loop {
+            if let Some(outcome) = self.nodes[rank as usize].outcome(op) {
+                break outcome;
+            }
+            assert!(start.elapsed() < LIMIT, "it does not end");
+            for node in &mut self.nodes {
+                hear(node);
+                node.poll(&mut inbox);
+            }
+        };
+        assert_eq!(outcome, Ok(0));
+    }
+}
+
+/// Where one rank writes what it tells the other.
+static FLAGS: [std::sync::atomic::AtomicU64; 2] = [const { std::sync::atomic::AtomicU64::new(0) }; 2];
+
+fn settings() -> Settings {
+    Settings {
+        bucket: BucketSize::new(12).expect("a page"),
+        run_max: 4,
+        peers_bytes: 16 << 12,
+        victims_bytes: 8 << 12,
+        victims_borrow: true,
+        quota: Quota::Leases { guaranteed: 0 },
+        order: Order::Sieve,
+        keep: Keep::Firehoses,
+        put_in_move_max: 0,
+        recall_within: u64::MAX / 2,
+    }
+}

@@ -1,0 +1,261 @@
+//! The network: what libfabric offers here, which provider is opened, and what is registered with it.
+//!
+//! # What may stay registered
+//! The heap is not registered yet: it goes by message, as all does by default. For whatever is kept registered can be
+//! unmapped meanwhile. That is noticed (`memory`), and holders give back what is gone before they hear from its owner
+//! again; but what is on its way until then meets the old pages where the provider pins memory; and where it pins nothing,
+//! as `tcp`, it is copied by the processor of the owner, which dies of it if nothing is mapped there any more (`fabric`
+//! tells how that was found out). No strategy avoids this that registers at all: under
+//! `rendezvous-unpin`, transfers that overlap share a registration, and so may one that starts after an unmapping. By
+//! message each chunk is copied by the kernel, when it arrives: a bad address is a fault, and nothing else. So the
+//! strategies that register are for programs that keep mapped what they let peers know of, and are to be asked for.
+
+use engine::registration::{Keep, Order, Quota, Settings, Strategy};
+use engine::span::BucketSize;
+use fabric::{Description, Endpoint, Fabric, Hints, Options, Origin, Provider};
+
+use crate::readable::debug_is_display;
+use crate::transport::ofi::port::Port;
+
+/// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
+/// `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be named.
+const PREFERRED: [&str; 5] = ["cxi", "efa", "verbs;ofi_rxm", "psm3", "tcp"];
+
+/// Where a job of one host looks first: nobody from outside is to reach its endpoints.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Providers over sockets name their domains after interfaces.
+const LOOPBACK_DOMAIN: &str = "lo";
+
+/// Taken for the physical memory where the system does not tell.
+const MEMORY_UNKNOWN: u64 = 2 << 30;
+
+/// The unit of registration is a page: what lies next to a transfer's end need not be mapped.
+const BUCKET: BucketSize = match BucketSize::new(12) {
+    Some(size) => size,
+    None => unreachable!(),
+};
+
+/// Buckets, at most, of one registration: 1 MiB.
+const RUN_MAX: u32 = 256;
+
+/// Bytes that no other peer's demand takes away from one that is active.
+const GUARANTEED: u64 = 16 << 12;
+
+/// Bytes of a put that go with the message that asks for registration.
+const PUT_IN_MOVE_MAX: u32 = 4096;
+
+/// How long a peer may take to give back a registration, in nanoseconds: it may have lost its core.
+const RECALL_WITHIN: u64 = 10_000_000_000;
+
+debug_is_display!(NetworkError);
+
+/// Why no endpoint in the network could be opened.
+#[derive(thiserror::Error)]
+pub enum NetworkError {
+    /// There is no libfabric that can be used.
+    #[error(transparent)]
+    Library(#[from] fabric::LoadError),
+    /// libfabric has no such provider on this machine, or it lacks what is needed.
+    #[error("libfabric has no provider {name} that can be used here; `standpipe info` lists those that can")]
+    NoProvider {
+        /// What was asked for.
+        name: String,
+    },
+    /// A provider is there, and cannot be opened.
+    #[error("the provider {provider} cannot be opened: {source}")]
+    Provider {
+        /// Its name.
+        provider: String,
+        /// Why not.
+        source: fabric::Error,
+    },
+}
+
+/// From where an endpoint is to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// From this host, and from no other where the provider can tell.
+    Host,
+    /// From other hosts.
+    Network,
+}
+
+/// libfabric, as it is found here.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Library {
+    /// Its version.
+    pub version: String,
+    /// Where it comes from: `system`, or `bundled` with this program.
+    pub origin: &'static str,
+    /// Its providers, each once, in its own order.
+    pub providers: Vec<Offer>,
+}
+
+/// One provider of libfabric's.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Offer {
+    /// What it can do and needs, on the first interface that it names.
+    #[serde(flatten)]
+    pub description: Description,
+    /// Whether a thread can sleep until something happens; otherwise those that wait look again now and then.
+    pub sleeps: bool,
+    /// Why no endpoint can be opened, if so.
+    pub error: Option<String>,
+}
+
+/// The version of the libfabric that is found here.
+///
+/// # Errors
+/// [`NetworkError::Library`], if there is none that can be used.
+pub fn version() -> Result<String, NetworkError> {
+    Ok(Fabric::load()?.version().to_string())
+}
+
+/// Looks what libfabric offers here. Opens an endpoint at each provider, and closes it again: takes up to some seconds.
+///
+/// # Errors
+/// [`NetworkError::Library`], if there is none that can be used; [`NetworkError::Provider`], if it does not say what it
+/// has.
+pub fn library() -> Result<Library, NetworkError> {
+    let fabric = Fabric::load()?;
+    let hints = Hints { manual: true, ..Hints::default() };
+    let failed = |source| NetworkError::Provider { provider: "of any name".to_owned(), source };
+    let mut providers: Vec<Offer> = Vec::new();
+    for provider in fabric.providers(&hints).map_err(failed)? {
+        let name = &provider.description().provider;
+        if !providers.iter().any(|offer| offer.description.provider == *name) {
+            providers.push(offer(&provider));
+        }
+    }
+    let origin = if fabric.origin() == Origin::System { "system" } else { "bundled" };
+    Ok(Library { version: fabric.version().to_string(), origin, providers })
+}
+
+fn offer(provider: &Provider) -> Offer {
+    let open = |wait| Endpoint::open(provider, &Options { wait, ..Options::default() });
+    let (endpoint, sleeps) = match open(true) {
+        Ok(endpoint) => (Ok(endpoint), true),
+        Err(_) => (open(false), false),
+    };
+    let raw = provider.description().mr_mode.raw.then(|| "its keys are longer than 64 bits".to_owned());
+    match endpoint {
+        Ok(endpoint) => Offer { description: endpoint.description().clone(), sleeps, error: raw },
+        Err(error) => {
+            Offer { description: provider.description().clone(), sleeps, error: Some(error.to_string()) }
+        }
+    }
+}
+
+/// Opens an endpoint at the provider of this name, or at the best that can be opened.
+pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkError> {
+    let fabric = Fabric::load()?;
+    let names = name.map_or(PREFERRED.to_vec(), |name| vec![name]);
+    let mut first: Option<NetworkError> = None;
+    for name in names {
+        match open_named(fabric, name, reach) {
+            Ok(port) => {
+                if let Some(error) = &first {
+                    tracing::warn!(%error, used = name, "another provider is used");
+                }
+                return Ok(port);
+            }
+            // Of those that nobody asked for, what is not there is not worth a word.
+            Err(NetworkError::NoProvider { .. }) => {}
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.unwrap_or_else(|| NetworkError::NoProvider { name: name.unwrap_or("at all").to_owned() }))
+}
+
+fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port, NetworkError> {
+    let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
+    let provider = find(fabric, name, reach).map_err(failed)?;
+    let provider = provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })?;
+    // Some let nobody sleep; those who wait then look again now and then.
+    let port = Port::open(&provider, true).or_else(|_| Port::open(&provider, false));
+    tracing::debug!(provider = %provider.description().provider, "opening an endpoint");
+    port.map_err(failed)
+}
+
+/// The provider that an endpoint of this name would be opened at, if its opening succeeds.
+pub(crate) fn provider(name: Option<&str>) -> Result<Provider, NetworkError> {
+    let fabric = Fabric::load()?;
+    for name in name.map_or(PREFERRED.to_vec(), |name| vec![name]) {
+        let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
+        if let Some(provider) = find(fabric, name, Reach::Host).map_err(failed)? {
+            return Ok(provider);
+        }
+    }
+    Err(NetworkError::NoProvider { name: name.unwrap_or("at all").to_owned() })
+}
+
+/// The provider of this name on the interface to use.
+fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Provider>, fabric::Error> {
+    let all = [(Some(LOOPBACK), true), (Some(LOOPBACK), false), (None, true), (None, false)];
+    for (source, delivery) in all {
+        if reach == Reach::Network && source.is_some() {
+            continue;
+        }
+        let source = source.map(str::to_owned);
+        let hints =
+            Hints { provider: Some(name.to_owned()), source, delivery, manual: true, ..Hints::default() };
+        // An interface that is just coming up is not among them, and this one always is.
+        let reaches =
+            |provider: &Provider| reach == Reach::Host || provider.description().domain != LOOPBACK_DOMAIN;
+        if let Some(provider) = fabric.providers(&hints)?.into_iter().find(reaches) {
+            return Ok(Some(provider));
+        }
+    }
+    Ok(None)
+}
+
+/// What the engine registers under a strategy, with so many bytes pinned at most; `None`: nothing, ever.
+pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option<Settings> {
+    if strategy == Strategy::Bounce {
+        return None;
+    }
+    let budget = pin_bytes.unwrap_or_else(default_budget);
+    strategy.settings(Settings {
+        bucket: BUCKET,
+        run_max: RUN_MAX,
+        peers_bytes: budget - budget / 4,
+        victims_bytes: budget / 4,
+        victims_borrow: true,
+        quota: Quota::Leases { guaranteed: GUARANTEED },
+        order: Order::default(),
+        keep: Keep::Firehoses,
+        put_in_move_max: PUT_IN_MOVE_MAX,
+        recall_within: RECALL_WITHIN,
+    })
+}
+
+/// Half of what this process may pin, where that is limited; otherwise a quarter of the memory.
+fn default_budget() -> u64 {
+    let memory = vm::host::memory_bytes().unwrap_or(MEMORY_UNKNOWN) / 4;
+    vm::host::memlock().soft.map_or(memory, |limit| memory.min(limit / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_never_exceeded_by_its_parts() {
+        for budget in [0, 1, 4095, 64 << 10, 1 << 40] {
+            let settings = registration(Strategy::Firehose, Some(budget)).expect("it registers");
+            assert_eq!(settings.peers_bytes + settings.victims_bytes, budget);
+        }
+        assert_eq!(registration(Strategy::Bounce, Some(1 << 30)), None);
+        assert!(default_budget() > 0);
+    }
+
+    #[test]
+    fn who_asks_for_what_is_not_there_is_told_so() {
+        if Fabric::load().is_err() {
+            return eprintln!("skipped: no libfabric");
+        }
+        let error = open(Some("carrier-pigeon"), Reach::Host).err().expect("no such provider");
+        assert!(error.to_string().contains("carrier-pigeon"), "{error}");
+    }
+}

@@ -1,0 +1,284 @@
+//! Sleeping where there is a network: until it has something, or the doorbell rings.
+//!
+//! One thread at a time sleeps on the network's descriptor, the *watch*; all others sleep on the doorbell, and the watch
+//! rings that when something has moved. Who rings the doorbell of this process from within also rings the [`Alarm`],
+//! which the watch sleeps on, too. A thread that waits for something of its own is a better watch than the progress
+//! thread: it then need not be woken by another. So the progress thread *parks* while anybody waits; it looks again after
+//! a moment, and then waits to be told, so that neither short waits cost a wake each nor long ones a thousand looks a
+//! second.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::thread::Thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use vm::{Bell, Ticket, Words};
+
+/// How long the progress thread leaves the network to those who wait before it looks whether they still do.
+const PARK: Duration = Duration::from_millis(1);
+
+/// The longest time that it does without being told.
+const PARK_MAX: Duration = Duration::from_millis(100);
+
+/// How long a sleep is where the network has no descriptor, or one that cannot be trusted.
+const NAP: Duration = Duration::from_micros(200);
+
+/// Sleeps in turn that a descriptor may end for nothing before it is not trusted for once.
+const VAIN_MAX: u32 = 4;
+
+/// What one process's threads sleep on.
+pub(crate) struct Alarm {
+    /// The network's; `None` where its provider has none.
+    network: Option<OwnedFd>,
+    event: OwnedFd,
+    /// Some thread is the watch.
+    watched: AtomicBool,
+    /// Sleeps in turn that the descriptor has ended, with nothing moved since.
+    vain: AtomicU32,
+    /// Threads that wait for something of their own, and how often one has begun to.
+    waiting: AtomicU32,
+    waits: AtomicU64,
+    /// The progress thread, and whether it waits to be told that nobody waits any more.
+    attendant: OnceLock<Thread>,
+    parked: AtomicBool,
+}
+
+impl Alarm {
+    /// An alarm for the network of this descriptor.
+    pub(crate) fn new(network: Option<OwnedFd>) -> std::io::Result<Alarm> {
+        Ok(Alarm {
+            network,
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watched: AtomicBool::new(false),
+            vain: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            waits: AtomicU64::new(0),
+            attendant: OnceLock::new(),
+            parked: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the watch, if there is one. Whatever it should see must be written before, and the doorbell rung.
+    pub(crate) fn ring(&self) {
+        // Against the fence in `watch`: either we see the watch here, or it sees the doorbell rung.
+        fence(Ordering::SeqCst);
+        if self.watched.load(Ordering::Relaxed) {
+            // It fails only if it has been rung without end.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Rings whenever the doorbell of this process is rung from without, until `closing`: for a job in which some peers are
+    /// near, and know the doorbell only, while the watch sleeps on the network.
+    pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
+        while !closing.load(Ordering::SeqCst) {
+            let ticket = bell.announce();
+            let pending = bell.has_pending();
+            if !pending {
+                ticket.sleep(Some(PARK_MAX));
+            }
+            self.ring();
+            if pending {
+                // It was rung before the announcement; whoever is woken takes it.
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Wakes the watch, and the progress thread however it rests.
+    pub(crate) fn ring_all(&self) {
+        self.ring();
+        if let Some(thread) = self.attendant.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Something has moved: whatever ended the last sleep was no idle alarm.
+    pub(crate) fn moved(&self) {
+        if self.vain.load(Ordering::Relaxed) != 0 {
+            self.vain.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps until the network has something, the doorbell rings, `at_most` has passed, or for no reason at all. Returns
+    /// whether this thread has been the watch: if others sleep, one of them must be woken to be it next, as this one may do
+    /// something else now.
+    pub(crate) fn sleep(&self, ticket: Ticket<'_, Words>, at_most: Duration) -> bool {
+        let Some(network) = &self.network else {
+            ticket.sleep(Some(at_most.min(NAP)));
+            return false;
+        };
+        if self.watched.swap(true, Ordering::SeqCst) {
+            ticket.sleep(Some(at_most));
+            return false;
+        }
+        // Given up however this ends; those that come meanwhile sleep on the doorbell.
+        let _watch = Watch(&self.watched);
+        fence(Ordering::SeqCst);
+        if ticket.is_rung() {
+            return true;
+        }
+        if self.vain.load(Ordering::Relaxed) >= VAIN_MAX {
+            self.vain.store(0, Ordering::Relaxed);
+            ticket.sleep(Some(at_most.min(NAP)));
+            return true;
+        }
+        self.poll(network, at_most);
+        true
+    }
+
+    fn poll(&self, network: &OwnedFd, at_most: Duration) {
+        let timeout = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+        let (network, event) = (network.as_fd(), self.event.as_fd());
+        let mut both = [PollFd::new(&network, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
+        match poll(&mut both, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => tracing::debug!(%error, "cannot sleep on the network"),
+        }
+        if !both[0].revents().is_empty() {
+            self.vain.fetch_add(1, Ordering::Relaxed);
+        }
+        if !both[1].revents().is_empty() {
+            // Empty already if another thread was the watch in between.
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+    }
+
+    /// Takes note that this thread waits for something of its own, until the guard is dropped.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(self)
+    }
+
+    /// For the progress thread: rests as long as others see to the network, as far as it can tell. Returns whether it
+    /// has rested.
+    pub(crate) fn park(&self) -> bool {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.attendant.get_or_init(std::thread::current);
+        let waits = self.waits.load(Ordering::Relaxed);
+        std::thread::park_timeout(PARK);
+        if self.waits.load(Ordering::Relaxed) == waits {
+            // The same wait goes on: whoever ends it says so.
+            self.parked.store(true, Ordering::SeqCst);
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                std::thread::park_timeout(PARK_MAX);
+            }
+            self.parked.store(false, Ordering::SeqCst);
+        }
+        true
+    }
+}
+
+/// The time that a thread is the watch.
+struct Watch<'a>(&'a AtomicBool);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A thread that waits for something of its own, counted while this lives.
+pub(crate) struct Waiting<'a>(&'a Alarm);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let last = self.0.waiting.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last
+            && self.0.parked.load(Ordering::SeqCst)
+            && let Some(thread) = self.0.attendant.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use vm::{Segment, bell_words};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn bell() -> Bell<Words> {
+        let segment = Segment::create("standpipe-test", 4096).expect("a segment");
+        Bell::new(segment.memory().words(0, bell_words(1)).expect("a page has them"), 1).expect("enough")
+    }
+
+    /// An alarm whose network is a pipe, and the end that makes it readable.
+    fn with_pipe() -> (Alarm, OwnedFd) {
+        let (network, end) = rustix::pipe::pipe().expect("a pipe");
+        (Alarm::new(Some(network)).expect("an alarm"), end)
+    }
+
+    #[test]
+    fn the_watch_is_woken_by_the_network_and_by_a_ring() {
+        let ((alarm, end), bell, start) = (with_pipe(), bell(), Instant::now());
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| assert!(alarm.sleep(bell.announce(), LONG)));
+            while !alarm.watched.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            bell.poke();
+            alarm.ring();
+            watch.join().expect("no panic");
+        });
+        rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
+        alarm.sleep(bell.announce(), LONG);
+        assert!(start.elapsed() < LONG);
+        let ticket = bell.announce();
+        bell.poke();
+        alarm.sleep(ticket, LONG);
+        assert!(start.elapsed() < LONG, "it was rung before");
+    }
+
+    #[test]
+    fn the_doorbell_is_heard_by_who_sleeps_on_the_network() {
+        let ((alarm, _end), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| alarm.forward(&bell, &closing));
+            let watch = scope.spawn(|| alarm.sleep(bell.announce(), LONG));
+            while !alarm.watched.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            bell.ring(0);
+            watch.join().expect("no panic");
+            closing.store(true, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
+    fn a_descriptor_that_is_always_ready_does_not_keep_anybody_awake() {
+        let ((alarm, end), bell) = (with_pipe(), bell());
+        rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
+        let start = Instant::now();
+        (0..10 * (VAIN_MAX + 1)).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
+        assert!(start.elapsed() >= 10 * NAP);
+    }
+
+    #[test]
+    fn who_is_parked_is_told_that_nobody_waits_any_more() {
+        let alarm = Arc::new(with_pipe().0);
+        assert!(!alarm.park(), "nobody waits");
+        let waiting = alarm.wait();
+        let attendant = std::thread::spawn({
+            let alarm = Arc::clone(&alarm);
+            move || while alarm.park() {}
+        });
+        while !alarm.parked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(waiting);
+        attendant.join().expect("it ends by itself");
+    }
+}

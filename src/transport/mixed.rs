@@ -1,0 +1,262 @@
+//! The engine's transport: shared memory for some peers, the network for the others.
+//!
+//! Which peers are *far* is for [`Peers`] to say. A process reaches itself by shared memory, always. Where there is no
+//! network, that costs one branch a call.
+
+use std::sync::Arc;
+
+use engine::{
+    Atomic, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, OpError, OpId, Piece, Place,
+    Rank, RegId, Registering, SendError, Submit, Transport, Why,
+};
+
+use super::alarm::Alarm;
+use super::ofi::transport::{OfiTransport, Rest};
+use super::shm::rings::Cold;
+use super::shm::{Peers, ShmTransport};
+use crate::memory::{Memory, Registers};
+
+/// Times in turn that the provider may say that there is something to poll when there is nothing.
+const RESTLESS_MAX: u32 = 8;
+
+/// All ways to reach peers that a node has.
+pub(crate) struct Mixed {
+    shm: ShmTransport,
+    net: Option<Box<Net>>,
+}
+
+/// The way to far peers.
+struct Net {
+    ofi: OfiTransport,
+    peers: Arc<Peers>,
+    /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
+    alarm: Arc<Alarm>,
+    /// Who is asked first at the next poll.
+    turn: bool,
+    restless: u32,
+}
+
+impl Mixed {
+    /// Shared memory only.
+    pub(crate) fn near(shm: ShmTransport) -> Mixed {
+        Mixed { shm, net: None }
+    }
+
+    /// With the network for far peers.
+    pub(crate) fn with_network(
+        shm: ShmTransport,
+        ofi: OfiTransport,
+        peers: Arc<Peers>,
+        alarm: Arc<Alarm>,
+    ) -> Mixed {
+        Mixed { shm, net: Some(Box::new(Net { ofi, peers, alarm, turn: false, restless: 0 })) }
+    }
+
+    /// Waits a moment for a message, `looks` short looks at most.
+    #[inline(always)]
+    pub(crate) fn linger(&mut self, looks: u32) {
+        self.shm.linger(looks);
+    }
+
+    /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that found
+    /// nothing.
+    pub(crate) fn turn_cold(&mut self) -> Cold {
+        let near = self.shm.turn_cold();
+        let Some(net) = &mut self.net else { return near };
+        let far = match net.ofi.rest() {
+            Rest::Sleep => {
+                net.restless = 0;
+                Cold::Quiet
+            }
+            Rest::Poll if net.restless < RESTLESS_MAX => {
+                net.restless += 1;
+                Cold::Work
+            }
+            Rest::Poll | Rest::Nap => Cold::Blocked,
+        };
+        match (near, far) {
+            (Cold::Work, _) | (_, Cold::Work) => Cold::Work,
+            (Cold::Blocked, _) | (_, Cold::Blocked) => Cold::Blocked,
+            (Cold::Quiet, Cold::Quiet) => Cold::Quiet,
+        }
+    }
+
+    /// Messages from the network that were none of the job's.
+    pub(crate) fn strangers(&self) -> u64 {
+        self.net.as_ref().map_or(0, |net| net.ofi.strangers())
+    }
+
+    /// Whether [`Mixed::take_lost`] has news.
+    #[inline(always)]
+    pub(crate) fn has_lost(&self) -> bool {
+        self.net.as_ref().is_some_and(|net| net.ofi.has_lost())
+    }
+
+    /// The peers that the network has found to be gone since the last call.
+    pub(crate) fn take_lost(&mut self) -> Vec<Rank> {
+        self.net.as_mut().map(|net| net.ofi.take_lost()).unwrap_or_default()
+    }
+
+    /// Whether all that was sent has left this process.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.net.as_ref().is_none_or(|net| net.ofi.is_flushed())
+    }
+
+    /// Tells the peers on other hosts that this process leaves: nobody else does.
+    pub(crate) fn take_leave(&mut self) {
+        let Some(net) = &mut self.net else { return };
+        for rank in (0..net.peers.own().size).filter(|rank| net.peers.elsewhere(*rank).is_some()) {
+            net.ofi.take_leave(rank);
+        }
+    }
+
+    /// The network, if it is the way to this peer.
+    #[inline(always)]
+    fn far(&mut self, peer: Rank) -> Option<&mut OfiTransport> {
+        let net = self.net.as_mut()?;
+        net.peers.is_far(peer).then_some(&mut net.ofi)
+    }
+
+    #[inline(never)]
+    fn send_mixed(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if let Some(ofi) = self.far(peer) {
+            return ofi.send(peer, lane, header, payload);
+        }
+        self.shm.send(peer, lane, header, payload)?;
+        if let Some(net) = &self.net {
+            net.alarm.ring();
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn poll_mixed(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let net = self.net.as_mut()?;
+        // In turn, so that who talks to itself without end hears the others, too.
+        net.turn = !net.turn;
+        let event = if net.turn {
+            net.ofi.poll(inbox).or_else(|| self.shm.poll(inbox))
+        } else {
+            self.shm.poll(inbox).or_else(|| net.ofi.poll(inbox))
+        };
+        if event.is_some() {
+            net.restless = 0;
+        }
+        event
+    }
+}
+
+impl Registers for Mixed {
+    #[inline]
+    fn memory(&mut self) -> Option<&mut Memory> {
+        self.net.as_mut().map(|net| &mut net.ofi.memory)
+    }
+}
+
+impl Transport for Mixed {
+    #[inline(always)]
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if self.net.is_none() {
+            return self.shm.send(peer, lane, header, payload);
+        }
+        // A copy, so that the header need not be in memory on the other way.
+        let header = *header;
+        self.send_mixed(peer, lane, &header, payload)
+    }
+
+    fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
+        match self.far(peer) {
+            Some(ofi) => ofi.has_room(peer, lane),
+            None => self.shm.has_room(peer, lane),
+        }
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if self.net.is_none() {
+            return self.shm.poll(inbox);
+        }
+        self.poll_mixed(inbox)
+    }
+
+    fn payload_max(&self) -> usize {
+        let far = self.net.as_ref().map_or(usize::MAX, |net| net.ofi.payload_max());
+        self.shm.payload_max().min(far)
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        self.shm.read(from, into)
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        self.shm.write(to, from)
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        match self.far(peer) {
+            Some(_) => Submit::Unreachable(Why::Network),
+            None => self.shm.copy(op, peer, direction, pieces),
+        }
+    }
+
+    fn abandon(&mut self, op: OpId) {
+        // What goes by shared memory is over when it is submitted.
+        if let Some(net) = &mut self.net {
+            net.ofi.abandon(op);
+        }
+    }
+
+    fn disconnect(&mut self, peer: Rank) {
+        match self.far(peer) {
+            Some(ofi) => ofi.disconnect(peer),
+            None => self.shm.disconnect(peer),
+        }
+    }
+
+    fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        match self.far(peer) {
+            Some(ofi) => ofi.atomic(op, peer, word, atomic),
+            None => self.shm.atomic(op, peer, word, atomic),
+        }
+    }
+
+    fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
+        match &mut self.net {
+            Some(net) => net.ofi.register(reg, offset, len),
+            None => self.shm.register(reg, offset, len),
+        }
+    }
+
+    fn deregister(&mut self, reg: RegId) -> Deregistering {
+        match &mut self.net {
+            Some(net) => net.ofi.deregister(reg),
+            None => self.shm.deregister(reg),
+        }
+    }
+
+    fn unregistered_max(&self, direction: Direction) -> u64 {
+        match &self.net {
+            Some(net) => net.ofi.unregistered_max(direction),
+            None => self.shm.unregistered_max(direction),
+        }
+    }
+
+    fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+        match self.far(peer) {
+            Some(ofi) => ofi.copy_keyed(op, peer, direction, pieces),
+            None => self.shm.copy_keyed(op, peer, direction, pieces),
+        }
+    }
+}

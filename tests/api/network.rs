@@ -1,0 +1,146 @@
+//! Jobs whose ranks reach each other over libfabric: all other tests again, and what is particular to it.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::{Fabric, Hints};
+use standpipe::{Error, Mechanism, Memory, OpenError, Operation, Strategy, Why};
+
+use super::*;
+
+/// What every machine with libfabric has.
+const NETWORK: &str = "ofi:tcp";
+
+fn is_there() -> bool {
+    let hints = Hints { provider: Some("tcp".into()), ..Hints::default() };
+    let there = Fabric::load().is_ok_and(|fabric| fabric.providers(&hints).is_ok_and(|all| !all.is_empty()));
+    if !there {
+        eprintln!("skipped: no libfabric with the provider tcp");
+    }
+    there
+}
+
+fn by_network() -> Config {
+    config().transport(Transport::parse(NETWORK).expect("a transport"))
+}
+
+#[test]
+fn all_other_tests_hold_over_the_network() {
+    if !is_there() {
+        return;
+    }
+    let itself = std::env::current_exe().expect("this program");
+    let mut command = Command::new(itself);
+    let output = command.args(["--skip", "network::"]).env(TRANSPORT, NETWORK).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn nothing_of_a_peer_is_mapped_or_attached_to() {
+    for strategy in [Strategy::Bounce, Strategy::Firehose].into_iter().filter(|_| is_there()) {
+        job(
+            2,
+            |_| by_network().strategy(strategy),
+            |node| {
+                let mut mine = vec![0u8; 100_000];
+                let theirs = exchange_private(node, &mut mine);
+                let heap = node.heap().alloc_zeroed::<u64>(1).expect("room");
+                let word = exchange(node, heap.ptr(0));
+                assert_eq!(node.attach(right_of(node)), Some(Err(Why::Network)));
+                let mapped = node.stats().get(Operation::Put, Mechanism::Mapped);
+                let data = pattern(u64::from(node.rank()), 100_000);
+                node.put_bytes(theirs, &data).expect("put");
+                node.put(word, 5).expect("put");
+                assert_eq!(node.fetch_add(word, 1), Ok(5));
+                let mut got = vec![0; 100_000];
+                node.get_bytes(theirs, &mut got).expect("get");
+                assert!(got == data, "what was put");
+                node.barrier().expect("barrier");
+                let stats = node.stats();
+                assert_eq!(stats.get(Operation::Put, Mechanism::Mapped), mapped);
+                assert_eq!(stats.get(Operation::Put, Mechanism::Cma).count, 0);
+                assert!(stats.why(Why::Network) > 0, "heaps go by message");
+                assert!(stats.get(Operation::Atomic, Mechanism::Message).count > 0);
+                let registered = stats.get(Operation::Put, Mechanism::Registered);
+                assert_eq!(registered.bytes, if strategy == Strategy::Bounce { 0 } else { 100_000 });
+                assert_eq!(heap.read(0), 6);
+                node.barrier().expect("barrier");
+            },
+        );
+    }
+}
+
+#[test]
+fn who_computes_is_served_by_its_progress_thread() {
+    if !is_there() {
+        return;
+    }
+    let (asked, done) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
+    let configure = |_| {
+        let asked = Arc::clone(&asked);
+        by_network().handler("ask", move |_| _ = asked.fetch_add(1, Ordering::SeqCst))
+    };
+    job(2, configure, |node| {
+        let mut mine = vec![0u8; 50_000];
+        let theirs = exchange_private(node, &mut mine);
+        node.barrier().expect("barrier");
+        if node.rank() == 1 {
+            let begun = Instant::now();
+            while done.load(Ordering::SeqCst) == 0 {
+                assert!(begun.elapsed() < LIMIT, "nobody served while this rank computed");
+                std::thread::yield_now();
+            }
+        } else {
+            let ask = node.handler("ask").expect("registered");
+            node.put_bytes(theirs, &[7; 50_000]).expect("put");
+            node.request(1, ask, [0; 4]).expect("sent");
+            let mut got = vec![0; 50_000];
+            node.get_bytes(theirs, &mut got).expect("get");
+            assert!(got.iter().all(|byte| *byte == 7));
+            assert_eq!(asked.load(Ordering::SeqCst), 1, "the handler has run before the get was served");
+            done.store(1, Ordering::SeqCst);
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn memory_that_is_gone_is_a_fault_though_it_was_reached_before() {
+    if !is_there() {
+        return;
+    }
+    job(
+        2,
+        |_| by_network(),
+        |node| {
+            let size = 1 << 16;
+            let block = vm::Segment::create("standpipe-test", size).expect("a segment");
+            let address = block.memory().base_addr();
+            tell(node, "address", [address, 0]);
+            let [there, _] = ask(node, "address", right_of(node));
+            // SAFETY: no reference to what lies in the segment is ever made.
+            let there = unsafe { Remote::raw(right_of(node), there) };
+            node.put_bytes(there, &[1; 100]).expect("it is there");
+            node.barrier().expect("barrier");
+            drop(block);
+            node.barrier().expect("barrier");
+            let fault = node.put_bytes(there, &[1; 100]).expect_err("it is gone");
+            assert!(matches!(fault, Error::Fault { memory: Memory::Private, .. }), "{fault}");
+            node.barrier().expect("nobody has come to harm");
+        },
+    );
+}
+
+#[test]
+fn a_provider_that_is_not_there_is_named() {
+    if !is_there() {
+        return;
+    }
+    let broker = Broker::start(2).expect("a broker");
+    let transport = Transport::Ofi { provider: Some("carrier-pigeon".into()) };
+    let error = Node::open_in(config().transport(transport), Some(&broker.env(0))).expect_err("none");
+    assert!(
+        matches!(error, OpenError::Network(_)) && error.to_string().contains("carrier-pigeon"),
+        "{error}"
+    );
+}
