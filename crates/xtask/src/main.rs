@@ -12,6 +12,7 @@ mod hits;
 mod mutate;
 mod nightly;
 mod outcome;
+mod storms;
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -44,6 +45,15 @@ enum Check {
     Hits,
     /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice each.
     Mutate,
+    /// Let the simulator's storms loose on ever new seeds, on one core.
+    Storms {
+        /// For how long.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// All of the above in short forms, and a table of how they went.
     Ci,
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
@@ -62,6 +72,7 @@ fn main() -> ExitCode {
         Check::Tsan => ("tsan", nightly::tsan()),
         Check::Asan => ("asan", nightly::asan()),
         Check::Mutate => ("mutate", mutate::mutate()),
+        Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Hits => ("hits", hits::hits()),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
