@@ -77,6 +77,14 @@ pub const SETTINGS: &[Setting] = &[
         help: "over ofi, how much private memory may be registered at a time; the same at every rank",
     },
     Setting {
+        name: "STANDPIPE_SILENCE_MS",
+        unit: "milliseconds, 0 for ever",
+        default: "60000",
+        cost: "a rank whose host is gone, or cannot be reached, is waited for so long",
+        help: "how long nothing may be heard from a rank on another host, though it has a progress thread, before it is \
+               lost; also of one that is stopped",
+    },
+    Setting {
         name: "STANDPIPE_TIMEOUT_MS",
         unit: "milliseconds, 0 for none",
         default: "0",
@@ -84,6 +92,10 @@ pub const SETTINGS: &[Setting] = &[
         help: "how long a blocking call may wait before it ends with Timeout",
     },
 ];
+
+/// How long a rank on another host may be silent where nothing else is said: no network that is to be used again is away
+/// for longer, and few machines that are busy.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// When a node has a thread of its own that makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +155,7 @@ pub struct Config {
     pub(crate) progress: ProgressThread,
     pub(crate) attach_never: bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) silence: Option<Duration>,
     pub(crate) transport: Transport,
     pub(crate) strategy: Strategy,
     pub(crate) pin_bytes: Option<u64>,
@@ -157,6 +170,7 @@ impl Default for Config {
             progress: ProgressThread::default(),
             attach_never: false,
             timeout: None,
+            silence: Some(SILENCE),
             transport: Transport::default(),
             strategy: Strategy::Bounce,
             pin_bytes: None,
@@ -211,6 +225,8 @@ impl Config {
             ("STANDPIPE_SPIN_US", _) => self.spin = Some(Duration::from_micros(value.parse().ok()?)),
             ("STANDPIPE_TIMEOUT_MS", "0") => self.timeout = None,
             ("STANDPIPE_TIMEOUT_MS", _) => self.timeout = Some(Duration::from_millis(value.parse().ok()?)),
+            ("STANDPIPE_SILENCE_MS", "0") => self.silence = None,
+            ("STANDPIPE_SILENCE_MS", _) => self.silence = Some(Duration::from_millis(value.parse().ok()?)),
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
             ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
@@ -278,6 +294,13 @@ impl Config {
     /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.
     pub fn timeout(mut self, timeout: Duration) -> Config {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long nothing may be heard from a rank on another host before it is lost; `None`: for ever. Less than a few
+    /// seconds also loses those that are merely late.
+    pub fn silence(mut self, silence: Option<Duration>) -> Config {
+        self.silence = silence;
         self
     }
 

@@ -4,6 +4,8 @@
 //! that a node's handlers run one after the other, and is only ever tried for; that of the *engine* is held for single
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
+mod losses;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -15,7 +17,6 @@ use engine::node::Polled;
 use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
-use crate::bootstrap::Notice;
 use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
@@ -264,49 +265,6 @@ impl Inner {
         moved
     }
 
-    /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
-    #[cold]
-    fn hear_news(&self, engine: &mut Engine) -> bool {
-        let news = self.news.swap(0, Ordering::AcqRel);
-        self.heard.store(0, Ordering::Relaxed);
-        if news & LOOK != 0 {
-            self.show_engine(engine);
-        }
-        let due = if news & LOSSES != 0 { self.due_losses() } else { Vec::new() };
-        due.iter().for_each(|rank| self.lose_in(engine, *rank));
-        !due.is_empty()
-    }
-
-    /// The losses that the engine is to be told of now. Those that come later stay news.
-    fn due_losses(&self) -> Vec<Rank> {
-        let (mut losses, now) = (lock(&self.losses), Instant::now());
-        let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();
-        losses.retain(|(_, from)| *from > now);
-        if !losses.is_empty() {
-            self.news.fetch_or(LOSSES, Ordering::AcqRel);
-        }
-        due
-    }
-
-    fn losses_are_due(&self, now: Instant) -> bool {
-        lock(&self.losses).iter().any(|(_, from)| *from <= now)
-    }
-
-    /// Tells the engine of a loss, and the other ranks where it is for this one to do so.
-    fn lose_in(&self, engine: &mut Engine, rank: Rank) {
-        if self.peers.tells_of(rank) { engine.give_up_peer(rank) } else { engine.lose(rank) }
-    }
-
-    /// Tells the engine of peers that the network has lost.
-    #[cold]
-    fn hear_network(&self, engine: &mut Engine) {
-        for rank in engine.transport().take_lost() {
-            tracing::info!(peer = rank, "the network has lost the peer");
-            self.peers.lose(rank);
-            self.lose_in(engine, rank);
-        }
-    }
-
     /// Lets go on whoever waited for what has just moved.
     #[inline(always)]
     fn after_progress(&self) {
@@ -377,39 +335,6 @@ impl Inner {
             wakers.push(waker.clone());
         }
         self.errands.fetch_or(WAKERS, Ordering::AcqRel);
-    }
-
-    /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
-    /// whoever holds it may be waiting for that very thread.
-    pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {
-        let gone: Vec<Rank> = match notice {
-            Notice::Lost { rank, how } => {
-                tracing::info!(peer = rank, %how, "peer lost");
-                vec![*rank]
-            }
-            Notice::Serve => {
-                if let Err(error) = self.attend() {
-                    tracing::warn!(%error, "no progress thread: some peers wait while this process computes");
-                }
-                return;
-            }
-            Notice::Look => {
-                self.watched.store(true, Ordering::Relaxed);
-                self.show_direct();
-                self.news.fetch_or(LOOK, Ordering::AcqRel);
-                return self.wake();
-            }
-            // Those on other hosts have a broker of their own.
-            Notice::BrokerGone => self.peers.others_here(),
-        };
-        let news: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
-        if !news.is_empty() {
-            let now = Instant::now();
-            let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
-            lock(&self.losses).extend(news.into_iter().map(|rank| (rank, from(rank))));
-            self.news.fetch_or(LOSSES, Ordering::AcqRel);
-            self.wake();
-        }
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.

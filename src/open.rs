@@ -45,6 +45,9 @@ const HEAP_MAX: u64 = 64 << 40;
 /// How long a far peer's address may take to be found, with the engine held: the peer has joined in most cases.
 const FIND_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long an opening node waits for the one that it watches to be connected to.
+const GREET_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long the network may refuse what is for a peer that it never reached before that is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -123,13 +126,23 @@ impl Node {
         if host.is_spread() {
             let own = seat.peers.own();
             let endpoint = port.as_ref().map_or(Vec::new(), |port| port.address().to_vec());
-            let card = Card { endpoint, names: own.names.clone(), directory: own.identity.directory };
+            let card = Card {
+                endpoint,
+                names: own.names.clone(),
+                directory: own.identity.directory,
+                host: host.lowest(),
+                attends: config.progress != ProgressThread::Off,
+            };
             seat.peers.set_elsewhere(host.tell(&card, Instant::now() + MEET_WITHIN)?);
         }
         let port = port.map(|port| (port, host.secret()));
         let mut node = Node::assemble(config, seat, port, &watch)?;
         if host.is_spread() {
             node.inner.listen()?;
+            node.inner.engine().transport().keep_watch();
+            // What is connected to is missed when it is gone; what never was might be late.
+            let is_reached = || node.inner.engine().transport().is_flushed().then_some(());
+            let _ = node.inner.wait_for_room(Some(GREET_WITHIN), is_reached);
         }
         node.stay_for(host);
         Ok(node)
@@ -222,6 +235,10 @@ fn far_engine(
     if settings.is_some() {
         ofi.memory = Memory::watched();
     }
+    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
+    let (known, silence) = (Arc::clone(peers), config.silence);
+    let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
+    ofi.silence = Box::new(expects);
     let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
     let alarm = Arc::new(Alarm::new(network)?);
     let mixed = Mixed::with_network(shm, ofi, Arc::clone(peers), Arc::clone(&alarm));

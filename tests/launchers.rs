@@ -2,12 +2,16 @@
 //!
 //! Launchers that are not installed are skipped, aloud.
 
+#[path = "support/hosts.rs"]
+mod hosts;
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hosts::{Host, address, hosts};
 use standpipe::{Config, Error, GlobalPtr, Node, Remote};
 
 /// The ranks of these tests are this program again, running [`child`] alone, in the role that this names.
@@ -209,94 +213,15 @@ fn hydra_starts_a_job_by_pmi_2() {
     all_talk(HYDRA_PMI_2.0, HYDRA_PMI_2.1);
 }
 
-/// A network namespace, kept by a process that sleeps: what a host is to its processes. It goes with the process.
-struct Host(Child);
-
-impl Host {
-    fn start() -> Option<Host> {
-        let sleeper = Command::new("unshare").args(["--net", "sleep", "300"]).stderr(Stdio::null()).spawn();
-        let host = Host(sleeper.ok()?);
-        let own = std::fs::read_link("/proc/self/ns/net").ok()?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while std::fs::read_link(format!("/proc/{}/ns/net", host.0.id())).ok()? == own {
-            if Instant::now() > deadline {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Some(host)
-    }
-
-    /// How to run something there.
-    fn enter(&self) -> [String; 4] {
-        ["nsenter".to_owned(), format!("--target={}", self.0.id()), "--net".to_owned(), "--".to_owned()]
-    }
-
-    fn run(&self, line: &str) -> Option<()> {
-        let [nsenter, args @ ..] = self.enter();
-        let status = Command::new(nsenter).args(args).args(line.split(' ')).status().ok()?;
-        status.success().then_some(())
-    }
-
-    fn hears(&self, line: &str) -> Option<String> {
-        let [nsenter, args @ ..] = self.enter();
-        let output = Command::new(nsenter).args(args).args(line.split(' ')).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Two hosts with a cable between them; `None`, said aloud, where this user may not make any.
-fn two_hosts() -> Option<[Host; 2]> {
-    let made = || {
-        let hosts = [Host::start()?, Host::start()?];
-        let (first, second) = (hosts[0].0.id(), hosts[1].0.id());
-        hosts[0].run("ip link set lo up")?;
-        hosts[1].run("ip link set lo up")?;
-        let cable = format!("ip link add cable netns {first} type veth peer name cable netns {second}");
-        let words: Vec<&str> = cable.split(' ').collect();
-        let laid = Command::new(words[0]).args(&words[1..]).status().ok()?;
-        laid.success().then_some(())?;
-        for (host, address) in hosts.iter().zip(["10.77.0.1/24", "10.77.0.2/24"]) {
-            host.run(&format!("ip address add {address} dev cable"))?;
-            host.run("ip link set cable up")?;
-        }
-        // A moment passes until the cable carries anything.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        for host in &hosts {
-            while !host.hears("ip -br link show cable")?.contains(" UP ") {
-                if Instant::now() > deadline {
-                    return None;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        Some(hosts)
-    };
-    let hosts = made();
-    if hosts.is_none() {
-        eprintln!(
-            "skipped: no network namespaces (they take root, and the commands unshare, nsenter and ip)"
-        );
-    }
-    hosts
-}
-
 /// Starts two ranks at each host.
-fn at_hosts(hosts: &[Host; 2], name: &str) -> Vec<Started> {
+fn at_hosts(hosts: &[Host], name: &str) -> Vec<Started> {
     let (program, args) = role();
     let start_rank = |rank: u32| {
         let [nsenter, enter @ ..] = hosts[rank as usize / 2].enter();
         let mut command = command(&nsenter, name);
         command.args(enter).arg(&program).args(args);
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());
-        command.env("MASTER_ADDR", "10.77.0.1").env("MASTER_PORT", "29500");
+        command.env("MASTER_ADDR", address(0)).env("MASTER_PORT", "29500");
         command.env("STANDPIPE_SECRET", "5a".repeat(32));
         start(&mut command).expect("nsenter, which has run before")
     };
@@ -305,7 +230,7 @@ fn at_hosts(hosts: &[Host; 2], name: &str) -> Vec<Started> {
 
 #[test]
 fn processes_of_two_hosts_make_one_job() {
-    let Some(hosts) = two_hosts() else { return };
+    let Some(hosts) = hosts(2) else { return };
     for (rank, child) in at_hosts(&hosts, "talk").into_iter().enumerate() {
         let output = finish(child, "a rank");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -315,7 +240,7 @@ fn processes_of_two_hosts_make_one_job() {
 
 #[test]
 fn ranks_of_both_hosts_hear_of_one_that_is_killed() {
-    let Some(hosts) = two_hosts() else { return };
+    let Some(hosts) = hosts(2) else { return };
     for (rank, child) in at_hosts(&hosts, "mourn").into_iter().enumerate() {
         let output = finish(child, "a rank");
         if rank != 1 {

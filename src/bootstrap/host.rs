@@ -107,6 +107,14 @@ impl Host {
         self.job.secret()
     }
 
+    /// The lowest rank of this host.
+    pub(crate) fn lowest(&self) -> u32 {
+        (0..)
+            .zip(&self.here)
+            .find_map(|(rank, here)| here.then_some(rank))
+            .expect("this process is on its host")
+    }
+
     /// Whether some of the job's processes are on other hosts, or cannot be reached but as if they were.
     pub(crate) fn is_spread(&self) -> bool {
         !self.here.iter().all(|here| *here)

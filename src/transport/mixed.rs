@@ -110,6 +110,27 @@ impl Mixed {
         }
     }
 
+    /// Whether a peer has said over the network that it leaves.
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
+        self.net.as_ref().is_some_and(|net| net.ofi.has_left(rank))
+    }
+
+    /// Sees to it that the one is heard from whom this process watches for all others.
+    pub(crate) fn keep_watch(&mut self) {
+        let Some(net) = &mut self.net else { return };
+        if let Some(rank) = net.peers.to_watch() {
+            net.ofi.watch(rank);
+        }
+    }
+
+    /// The network has lost a peer: unless that has left, its whole host may be gone, and it is for this process to find out.
+    pub(crate) fn suspect_host_of(&mut self, lost: Rank) {
+        let Some(net) = self.net.as_mut().filter(|net| !net.ofi.has_left(lost)) else { return };
+        for rank in net.peers.to_suspect(lost) {
+            net.ofi.suspect(rank);
+        }
+    }
+
     /// The network, if it is the way to this peer.
     #[inline(always)]
     fn far(&mut self, peer: Rank) -> Option<&mut OfiTransport> {
@@ -222,6 +243,13 @@ impl Transport for Mixed {
         match self.far(peer) {
             Some(ofi) => ofi.disconnect(peer),
             None => self.shm.disconnect(peer),
+        }
+    }
+
+    fn doubt(&mut self, peer: Rank) {
+        // Of those on this host the launcher tells.
+        if let Some(net) = self.net.as_mut().filter(|net| net.peers.elsewhere(peer).is_some()) {
+            net.ofi.believe_gone(peer);
         }
     }
 

@@ -14,7 +14,7 @@
 //! | `copies`, `copying` | all others |
 //! | [`carriers`] | which outlet carries whose copies |
 //! | `atomics` | atomics, by message |
-//! | `losses` | peers that are gone |
+//! | `losses`, `pulse` | peers that are gone, and how that is found out |
 //! | `sleep` | one descriptor to sleep on |
 //!
 //! # Messages
@@ -51,12 +51,13 @@
 //!
 //! # Peers that are gone
 //! An operation that the provider gives up ends its peer, as does one that it does not take in time: two seconds for a
-//! peer that was reached before, the patience given for one that was not. A dead peer gives no other sign, and none at
-//! all while nothing is sent to it: so whoever is not heard from is pinged, twice a second. See
-//! [`transport::OfiTransport::take_lost`]. The provider may also give up operations with a peer that lives, when a key
-//! was bad: that ends the connection, and here the peer. A peer that merely hangs is not lost, nor is one whose host is
-//! gone without a word, before its system's connections time out; deadlines are the caller's. What a peer that was given
-//! up had begun to write may still arrive: the connections are the provider's.
+//! peer that was reached before, the patience given for one that was not, and four seconds for one that is said to be
+//! gone. A dead peer gives no other sign, and none at all while nothing is sent to it: so there is something to hear
+//! twice a second ([`pulse`]). Whoever is silent for longer than [`transport::OfiTransport::silence`] allows is lost, and told
+//! so in case that it hears it. See [`transport::OfiTransport::take_lost`]. The provider may also give up operations with
+//! a peer that lives, when a key was bad: that ends the connection, and here the peer. A peer that merely hangs is not lost
+//! before that time, deadlines are the caller's. What a peer that was given up had begun to write may still arrive: the
+//! connections are the provider's.
 
 mod arrival;
 mod atomics;
@@ -68,6 +69,7 @@ mod lane;
 mod link;
 mod losses;
 pub(crate) mod port;
+mod pulse;
 mod sending;
 mod sleep;
 mod small;

@@ -230,6 +230,12 @@ pub trait Transport {
         let _ = peer;
     }
 
+    /// Takes another's word that a peer's process has ended or left. Needed where that may go unnoticed here: a transport
+    /// that finds it true, or has nothing to say against it, has the peer lost ([`crate::Node::lose`]).
+    fn doubt(&mut self, peer: Rank) {
+        let _ = peer;
+    }
+
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);

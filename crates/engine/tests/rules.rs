@@ -342,6 +342,25 @@ fn a_barrier_ends_for_all_when_one_of_them_gives_another_up() {
 }
 
 #[test]
+fn what_one_says_of_another_that_is_gone_is_for_the_transport_to_judge() {
+    for (gone, doubted) in [(0, vec![]), (1, vec![2])] {
+        let mut node = node();
+        let header = Header { args: [2, gone, 0, 0], ..Header::new(Kind::BarrierBroken) };
+        node.transport().arrive(0, Lane::Request, header.encode(), &[]);
+        drain(&mut node);
+        assert_eq!((node.transport().doubted.clone(), node.is_lost(2)), (doubted, false));
+        node.tell_gone(2);
+        let told =
+            node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::BarrierBroken).count();
+        assert_eq!((node.is_lost(2), told), (true, 0), "whoever told this one has told all");
+    }
+    let mut node = node();
+    node.tell_gone(2);
+    let told: Vec<_> = node.transport().sent.iter().map(|sent| (sent.peer, sent.header.args)).collect();
+    assert_eq!(told, [(0, [2, 1, 0, 0])]);
+}
+
+#[test]
 fn who_gives_a_peer_up_tells_the_others_and_need_not_be_able_to_at_once() {
     let mut node = node();
     node.transport().broken = Some(0);

@@ -81,7 +81,10 @@ impl OfiTransport {
             Kind::Credits => {}
             Kind::Ask => self.on_ask(rank, &words)?,
             Kind::Answer => self.on_answer(rank, &words)?,
-            Kind::Bye => self.lose(rank),
+            Kind::Bye => {
+                self.left.insert(rank);
+                self.lose(rank);
+            }
         }
         Ok(())
     }

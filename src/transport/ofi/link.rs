@@ -55,6 +55,13 @@ pub(super) struct Link {
     /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
     pub(super) reached: bool,
     pub(super) heard: bool,
+    /// Whether it was sent anything since the last pulse.
+    pub(super) spoken_to: bool,
+    /// Others say that it is gone: it is not waited for as one that may just be late.
+    pub(super) doubted: bool,
+    /// How long it has been silent while this process listened, and how long it may be.
+    pub(super) silent: Duration,
+    pub(super) silence_max: Option<Duration>,
     /// Atomics asked of the peer and not answered; and those to be asked when some are.
     pub(super) asked: usize,
     pub(super) asks: VecDeque<[u64; Header::WORDS]>,
@@ -84,6 +91,10 @@ impl Link {
             busy: None,
             reached: false,
             heard: false,
+            spoken_to: false,
+            doubted: false,
+            silent: Duration::ZERO,
+            silence_max: None,
             asked: 0,
             asks: VecDeque::new(),
             unanswered: 0,

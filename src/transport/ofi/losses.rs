@@ -56,7 +56,7 @@ impl OfiTransport {
         }
     }
 
-    fn say_bye(&mut self, rank: Rank) {
+    pub(super) fn say_bye(&mut self, rank: Rank) {
         if self.post(rank, Kind::Bye, 0, [0; 7], &[]).is_err() {
             tracing::debug!(peer = rank, "the peer is not told that it was given up");
         }

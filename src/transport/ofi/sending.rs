@@ -12,14 +12,11 @@ use super::transport::OfiTransport;
 /// How long the provider may take to connect again to a peer that it has reached before.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long it may take to connect to one that was never reached, and is said to be gone.
+const SUSPECT_WITHIN: Duration = Duration::from_secs(4);
+
 /// What one look at a provider without room counts for, at most.
 const LOOK_MAX: Duration = Duration::from_millis(100);
-
-/// How often peers are pinged that are not heard from.
-const PULSE: Duration = Duration::from_millis(500);
-
-/// Calls of [`OfiTransport::progress`] between two looks at the clock.
-const PULSE_LOOKS: u32 = 64;
 
 /// There is no memory for a message.
 #[derive(Debug)]
@@ -75,6 +72,7 @@ impl OfiTransport {
         buffer.put(0, head);
         buffer.put(head.len(), payload);
         let answers = kind == Kind::Answer;
+        link.spoken_to = true;
         link.unanswered += usize::from(answers);
         link.unsent.push_back(Unsent { buffer, len: head.len() + payload.len(), answers });
         self.flush(rank);
@@ -114,8 +112,12 @@ impl OfiTransport {
             link.busy = None;
             return;
         }
-        let (now, again) = (Instant::now(), self.patience.min(RECONNECT_WITHIN));
-        let patience = if link.reached { again } else { self.patience };
+        let now = Instant::now();
+        let patience = self.patience.min(match **link {
+            Link { reached: true, .. } => RECONNECT_WITHIN,
+            Link { doubted: true, .. } => SUSPECT_WITHIN,
+            _ => self.patience,
+        });
         let busy = link.busy.get_or_insert(Busy { last: now, waited: Duration::ZERO });
         // A process that was stopped meanwhile has not waited.
         busy.waited += now.duration_since(busy.last).min(LOOK_MAX);
@@ -134,31 +136,6 @@ impl OfiTransport {
                 link.stuck = false;
                 self.flush(rank);
                 self.go_on_with_copies(rank);
-            }
-        }
-    }
-
-    /// Pings all peers that were not heard from since the last time: of a connection that is gone the provider says
-    /// nothing, unless something is under way.
-    pub(super) fn pulse(&mut self) {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(PULSE_LOOKS) {
-            return;
-        }
-        let now = Instant::now();
-        self.settle(now);
-        if now < self.pulse_at {
-            return;
-        }
-        self.pulse_at = now + PULSE;
-        let quiet = |link: &mut Link| {
-            !std::mem::take(&mut link.heard) && link.peer.is_some() && link.unsent.is_empty()
-        };
-        let quiet = self.links.iter_mut().filter_map(|(rank, link)| quiet(link).then_some(*rank));
-        for rank in quiet.collect::<Vec<_>>() {
-            // Without memory, the next time.
-            if !self.gone.contains(&rank) {
-                let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
             }
         }
     }

@@ -20,8 +20,14 @@ use crate::transport::shm::OwnMemory;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
+/// Calls of [`OfiTransport::progress`] between two looks at the clock.
+const CLOCK_LOOKS: u32 = 64;
+
 /// Finds the address of a peer's [`Port`]: asked at the first word with it, with the engine held.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
+
+/// How long a peer may be silent before it is lost; `None`: as long as it likes. Asked when its link is made.
+pub(crate) type Silence = Box<dyn Fn(Rank) -> Option<Duration> + Send>;
 
 /// The processes of a job, as this one is told.
 pub(crate) struct Members {
@@ -49,6 +55,7 @@ pub(crate) struct OfiTransport {
     pub(super) members: Members,
     /// How long the provider may refuse what is for a peer before that is lost.
     pub(super) patience: Duration,
+    pub(crate) silence: Silence,
     pub(super) port: Port,
     pub(super) links: HashMap<Rank, Box<Link>>,
     /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
@@ -57,9 +64,10 @@ pub(crate) struct OfiTransport {
     pub(super) owing: VecDeque<Rank>,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
-    /// Calls of [`OfiTransport::progress`], and when peers are pinged next.
+    /// Calls of [`OfiTransport::progress`]; when peers are pinged next, and whether all that came was taken in since.
     pub(super) looks: u32,
     pub(super) pulse_at: Instant,
+    pub(super) listened: bool,
     pub(super) copies: Copies,
     pub(super) carriers: Carriers,
     /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
@@ -71,7 +79,9 @@ pub(crate) struct OfiTransport {
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
-    /// Those of them that nobody has been told of.
+    /// Those of them that have said so themselves.
+    pub(super) left: BTreeSet<Rank>,
+    /// Those that nobody has been told of.
     pub(super) lost: Vec<Rank>,
     /// Messages that were none of the job's.
     pub(super) strangers: u64,
@@ -99,6 +109,7 @@ impl OfiTransport {
             own,
             members,
             patience,
+            silence: Box::new(|_| None),
             port,
             links: HashMap::new(),
             ready: VecDeque::new(),
@@ -107,6 +118,7 @@ impl OfiTransport {
             run: 0,
             looks: 0,
             pulse_at: Instant::now(),
+            listened: false,
             copies,
             carriers: Carriers::default(),
             settling: VecDeque::new(),
@@ -115,6 +127,7 @@ impl OfiTransport {
             regions: HashMap::new(),
             events: VecDeque::new(),
             gone: BTreeSet::new(),
+            left: BTreeSet::new(),
             lost: Vec::new(),
             strangers: 0,
             sending: 0,
@@ -134,7 +147,8 @@ impl OfiTransport {
 
     /// What a thread may do that has nothing to do. To be asked after a poll that found nothing.
     pub(crate) fn rest(&mut self) -> Rest {
-        if !self.events.is_empty() {
+        self.look_at_clock();
+        if !(self.events.is_empty() && self.lost.is_empty()) {
             return Rest::Poll;
         }
         if !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty()) {
@@ -167,7 +181,10 @@ impl OfiTransport {
             if let Some((part, done)) = self.carriers.poll(&mut self.port) {
                 self.on_part(part, None, done);
             } else {
-                let Some(ended) = self.port.poll() else { break };
+                let Some(ended) = self.port.poll() else {
+                    self.listened = true;
+                    break;
+                };
                 self.on_ended(ended);
             }
             if !goes_on(self) {
@@ -177,7 +194,10 @@ impl OfiTransport {
         if was_open && !self.port.is_open() {
             self.lose_all();
         }
-        self.pulse();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(CLOCK_LOOKS) {
+            self.look_at_clock();
+        }
         self.pay();
         self.flush_stuck();
     }
@@ -205,7 +225,9 @@ impl OfiTransport {
             self.lose(rank);
             return Err(OpError::PeerLost { peer: rank });
         }
-        self.links.insert(rank, Box::new(Link::new(known, outward, inward)));
+        let mut link = Link::new(known, outward, inward);
+        link.silence_max = (self.silence)(rank);
+        self.links.insert(rank, Box::new(link));
         Ok(())
     }
 }

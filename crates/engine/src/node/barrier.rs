@@ -150,9 +150,10 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Tells all others that this rank has given up `peer`, and comes to no barrier any more.
-    pub(super) fn tell_broken(&mut self, peer: Rank) {
-        self.tell_all(Header { args: [u64::from(peer), 0, 0, 0], ..Header::new(Kind::BarrierBroken) });
+    /// Tells all others that this rank has given up `peer`, whose process may be `gone`, and comes to no barrier any more.
+    pub(super) fn tell_broken(&mut self, peer: Rank, gone: bool) {
+        let args = [u64::from(peer), u64::from(gone), 0, 0];
+        self.tell_all(Header { args, ..Header::new(Kind::BarrierBroken) });
     }
 
     fn tell_all(&mut self, news: Header) {
@@ -199,6 +200,9 @@ impl<T: Transport> Node<T> {
             // Whoever gives this rank up does not tell it so: the transport does.
             Ok(given_up) if given_up < self.size && given_up != self.rank => {
                 self.barrier.lost.insert(given_up);
+                if header.args[1] != 0 {
+                    self.transport.doubt(given_up);
+                }
                 self.recount();
             }
             _ => self.counters.malformed += 1,

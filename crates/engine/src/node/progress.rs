@@ -108,7 +108,17 @@ impl<T: Transport> Node<T> {
         let news = !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if news {
-            self.tell_broken(peer);
+            self.tell_broken(peer, false);
+        }
+    }
+
+    /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
+    #[cold]
+    pub fn tell_gone(&mut self, peer: Rank) {
+        let news = !self.barrier.lost.contains(&peer);
+        self.lose(peer);
+        if news {
+            self.tell_broken(peer, true);
         }
     }
 

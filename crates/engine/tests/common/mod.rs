@@ -29,6 +29,8 @@ pub(crate) struct Script {
     pub(crate) room: usize,
     /// Messages that found none.
     pub(crate) refused: usize,
+    /// Peers that another says are gone.
+    pub(crate) doubted: Vec<Rank>,
     /// A peer towards which every message fails.
     pub(crate) broken: Option<Rank>,
     /// The process's own memory: `Space`, from 0.
@@ -56,6 +58,7 @@ impl Script {
             sent: Vec::new(),
             room: usize::MAX,
             refused: 0,
+            doubted: Vec::new(),
             broken: None,
             memory: vec![0; memory],
             reads: Vec::new(),
@@ -88,6 +91,10 @@ fn fault(place: Place, len: usize) -> OpError {
 }
 
 impl Transport for Script {
+    fn doubt(&mut self, peer: Rank) {
+        self.doubted.push(peer);
+    }
+
     fn send(
         &mut self,
         peer: Rank,

@@ -1,0 +1,91 @@
+//! Signs of life: what is sent to peers, and expected of them, though there is nothing to say.
+//!
+//! Of a connection that is gone the provider says nothing unless something is under way. So all peers that there are links
+//! to are sent something twice a second. One whose process has ended is lost by that: its system refuses what comes. One
+//! whose whole host is gone, or cannot be reached any more, refuses nothing; it is lost when nothing was heard from it for
+//! as long as [`OfiTransport::silence`] allows. Only time in which this process listened counts.
+
+use std::time::{Duration, Instant};
+
+use engine::Rank;
+
+use super::envelope::Kind;
+use super::transport::OfiTransport;
+
+/// How often peers are sent something.
+const PULSE: Duration = Duration::from_millis(500);
+
+impl OfiTransport {
+    /// Does what is to be done at certain times.
+    pub(super) fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        self.settle(now);
+        if now >= self.pulse_at {
+            self.pulse_at = now + PULSE;
+            self.pulse();
+        }
+    }
+
+    fn pulse(&mut self) {
+        let listened = std::mem::take(&mut self.listened);
+        let (mut quiet, mut silent) = (Vec::new(), Vec::new());
+        for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
+            let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
+            if heard {
+                link.silent = Duration::ZERO;
+            } else if listened {
+                link.silent += PULSE;
+            }
+            if link.silence_max.is_some_and(|max| link.silent >= max) {
+                silent.push(*rank);
+            } else if !(heard && spoken_to) && link.unsent.is_empty() {
+                quiet.push(*rank);
+            }
+        }
+        for rank in silent {
+            if !self.gone.contains(&rank) {
+                tracing::warn!(peer = rank, "nothing was heard from the peer for too long");
+                // It may hear again one day.
+                self.say_bye(rank);
+                self.lose(rank);
+            }
+        }
+        quiet.into_iter().for_each(|rank| self.ping(rank));
+    }
+
+    fn ping(&mut self, rank: Rank) {
+        // Without memory, the next time.
+        if !self.gone.contains(&rank) {
+            let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
+        }
+    }
+
+    /// Makes a link to a peer if there is none, so that it is found out when it is gone.
+    pub(crate) fn watch(&mut self, rank: Rank) {
+        if !self.links.contains_key(&rank) && self.link(rank).is_ok() {
+            self.ping(rank);
+        }
+    }
+
+    /// Whether a peer that is gone has said so itself.
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
+        self.left.contains(&rank)
+    }
+
+    /// Somebody found a process of the peer's host dead: finds out about this one.
+    pub(crate) fn suspect(&mut self, rank: Rank) {
+        if let Ok(link) = self.link(rank) {
+            link.doubted = true;
+            self.ping(rank);
+        }
+    }
+
+    /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say against it.
+    pub(crate) fn believe_gone(&mut self, rank: Rank) {
+        if self.links.contains_key(&rank) {
+            self.suspect(rank);
+        } else {
+            self.lose(rank);
+        }
+    }
+}

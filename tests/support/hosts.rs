@@ -1,0 +1,111 @@
+//! Hosts, as far as their processes can tell: network namespaces, with cables between them and a switch.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Name of each host's end of its cable.
+const CABLE: &str = "cable";
+
+/// A network namespace, kept by a process that sleeps: what a host is to its processes. It goes with the process.
+pub(crate) struct Host(Child);
+
+impl Host {
+    fn start() -> Option<Host> {
+        let sleeper = Command::new("unshare").args(["--net", "sleep", "300"]).stderr(Stdio::null()).spawn();
+        let host = Host(sleeper.ok()?);
+        let own = std::fs::read_link("/proc/self/ns/net").ok()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while std::fs::read_link(format!("/proc/{}/ns/net", host.0.id())).ok()? == own {
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        host.run("ip link set lo up")?;
+        Some(host)
+    }
+
+    /// How to run something there.
+    pub(crate) fn enter(&self) -> [String; 4] {
+        ["nsenter".to_owned(), format!("--target={}", self.0.id()), "--net".to_owned(), "--".to_owned()]
+    }
+
+    /// Runs a command there; `None` if it fails.
+    pub(crate) fn run(&self, line: &str) -> Option<()> {
+        let [nsenter, args @ ..] = self.enter();
+        let status =
+            Command::new(nsenter).args(args).args(line.split(' ')).stderr(Stdio::null()).status().ok()?;
+        status.success().then_some(())
+    }
+
+    fn hears(&self, line: &str) -> Option<String> {
+        let [nsenter, args @ ..] = self.enter();
+        let output = Command::new(nsenter).args(args).args(line.split(' ')).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Lays a cable to the switch, and waits until it carries anything.
+    fn plug(&self, switch: &Host, number: usize) -> Option<()> {
+        let (own, its) = (self.0.id(), switch.0.id());
+        let cable = format!("ip link add {CABLE} netns {own} type veth peer name port{number} netns {its}");
+        let words: Vec<&str> = cable.split(' ').collect();
+        let laid = Command::new(words[0]).args(&words[1..]).status().ok()?;
+        laid.success().then_some(())?;
+        switch.run(&format!("ip link set port{number} master switch up"))?;
+        self.run(&format!("ip address add {}/24 dev {CABLE}", address(number)))?;
+        self.run(&format!("ip link set {CABLE} up"))?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.hears(&format!("ip -br link show {CABLE}"))?.contains(" UP ") {
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(())
+    }
+
+    /// Takes the link down, or up again.
+    #[allow(dead_code, reason = "each test program uses its own part of this")]
+    pub(crate) fn set_link(&self, up: bool) {
+        let state = if up { "up" } else { "down" };
+        self.run(&format!("ip link set {CABLE} {state}")).expect("its cable has been up");
+    }
+
+    /// Delays all that it sends; `None` where the kernel cannot.
+    #[allow(dead_code, reason = "each test program uses its own part of this")]
+    pub(crate) fn delay(&self, by: &str) -> Option<()> {
+        self.run(&format!("tc qdisc add dev {CABLE} root netem delay {by}"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The address of a host, counted from 0.
+pub(crate) fn address(host: usize) -> String {
+    format!("10.77.0.{}", host + 1)
+}
+
+/// Hosts at a switch, which is the last of them; `None`, said aloud, where this user may not make any.
+pub(crate) fn hosts(count: usize) -> Option<Vec<Host>> {
+    let made = || {
+        let mut hosts: Vec<Host> = (0..count).map(|_| Host::start()).collect::<Option<_>>()?;
+        let switch = Host::start()?;
+        switch.run("ip link add switch type bridge")?;
+        switch.run("ip link set switch up")?;
+        hosts.iter().enumerate().try_for_each(|(number, host)| host.plug(&switch, number))?;
+        hosts.push(switch);
+        Some(hosts)
+    };
+    let hosts = made();
+    if hosts.is_none() {
+        eprintln!(
+            "skipped: no network namespaces (they take root, and the commands unshare, nsenter and ip)"
+        );
+    }
+    hosts
+}
