@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::{Value, json};
@@ -61,6 +61,12 @@ fn parse_transport(name: &str) -> Result<Transport, String> {
     Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
 }
 
+/// The transport that the environment names, if it names any.
+fn from_env(name: Option<&str>) -> Result<Transport> {
+    let Some(name) = name else { return Ok(Transport::default()) };
+    parse_transport(name.trim()).map_err(|wanted| anyhow!("{}={name}: {wanted}", worker::TRANSPORT))
+}
+
 /// What one process of a measurement is told.
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
@@ -75,9 +81,10 @@ pub struct WorkerArgs {
 /// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let mut cases = cases(args).map_err(Refused::new)?;
-    let asked = args.transport.clone();
-    let from_env = || std::env::var(worker::TRANSPORT).ok().and_then(|name| Transport::parse(name.trim()));
-    let transport = asked.or_else(from_env).unwrap_or_default();
+    let transport = match &args.transport {
+        Some(transport) => transport.clone(),
+        None => from_env(std::env::var(worker::TRANSPORT).ok().as_deref()).map_err(Refused::new)?,
+    };
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
     }
@@ -387,6 +394,8 @@ mod tests {
         assert!(far_cases(&cases(&line.perf).expect("one case"), true).is_err());
         assert!(Line::try_parse_from(["perf", "--transport", "pigeon"]).is_err());
         assert!(far_cases(PROMISED, false).expect("some").len() > 4);
+        assert_eq!(from_env(None).expect("none named"), Transport::Shm);
+        assert!(from_env(Some("pigeon")).expect_err("no transport").to_string().contains("pigeon"));
     }
 
     #[test]
