@@ -77,6 +77,14 @@ pub const SETTINGS: &[Setting] = &[
         help: "over ofi, how much private memory may be registered at a time; the same at every rank",
     },
     Setting {
+        name: "STANDPIPE_MEET_MS",
+        unit: "milliseconds",
+        default: "60000",
+        cost: "none, unless a process of the job never comes",
+        help: "how long the processes that another launcher started may take to meet when they open their nodes; each of \
+               the two meetings",
+    },
+    Setting {
         name: "STANDPIPE_SILENCE_MS",
         unit: "milliseconds, 0 for ever",
         default: "60000",
@@ -96,6 +104,9 @@ pub const SETTINGS: &[Setting] = &[
 /// How long a rank on another host may be silent where nothing else is said: no network that is to be used again is away
 /// for longer, and few machines that are busy.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long the processes that another launcher has started may take to meet.
+const MEET_WITHIN: Duration = Duration::from_secs(60);
 
 /// When a node has a thread of its own that makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,6 +167,7 @@ pub struct Config {
     pub(crate) attach_never: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) silence: Option<Duration>,
+    pub(crate) meet: Duration,
     pub(crate) transport: Transport,
     pub(crate) strategy: Strategy,
     pub(crate) pin_bytes: Option<u64>,
@@ -171,6 +183,7 @@ impl Default for Config {
             attach_never: false,
             timeout: None,
             silence: Some(SILENCE),
+            meet: MEET_WITHIN,
             transport: Transport::default(),
             strategy: Strategy::Bounce,
             pin_bytes: None,
@@ -225,6 +238,7 @@ impl Config {
             ("STANDPIPE_SPIN_US", _) => self.spin = Some(Duration::from_micros(value.parse().ok()?)),
             ("STANDPIPE_TIMEOUT_MS", "0") => self.timeout = None,
             ("STANDPIPE_TIMEOUT_MS", _) => self.timeout = Some(Duration::from_millis(value.parse().ok()?)),
+            ("STANDPIPE_MEET_MS", _) => self.meet = Duration::from_millis(value.parse().ok()?),
             ("STANDPIPE_SILENCE_MS", "0") => self.silence = None,
             ("STANDPIPE_SILENCE_MS", _) => self.silence = Some(Duration::from_millis(value.parse().ok()?)),
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
@@ -294,6 +308,12 @@ impl Config {
     /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.
     pub fn timeout(mut self, timeout: Duration) -> Config {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long the processes that another launcher started may take to meet.
+    pub fn meet_within(mut self, time: Duration) -> Config {
+        self.meet = time;
         self
     }
 

@@ -30,9 +30,6 @@ use crate::transport::shm::control::Identity;
 use crate::transport::shm::peers::{Card, Own};
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 
-/// How long the processes that another launcher has started may take to meet.
-const MEET_WITHIN: Duration = Duration::from_secs(60);
-
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -98,12 +95,13 @@ impl Node {
     /// it: a job is one program in several processes.
     ///
     /// # Errors
-    /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute.
+    /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute or as
+    /// [`Config::meet_within`] says, at each of two meetings.
     pub fn open(config: Config) -> Result<Node, OpenError> {
         if let Some(env) = JobEnv::from_env()? {
             return Node::open_in(config, Some(&env));
         }
-        match Host::meet(Instant::now() + MEET_WITHIN)? {
+        match Host::meet(soon(config.meet))? {
             Some(host) => Node::open_at(config, host),
             None => Node::open_in(config, None),
         }
@@ -133,7 +131,7 @@ impl Node {
                 host: host.lowest(),
                 attends: config.progress != ProgressThread::Off,
             };
-            seat.peers.set_elsewhere(host.tell(&card, Instant::now() + MEET_WITHIN)?);
+            seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
         let port = port.map(|port| (port, host.secret()));
         let mut node = Node::assemble(config, seat, port, &watch)?;
@@ -247,6 +245,12 @@ fn far_engine(
         None => Engine::new(rank, size, handlers, mixed),
     };
     Ok((engine, Some(alarm)))
+}
+
+/// So much later than now; of two moments that nobody lives to see, the earlier.
+fn soon(time: Duration) -> Instant {
+    const AGE: Duration = Duration::from_secs(365 * 86_400);
+    Instant::now() + time.min(AGE)
 }
 
 fn checked() -> std::io::Result<CheckedCopy> {

@@ -19,6 +19,8 @@ const ROLE: &str = "LAUNCHERS_TEST_ROLE";
 /// Tells a role's lines from those of the test harness around it.
 const MARK: &str = "@@";
 const RANKS: u32 = 4;
+/// How long the ranks wait for one that does not come.
+const MEET: Duration = Duration::from_secs(2);
 
 /// What a rank does; nothing where this program is the test.
 #[test]
@@ -26,8 +28,10 @@ fn child() {
     match std::env::var(ROLE).as_deref() {
         Ok("talk") => talk(),
         Ok("mourn") => mourn(),
+        Ok("absent") => absent(),
         Ok("alone") => {
-            let error = Node::open(Config::new()).expect_err("no job can be made of this");
+            let config = Config::from_env().expect("good settings");
+            let error = Node::open(config).expect_err("no job can be made of this");
             println!("{MARK}{error}");
         }
         _ => {}
@@ -112,6 +116,23 @@ fn mourn() {
     println!("{MARK}rank {} lost a peer", node.rank());
 }
 
+/// Rank 3 never opens a node; the others say what comes of it.
+fn absent() {
+    let rank = ["PMIX_RANK", "PMI_RANK", "RANK"].iter().find_map(|name| std::env::var(name).ok());
+    if rank.as_deref() == Some("3") {
+        // Unless it is killed by a launcher that has had enough.
+        return std::thread::sleep(MEET * 3);
+    }
+    let begun = Instant::now();
+    let error = Node::open(Config::from_env().expect("good settings")).expect_err("rank 3 does not come");
+    let took = begun.elapsed();
+    // Open MPI counts whole seconds, and a rank that hears of it from another is not the last.
+    assert!(took < MEET * 3, "{took:?}");
+    println!("{MARK}{error}");
+    // A launcher ends the others when the first of them fails.
+    std::thread::sleep(MEET);
+}
+
 /// This program, and how it comes to play a role.
 fn role() -> (String, [&'static str; 3]) {
     let this = std::env::current_exe().expect("a running program has a path");
@@ -167,6 +188,7 @@ fn command(program: &str, role: &str) -> Command {
             command.env_remove(&*name);
         }
     }
+    command.env("STANDPIPE_MEET_MS", if role == "absent" { MEET } else { 30 * MEET }.as_millis().to_string());
     command.env(ROLE, role).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -196,6 +218,26 @@ fn all_talk(launcher: &str, args: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let heard: Vec<String> = (0..RANKS).map(|rank| format!("rank {rank} of 4 heard 20")).collect();
     assert_eq!(lines(&output), heard);
+}
+
+/// All who came have an error that says what they waited for.
+fn misses_rank_3(said: &[String]) {
+    assert_eq!(said.len(), 3, "{said:?}");
+    let by_time = |line: &String| line.contains("in time") || line.contains("TIMEOUT");
+    assert!(said.iter().any(by_time), "{said:?}");
+    println!("{said:?}");
+}
+
+#[test]
+fn who_waits_for_a_process_that_never_comes_is_told() {
+    for (launcher, args) in [OPEN_MPI, HYDRA, HYDRA_PMI_2] {
+        if let Some(output) = launched(launcher, args, "absent") {
+            misses_rank_3(&lines(&output));
+        }
+    }
+    let ranks = by_variables("absent");
+    let said: Vec<String> = ranks.into_iter().flat_map(|rank| lines(&finish(rank, "a rank"))).collect();
+    misses_rank_3(&said);
 }
 
 #[test]
@@ -305,5 +347,71 @@ fn what_no_launcher_leaves_is_named() {
             finish(start(command.args(args).envs(vars.iter().copied())).expect("it starts"), "a rank");
         let said = lines(&output);
         assert!(said.len() == 1 && said[0].contains(named), "{vars:?}: {said:?}");
+    }
+}
+
+/// Names and values of the environment.
+type Vars<'a> = [(&'a str, &'a str)];
+
+const SECRET: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
+
+/// What torchrun leaves, with some of it changed.
+fn torchs<'a>(changed: &Vars<'a>) -> Vec<(&'a str, &'a str)> {
+    let usual = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "9"),
+        ("STANDPIPE_SECRET", SECRET),
+    ];
+    [&usual, changed].concat()
+}
+
+/// What hydra leaves, with some of it changed.
+fn hydras<'a>(changed: &Vars<'a>) -> Vec<(&'a str, &'a str)> {
+    // What is read from there is at its end at once.
+    [&[("PMI_FD", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")], changed].concat()
+}
+
+#[test]
+fn whatever_the_environment_says_ends_in_an_error_that_names_it() {
+    let (program, args) = role();
+    let long = "a".repeat(300);
+    let cases = [
+        (torchs(&[("RANK", "2")]), "RANK is not a number below"),
+        (torchs(&[("RANK", "-1")]), "RANK is not a number below"),
+        (torchs(&[("WORLD_SIZE", "0")]), "WORLD_SIZE is not"),
+        (torchs(&[("WORLD_SIZE", "1025")]), "a job of 1025"),
+        (torchs(&[("WORLD_SIZE", "4294967295")]), "a job of 4294967295"),
+        (torchs(&[("WORLD_SIZE", "99999999999999999999")]), "WORLD_SIZE is not"),
+        (torchs(&[("MASTER_PORT", "0")]), "MASTER_PORT"),
+        (torchs(&[("MASTER_PORT", "65535")]), "MASTER_PORT is not"),
+        (torchs(&[("MASTER_PORT", "http")]), "MASTER_PORT is not"),
+        (torchs(&[("STANDPIPE_PORT", "65536")]), "STANDPIPE_PORT is not"),
+        (torchs(&[("STANDPIPE_SECRET", "5a")]), "STANDPIPE_SECRET is not"),
+        (torchs(&[]), "rank 0 at 127.0.0.1, port 10"),
+        (torchs(&[("MASTER_ADDR", "192.0.2.1")]), "rank 0 at 192.0.2.1"),
+        (torchs(&[("MASTER_ADDR", "")]), "rank 0 at , port"),
+        (torchs(&[("MASTER_ADDR", "256.0.0.1")]), "rank 0 at 256.0.0.1"),
+        (torchs(&[("MASTER_ADDR", &long)]), "rank 0 at aaa"),
+        (torchs(&[("RANK", "0"), ("MASTER_ADDR", &long)]), "listening at aaa"),
+        (torchs(&[("RANK", "0"), ("STANDPIPE_PORT", "29637")]), "rank 1 did not come in time"),
+        (hydras(&[("PMI_FD", "-1")]), "PMI_FD"),
+        (hydras(&[("PMI_FD", "2147483648")]), "PMI_FD"),
+        (hydras(&[]), "PMI_FD"),
+        (hydras(&[("PMI_RANK", "2")]), "PMI_RANK is not"),
+        (hydras(&[("PMI_SIZE", "1000000")]), "a job of 1000000"),
+        (hydras(&[("STANDPIPE_LAUNCHER", "pmi2")]), "PMI_FD"),
+        (vec![("PMIX_NAMESPACE", "nobody's"), ("PMIX_RANK", "0")], "PMIx"),
+        (vec![("PMIX_NAMESPACE", "nobody's"), ("PMIX_RANK", "-7")], "PMIx"),
+    ];
+    for (vars, named) in cases {
+        let begun = Instant::now();
+        let mut command = command(&program, "alone");
+        command.args(args).envs(vars.iter().copied()).env("STANDPIPE_MEET_MS", MEET.as_millis().to_string());
+        let said = lines(&finish(start(&mut command).expect("it starts"), "a rank"));
+        assert!(said.len() == 1 && said[0].contains(named), "{vars:?}: {said:?}");
+        let took = begun.elapsed();
+        assert!(took < MEET * 5, "{vars:?} took {took:?}");
     }
 }

@@ -6,9 +6,13 @@
 //! | MPICH's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1 or 2, over the connection that the launcher left |
 //! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](rendezvous) at rank 0, encrypted by the job's secret |
 //!
+//! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by itself is called
+//! [aside].
+//!
 //! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with hydra, its PMIx
 //! with Open MPI.
 
+mod aside;
 mod pmi;
 mod pmix;
 mod rendezvous;
@@ -30,7 +34,7 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
     let Some(launcher) = launcher(&lookup)? else { return Ok(None) };
     tracing::debug!(?launcher, "joining a job of another launcher's");
     let exchange: Box<dyn Exchange> = match launcher {
-        Launcher::Pmix => Box::new(store::Stored::new(pmix::Pmix::init()?)),
+        Launcher::Pmix => Box::new(store::Stored::new(pmix::Pmix::init(deadline)?)),
         Launcher::Pmi(version) => Box::new(store::Stored::new(pmi::Pmi::init(version, &lookup, deadline)?)),
         Launcher::Rendezvous => Box::new(rendezvous::Rendezvous::meet(&lookup, deadline)?),
     };

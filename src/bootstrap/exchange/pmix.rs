@@ -1,9 +1,12 @@
 //! PMIx as a store.
+//!
+//! Its calls are made [aside]: servers may ignore the time that they are given.
 
 use std::time::{Duration, Instant};
 
-use pmix::Client;
+use pmix::{Client, PmixError};
 
+use super::aside::{Aside, Late};
 use super::store::Store;
 use super::terms::ExchangeError;
 
@@ -13,12 +16,31 @@ pub(super) const OFFERED: [&str; 2] = ["PMIX_NAMESPACE", "PMIX_RANK"];
 /// Texts of PMIx are of any length; long ones are slow to hand on.
 const TEXT_MAX: usize = 64 << 10;
 
+/// How long a server may take beyond the time that it was given, to say so: it counts whole seconds.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// A connection to the launcher's PMIx server.
-pub(crate) struct Pmix(Client);
+pub(crate) struct Pmix {
+    client: Aside<Client>,
+    rank: u32,
+    size: u32,
+}
 
 impl Pmix {
-    pub(crate) fn init() -> Result<Pmix, ExchangeError> {
-        Ok(Pmix(Client::init()?))
+    pub(crate) fn init(deadline: Instant) -> Result<Pmix, ExchangeError> {
+        let mut client = Aside::start(Client::init, deadline).map_err(late("PMIx_Init"))??;
+        let place = client.run(|client| (client.rank(), client.size()), deadline);
+        let (rank, size) = place.map_err(late("PMIx"))?;
+        Ok(Pmix { client, rank, size })
+    }
+
+    fn run<R: Send + 'static>(
+        &mut self,
+        call: &str,
+        deadline: Instant,
+        errand: impl FnOnce(&mut Client) -> Result<R, PmixError> + Send + 'static,
+    ) -> Result<R, ExchangeError> {
+        Ok(self.client.run(errand, deadline + GRACE).map_err(late(call))??)
     }
 }
 
@@ -26,28 +48,37 @@ impl Store for Pmix {
     const LAUNCHER: &'static str = "PMIx";
 
     fn rank(&self) -> u32 {
-        self.0.rank()
+        self.rank
     }
 
     fn size(&self) -> u32 {
-        self.0.size()
+        self.size
     }
 
     fn text_max(&self) -> usize {
         TEXT_MAX
     }
 
-    fn put(&mut self, key: &str, text: &str, _: Instant) -> Result<(), ExchangeError> {
-        Ok(self.0.put(key, text)?)
+    fn put(&mut self, key: &str, text: &str, deadline: Instant) -> Result<(), ExchangeError> {
+        let (key, text) = (key.to_owned(), text.to_owned());
+        self.run("PMIx_Put", deadline, move |client| client.put(&key, &text))
     }
 
     fn fence(&mut self, deadline: Instant) -> Result<(), ExchangeError> {
-        Ok(self.0.fence(left(deadline))?)
+        self.run("PMIx_Fence, for which all processes of the job must come", deadline, move |client| {
+            client.fence(left(deadline))
+        })
     }
 
     fn get(&mut self, rank: u32, key: &str, deadline: Instant) -> Result<String, ExchangeError> {
-        Ok(self.0.get(rank, key, left(deadline))?)
+        let key = key.to_owned();
+        self.run("PMIx_Get", deadline, move |client| client.get(rank, &key, left(deadline)))
     }
+}
+
+fn late(call: &str) -> impl Fn(Late) -> ExchangeError + use<> {
+    let waited_for = format!("the launcher's answer ({call})");
+    move |Late| ExchangeError::Timeout { waited_for: waited_for.clone() }
 }
 
 fn left(deadline: Instant) -> Duration {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use snow::{HandshakeState, TransportState};
 
+use super::aside::{Late, once};
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
@@ -70,7 +71,7 @@ impl Rendezvous {
         let others = match rank {
             _ if size == 1 => Vec::new(),
             0 => {
-                let listener = listen(&host, port)?;
+                let listener = listen(&host, port, deadline)?;
                 gather(&listener, size, &secret, deadline)?
             }
             _ => vec![connect(&host, port, (rank, size), &secret, deadline)?],
@@ -122,9 +123,9 @@ fn read_port(text: &str) -> Option<u16> {
 }
 
 /// Listens where the others look, and nowhere else; at every address where that is none of this host's own.
-fn listen(host: &str, port: u16) -> Result<TcpListener, ExchangeError> {
+fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, ExchangeError> {
     let with = format!("listening at {host}, port {port} ({PORT} sets another)");
-    let found = (host, port).to_socket_addrs().map_err(|source| failed(&with, source))?;
+    let found = resolve(host, port, deadline).map_err(|source| failed(&with, source))?;
     let mut bound = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
     for address in found {
         bound = TcpListener::bind(address);
@@ -247,8 +248,9 @@ fn connect(
 ) -> Result<Channel, ExchangeError> {
     let with = format!("rank 0 at {host}, port {port}");
     let stream = loop {
-        let reached = (host, port).to_socket_addrs().and_then(|mut found| {
+        let reached = resolve(host, port, deadline).and_then(|found| {
             found
+                .into_iter()
                 .find_map(|address| reach(&address, deadline).ok())
                 .ok_or(ErrorKind::ConnectionRefused.into())
         });
@@ -269,6 +271,13 @@ fn connect(
         ErrorKind::TimedOut => ExchangeError::Timeout { waited_for: with },
         _ => ExchangeError::Stranger { with, why: error.to_string() },
     })
+}
+
+/// The addresses of a host, as the system's resolver finds them in time.
+fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let host = host.to_owned();
+    let found = once(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter), deadline);
+    found.unwrap_or_else(|Late| Err(ErrorKind::TimedOut.into()))
 }
 
 fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
