@@ -12,7 +12,7 @@ use standpipe::host::monotonic_ns;
 use standpipe::launch::End;
 use standpipe::{Error, Node, ProgressThread};
 
-use crate::storm::{END_NS, RANKS, SEED};
+use crate::storm::{RANKS, SEED, WORK_MS};
 use crate::support::{
     Heard, LIMIT, Private, config, eventually, heap_of, is_running, itself, job_of, look_up, network,
     private_of, publish, said, say,
@@ -69,8 +69,7 @@ impl Launcher {
 
 /// What the launchers of the tests do: run a job that works for longer than any of them lives.
 pub(crate) fn launcher() {
-    let end_ns = monotonic_ns() + LIMIT.as_nanos() as u64;
-    let job = job_of(RANKS, "storm").env(END_NS, end_ns.to_string()).env(SEED, "1");
+    let job = job_of(RANKS, "storm").env(WORK_MS, LIMIT.as_millis().to_string()).env(SEED, "1");
     std::process::exit(job.run().expect("the job starts").status().into());
 }
 

@@ -15,21 +15,22 @@ use standpipe::launch::End;
 use standpipe::{Error, GetPiece, GlobalPtr, HandlerId, HeapArray, Node, PutPiece, Rank, Remote};
 
 use crate::support::{
-    Heard, Private, Random, config, eventually, heap_of, is_running, job_of, pattern, private_of, publish,
-    say,
+    Heard, Private, Random, config, eventually, heap_of, is_running, job_of, network, pattern, private_of,
+    publish, say,
 };
 
 pub(crate) const RANKS: u32 = 6;
 /// Kills go on for so long.
 const ROUGH: Duration = Duration::from_secs(5);
-/// Before them everyone must have come, and after them the work goes on a little.
+/// After them the work goes on a little.
 const CALM: Duration = Duration::from_secs(1);
 /// No single call may take longer, on a machine that has other things to do too.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// How long a loss may stay unnoticed here; the promise is 100 ms, on a machine that is not overloaded.
 const NOTICE_MAX: Duration = Duration::from_secs(2);
 
-pub(crate) const END_NS: &str = "STANDPIPE_TEST_END_NS";
+/// How long the ranks work once all are there.
+pub(crate) const WORK_MS: &str = "STANDPIPE_TEST_WORK_MS";
 pub(crate) const SEED: &str = "STANDPIPE_TEST_SEED";
 
 fn number(variable: &str) -> Option<u64> {
@@ -38,6 +39,25 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn survivors_of_a_storm_of_kills_go_on_among_themselves() {
+    storms(&[]);
+}
+
+#[test]
+fn so_they_do_over_the_network() {
+    let Some(network) = network() else { return };
+    storms(&[("STANDPIPE_TRANSPORT", network)]);
+}
+
+#[test]
+fn so_they_do_where_memory_is_registered() {
+    let Some(network) = network() else { return };
+    // Hardly any at a time, so that it changes hands.
+    let settings = [("STANDPIPE_STRATEGY", "firehose"), ("STANDPIPE_PIN", "512K")];
+    storms(&[&[("STANDPIPE_TRANSPORT", network)], &settings[..]].concat());
+}
+
+/// Storms with these settings for as long as is asked for, one at least.
+fn storms(settings: &[(&str, &str)]) {
     let seed = number(SEED).unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let time = Duration::from_secs(number("STANDPIPE_TEST_STORM_S").unwrap_or(0));
     let mut seeds = Random::new(seed);
@@ -46,7 +66,7 @@ fn survivors_of_a_storm_of_kills_go_on_among_themselves() {
     let mut next = seed;
     loop {
         println!("{SEED}={next}");
-        storm(next);
+        storm(next, settings);
         next = seeds.next();
         if begun.elapsed() >= time {
             return;
@@ -54,19 +74,21 @@ fn survivors_of_a_storm_of_kills_go_on_among_themselves() {
     }
 }
 
-fn storm(seed: u64) {
+fn storm(seed: u64, settings: &[(&str, &str)]) {
     let shm_before = names_in("/dev/shm");
     let heard = Heard::default();
-    let end_ns = monotonic_ns() + (ROUGH + 2 * CALM).as_nanos() as u64;
-    let job =
-        job_of(RANKS, "storm").keep_going(true).env(END_NS, end_ns.to_string()).env(SEED, seed.to_string());
+    let job = job_of(RANKS, "storm")
+        .keep_going(true)
+        .env(WORK_MS, (ROUGH + CALM).as_millis().to_string())
+        .env(SEED, seed.to_string());
+    let job = settings.iter().fold(job, |job, (name, value)| job.env(name, value));
     let running = {
         let heard = heard.clone();
         std::thread::spawn(move || heard.run(job))
     };
     let all_ready = || (0..RANKS).all(|rank| word(&heard, rank, "ready").is_some());
     assert!(eventually(all_ready), "not all came:\n{}", heard.all());
-    let killed = kill_some(&heard, seed, end_ns - CALM.as_nanos() as u64);
+    let killed = kill_some(&heard, seed, monotonic_ns() + ROUGH.as_nanos() as u64);
     let outcome = running.join().expect("the launcher does not panic");
 
     for rank in 0..RANKS {
@@ -74,6 +96,7 @@ fn storm(seed: u64) {
         assert_eq!(outcome.ranks[rank as usize].end, expected, "rank {rank}\n{}", heard.all());
         assert!(!is_running(outcome.ranks[rank as usize].pid), "rank {rank} still runs");
     }
+    assert!(!killed.is_empty(), "a storm without a kill");
     check_losses(&heard, &killed);
     let job = word(&heard, 0, "job").expect("every rank says it");
     assert!(eventually(|| !file("/proc/net/unix").contains(&job)), "the job's socket is left");
@@ -184,7 +207,7 @@ pub(crate) fn rank() {
     let stop_watching = storm.watch_losses();
     storm.node.barrier().expect("nobody is killed yet");
     say(format!("ready {}", storm.node.rank()));
-    let end_ns = number(END_NS).expect("set by the test");
+    let end_ns = monotonic_ns() + 1_000_000 * number(WORK_MS).expect("set by the test");
     while monotonic_ns() < end_ns {
         for _ in 0..20 {
             storm.step();
