@@ -9,6 +9,7 @@
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
 //! | `verbs` | the engine's transport |
+//! | `keys` | what registrations are known by |
 //! | `sending`, `arrival` | messages out and in |
 //! | `small` | copies by key of few bytes |
 //! | `copies`, `copying` | all others |
@@ -65,11 +66,14 @@ mod carriers;
 mod copies;
 mod copying;
 mod envelope;
+mod keys;
 mod lane;
 mod link;
 mod losses;
 pub(crate) mod port;
 mod pulse;
+#[cfg(test)]
+mod script;
 mod sending;
 mod sleep;
 mod small;

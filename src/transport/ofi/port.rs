@@ -23,8 +23,8 @@ use slab::Slab;
 use vm::{Segment, SharedMemory};
 
 use super::envelope::HEAD_BYTES;
+use super::keys::draw;
 use super::sleep::{add, watch};
-use crate::bootstrap::random_bytes;
 
 /// Bytes of payload that one message may have.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;
@@ -191,6 +191,8 @@ pub(crate) struct Port {
     idle: Vec<Buffer>,
     /// All memory of buffers: it stays until the endpoint is closed.
     memory: Vec<Arc<SharedMemory>>,
+    #[cfg(test)]
+    pub(super) script: super::script::Script,
 }
 
 impl Port {
@@ -218,6 +220,8 @@ impl Port {
             pools: [const { Vec::new() }; 3],
             idle: Vec::new(),
             memory: Vec::new(),
+            #[cfg(test)]
+            script: super::script::Script::default(),
         };
         while port.idle.len() < RECEIVES {
             let Some(buffer) = port.take(Size::Message) else { break };
@@ -514,6 +518,10 @@ impl Port {
         purpose: Purpose,
         post: impl FnOnce(&mut Endpoint, &Buffer, u64) -> Result<Post, Error>,
     ) -> Result<(), Kept> {
+        #[cfg(test)]
+        if self.script.refuses() {
+            return Err(Kept { buffer, busy: false });
+        }
         let Some(endpoint) = &mut self.endpoint else { return Err(Kept { buffer, busy: false }) };
         let entry = self.lent.vacant_entry();
         match post(endpoint, &buffer, entry.key() as u64) {
@@ -565,6 +573,8 @@ impl Port {
                 }
             };
             let Some((buffer, purpose)) = self.lent.try_remove(token as usize) else { continue };
+            #[cfg(test)]
+            let result = self.script.judge(purpose == Purpose::Receive, result);
             return Some(Ended { purpose, buffer, result });
         }
     }
@@ -587,11 +597,4 @@ impl Drop for Port {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// A key that nobody can guess, as long as the provider's are. `None`: the kernel has no random bytes.
-fn draw(description: &Description) -> Option<u64> {
-    let key = u64::from_le_bytes(random_bytes().ok()?);
-    let bits = (8 * description.key_bytes).min(64) as u32;
-    Some(key.checked_shr(64 - bits).unwrap_or(0))
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod cost;
 mod endings;
+mod failing;
 mod hostile;
 mod processes;
 mod suite;

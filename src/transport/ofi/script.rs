@@ -1,0 +1,30 @@
+//! Calls of the provider's that fail because a test says so.
+
+/// Which calls fail; by default none.
+#[derive(Default)]
+pub(super) struct Script {
+    /// Operations that are still taken before one is refused.
+    pub(super) refuse_after: Option<u32>,
+    /// Operations that still end well before one fails.
+    pub(super) fail_after: Option<u32>,
+}
+
+impl Script {
+    pub(super) fn refuses(&mut self) -> bool {
+        due(&mut self.refuse_after)
+    }
+
+    /// What is said of an operation that has ended so. Of those that receive none fails: that would be a message lost, which
+    /// no reliable endpoint does.
+    pub(super) fn judge(&mut self, receives: bool, result: Result<usize, ()>) -> Result<usize, ()> {
+        if !receives && due(&mut self.fail_after) { Err(()) } else { result }
+    }
+}
+
+/// Whether it is the last one's turn, once.
+fn due(left: &mut Option<u32>) -> bool {
+    let Some(count) = left else { return false };
+    let is_due = *count == 0;
+    *left = count.checked_sub(1);
+    is_due
+}

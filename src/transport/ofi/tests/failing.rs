@@ -1,0 +1,147 @@
+//! Calls of the provider that fail, one at a time; and keys of processes that are no more.
+
+use std::time::{Duration, Instant};
+
+use conformance::Cluster;
+use engine::{AmBody, AmSend, Atomic, Direction, Inbox, Lane, OpError, OpId, Outcome, Piece};
+use fabric::{RemotePiece, Until};
+use vm::Segment;
+
+use super::cluster::{LIMIT, OfiCluster, Setting, providers};
+use super::suite::firehose;
+use crate::transport::ofi::port::{Port, Purpose, Size};
+use crate::transport::ofi::script::Script;
+
+const LEN: usize = 100_000;
+
+/// After how many operations one fails.
+const AFTER: [u32; 9] = [0, 1, 2, 3, 5, 8, 13, 30, 80];
+
+/// Rank 0 copies to and from two others, counts and tells, while one of its operations fails. Only the peer of that one
+/// may be lost, and nothing is left of it.
+fn holds(registered: bool, script: impl Fn(u32) -> Script) {
+    for provider in providers() {
+        let mut cost = 0;
+        for after in AFTER {
+            let registration = registered.then(|| firehose(4096, 4096));
+            let provider = &provider;
+            let setting =
+                Setting { provider, registration, confirms: false, registers_local: false, patience: LIMIT };
+            let mut cluster = OfiCluster::new(3, setting);
+            let (here, word) = (cluster.private(0, LEN), [1, 2].map(|peer| cluster.heap(peer, 8)));
+            let there = [1, 2].map(|peer| cluster.private(peer, LEN));
+            cluster.transport(0).port.script = script(after);
+            let mut started: Vec<(u32, OpId)> = Vec::new();
+            for peer in [1, 2] {
+                let at = peer as usize - 1;
+                for direction in [Direction::Put, Direction::Get] {
+                    for len in [64, 3000, LEN as u64] {
+                        let piece = Piece::new(there[at], here, len).expect("it does not wrap");
+                        started.push((peer, cluster.node(0).transfer(peer, direction, &[piece], None)));
+                    }
+                }
+                let add = |cluster: &mut OfiCluster| {
+                    cluster.node(0).atomic(peer, word[at], Atomic::FetchAdd(1), None)
+                };
+                started.extend((0..20).map(|_| (peer, add(&mut cluster))));
+                let note =
+                    AmSend { peer, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short };
+                let _ = cluster.node(0).send_am(&note);
+            }
+            let outcomes: Vec<(u32, Outcome)> =
+                started.into_iter().map(|(peer, id)| (peer, outcome(&mut cluster, id))).collect();
+            let lost: Vec<u32> = [1, 2].into_iter().filter(|peer| cluster.node(0).is_lost(*peer)).collect();
+            assert!(lost.len() <= 1, "one operation failed, after {after}, and {lost:?} are lost");
+            for (peer, outcome) in outcomes {
+                let fits = outcome.is_ok() || outcome == Err(OpError::PeerLost { peer }) && lost == [peer];
+                assert!(fits, "after {after}, with {lost:?} lost: {outcome:?} with {peer}");
+            }
+            assert_eq!(cluster.node(0).references(), (0, 0), "after {after}");
+            cost += lost.len();
+        }
+        assert!(cost > 0, "nothing has failed");
+    }
+}
+
+fn outcome(cluster: &mut OfiCluster, id: OpId) -> Outcome {
+    let (start, mut inbox) = (Instant::now(), Inbox::default());
+    loop {
+        if let Some(outcome) = cluster.node(0).outcome(id) {
+            return outcome;
+        }
+        assert!(start.elapsed() < LIMIT, "it does not end");
+        (0..3).for_each(|rank| _ = cluster.node(rank).poll(&mut inbox));
+        cluster.step();
+    }
+}
+
+#[test]
+fn one_operation_that_is_refused_costs_one_peer_at_most() {
+    for registered in [false, true] {
+        holds(registered, |after| Script { refuse_after: Some(after), ..Script::default() });
+    }
+}
+
+#[test]
+fn one_operation_that_fails_costs_one_peer_at_most() {
+    for registered in [false, true] {
+        holds(registered, |after| Script { fail_after: Some(after), ..Script::default() });
+    }
+}
+
+/// Writes with this key; whether the provider says that it went well.
+fn writes(port: &mut Port, target: &mut Port, address: &[u8], (addr, key): (u64, u64), byte: u8) -> bool {
+    let peer = port.add_peer(address).expect("its own address");
+    let start = Instant::now();
+    let remote = [RemotePiece { addr, len: 64, key }];
+    let mut buffer = port.take(Size::Small);
+    loop {
+        if let Some(lent) = buffer.take() {
+            lent.put(0, &[byte; 64]);
+            match port.write(peer, &remote, (lent, 64), Until::Delivered, Purpose::Part(0)) {
+                Ok(()) => {}
+                Err(kept) if kept.busy => buffer = Some(kept.buffer),
+                Err(_) => return false,
+            }
+        }
+        if let Some(ended) = port.poll() {
+            return ended.result.is_ok();
+        }
+        let _ = target.poll();
+        assert!(start.elapsed() < LIMIT, "it does not end");
+    }
+}
+
+#[test]
+fn a_write_by_an_old_key_never_reaches_the_process_that_comes_after() {
+    for provider in providers() {
+        // The worst that may happen: what was registered lies at the same address in the new process.
+        let memory = Segment::create("standpipe-test", 4096).expect("memory");
+        let base = memory.memory().base_addr();
+        let open = || Port::open(&provider, false).expect("the provider was offered");
+        let register = |port: &mut Port| {
+            let (region, key) = port.register(base, 4096).expect("it is there");
+            (region.remote_addr, key)
+        };
+        let holds = |byte: u8| {
+            let mut found = [0; 64];
+            memory.memory().copy_out(0, &mut found).expect("inside");
+            found == [byte; 64]
+        };
+        let (mut holder, mut old) = (open(), open());
+        let (address, key) = (Box::<[u8]>::from(old.address()), register(&mut old));
+        assert!(writes(&mut holder, &mut old, &address, key, 1) && holds(1));
+        drop(old);
+        let mut new = open();
+        let (address, its) = (Box::<[u8]>::from(new.address()), register(&mut new));
+        assert_ne!(its.1, key.1, "keys are drawn");
+        assert!(!writes(&mut holder, &mut new, &address, key, 2), "nobody has that key");
+        // What was refused does not come later either.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            let _ = (holder.poll(), new.poll());
+        }
+        assert!(holds(1), "a write by an old key reached a new process");
+        assert!(writes(&mut open(), &mut new, &address, its, 3) && holds(3));
+    }
+}
