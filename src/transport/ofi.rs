@@ -4,7 +4,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`port`] | the endpoint and its outlets; the memory that is lent to them; what is registered |
+//! | [`port`] | the endpoint and its outlets; what is registered |
+//! | `buffers` | memory of this transport's own, for what does not go from or to callers' |
 //! | `envelope`, `token` | what messages look like; what strangers cannot put on them |
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
 //! | [`transport`] | the state, and making links |
@@ -62,6 +63,7 @@
 
 mod arrival;
 mod atomics;
+mod buffers;
 mod carriers;
 mod copies;
 mod copying;

@@ -19,6 +19,7 @@ const FENCES: &[&str] = &[
     "src/transport/shm/own.rs",
     "src/transport/shm/rings.rs",
     // The same, for libfabric, which is also lent memory here.
+    "src/transport/ofi/buffers.rs",
     "src/transport/ofi/port.rs",
     // The same, for benchmarks.
     "src/bare.rs",

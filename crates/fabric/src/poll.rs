@@ -73,7 +73,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Call`] for `fi_cq_read` if the queue itself is broken; [`Error::Stray`].
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         self.main.poll()
     }
@@ -124,7 +124,7 @@ impl Outlet<'_> {
 
 impl Channel {
     /// As [`Endpoint::poll`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, Error> {
         if self.unseen.is_empty() && !self.refill()? {
             return Ok(None);

@@ -113,6 +113,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// The [contract of posts](self); the memory is read.
+    #[inline]
     pub unsafe fn write_pieces(
         &mut self,
         from: &[Local],
@@ -132,6 +133,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// The [contract of posts](self); the memory is written.
+    #[inline]
     pub unsafe fn read_pieces(
         &mut self,
         into: &[Local],
@@ -286,6 +288,7 @@ impl Outlet<'_> {
     ///
     /// # Safety
     /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    #[inline]
     pub unsafe fn write_pieces(
         &mut self,
         from: &[Local],
@@ -306,6 +309,7 @@ impl Outlet<'_> {
     ///
     /// # Safety
     /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    #[inline]
     pub unsafe fn read_pieces(
         &mut self,
         into: &[Local],
@@ -323,6 +327,7 @@ impl Outlet<'_> {
     )]
     /// # Safety
     /// The contract of posts.
+    #[inline]
     unsafe fn pieces(
         &mut self,
         call: &'static str,
@@ -337,30 +342,59 @@ impl Outlet<'_> {
         let (local_max, remote_max) = (self.description.local_pieces, self.description.remote_pieces);
         fits(call, local.len(), local_max.min(PIECES_MAX))?;
         fits(call, remote.len(), remote_max.min(PIECES_MAX))?;
-        let mut iovs = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
-        let mut descs = [std::ptr::null_mut(); PIECES_MAX];
+        if let ([local], [remote]) = (local, remote) {
+            // Nearly all are so: nothing but what is used is written.
+            let mut lists = Lists { iovs: [iov(local)], descs: [local.desc.0], remotes: [rma_iov(remote)] };
+            // SAFETY: what the called function asks for is what the caller of this one has promised.
+            return unsafe { self.start(call, op, addr, &mut lists, (1, 1), flags, token) };
+        }
+        let mut lists = Lists {
+            iovs: [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX],
+            descs: [std::ptr::null_mut(); PIECES_MAX],
+            remotes: [fi_rma_iov { addr: 0, len: 0, key: 0 }; PIECES_MAX],
+        };
         for (at, piece) in local.iter().enumerate() {
-            iovs[at] = iovec { iov_base: piece.addr.cast(), iov_len: piece.len };
-            descs[at] = piece.desc.0;
+            (lists.iovs[at], lists.descs[at]) = (iov(piece), piece.desc.0);
         }
-        let mut remotes = [fi_rma_iov { addr: 0, len: 0, key: 0 }; PIECES_MAX];
         for (at, piece) in remote.iter().enumerate() {
-            remotes[at] = fi_rma_iov { addr: piece.addr, len: piece.len, key: piece.key };
+            lists.remotes[at] = rma_iov(piece);
         }
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.start(call, op, addr, &mut lists, (local.len(), remote.len()), flags, token) }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two callers just above, and nothing to name the bundle by"
+    )]
+    /// # Safety
+    /// The contract of posts; the lists have as many pieces as the counts say, at either side.
+    #[inline]
+    unsafe fn start<const N: usize>(
+        &mut self,
+        call: &'static str,
+        op: Op,
+        addr: u64,
+        lists: &mut Lists<N>,
+        (local, remote): (usize, usize),
+        flags: u64,
+        token: u64,
+    ) -> Result<Post, Error> {
+        debug_assert!(local <= N && remote <= N, "the lists are shorter");
         self.channel.post(call, op, token, |ep, context| {
             let message = fi_msg_rma {
-                msg_iov: iovs.as_ptr(),
-                desc: descs.as_mut_ptr(),
-                iov_count: local.len(),
+                msg_iov: lists.iovs.as_ptr(),
+                desc: lists.descs.as_mut_ptr(),
+                iov_count: local,
                 addr,
-                rma_iov: remotes.as_ptr(),
-                rma_iov_count: remote.len(),
+                rma_iov: lists.remotes.as_ptr(),
+                rma_iov_count: remote,
                 context,
                 data: 0,
             };
-            // SAFETY: the endpoint is open, and its table had both functions when it was opened; the lists are local
-            // arrays of the lengths given, read during the call only; the caller vouches for the memory that they
-            // name, and the context is the provider's until the operation ends.
+            // SAFETY: the endpoint is open, and its table had both functions when it was opened; the lists are arrays of
+            // at least the lengths given, read during the call only; the caller vouches for the memory that they name,
+            // and the context is the provider's until the operation ends.
             unsafe {
                 let rma = (*ep).rma;
                 let start = if op == Op::Read { (*rma).readmsg? } else { (*rma).writemsg? };
@@ -368,6 +402,23 @@ impl Outlet<'_> {
             }
         })
     }
+}
+
+/// The pieces of one operation, as the library wants them.
+struct Lists<const N: usize> {
+    iovs: [iovec; N],
+    descs: [*mut c_void; N],
+    remotes: [fi_rma_iov; N],
+}
+
+#[inline]
+fn iov(piece: &Local) -> iovec {
+    iovec { iov_base: piece.addr.cast(), iov_len: piece.len }
+}
+
+#[inline]
+fn rma_iov(piece: &RemotePiece) -> fi_rma_iov {
+    fi_rma_iov { addr: piece.addr, len: piece.len, key: piece.key }
 }
 
 impl Channel {

@@ -2,14 +2,25 @@
 
 use engine::{Event, Inbox, Lane, Rank};
 
+use super::buffers::{Buffer, PAYLOAD_MAX, Purpose};
 use super::envelope::{Envelope, HEAD_BYTES, Kind};
 use super::lane::Foul;
-use super::port::{Buffer, Ended, PAYLOAD_MAX, Purpose};
+use super::port::Ended;
 use super::transport::OfiTransport;
 
 impl OfiTransport {
+    #[inline]
     pub(super) fn on_ended(&mut self, ended: Ended) {
         let Ended { purpose, buffer, result } = ended;
+        if let Purpose::Small(small) = purpose {
+            return self.on_small(small, buffer, result.is_ok());
+        }
+        self.on_longer_ended(purpose, buffer, result);
+    }
+
+    /// Anything but a copy that was kept in its buffer has ended.
+    #[inline(never)]
+    fn on_longer_ended(&mut self, purpose: Purpose, buffer: Buffer, result: Result<usize, ()>) {
         match (purpose, result) {
             (Purpose::Receive, result) => {
                 match result {
@@ -20,9 +31,9 @@ impl OfiTransport {
                 self.port.received(buffer);
             }
             (Purpose::Send { rank, answers }, result) => {
-                self.port.put_back(buffer);
+                self.port.buffers.put_back(buffer);
                 self.sending -= 1;
-                if let Some(link) = self.links.get_mut(&rank) {
+                if let Some(link) = self.links.get_mut(rank) {
                     link.unanswered -= usize::from(answers);
                 }
                 if result.is_err() {
@@ -37,7 +48,7 @@ impl OfiTransport {
     /// Takes a message in. Nothing of it is believed before its token is.
     pub(super) fn on_arrival(&mut self, buffer: &Buffer, len: usize) {
         let mut head = [0; HEAD_BYTES];
-        buffer.get(0, &mut head[..len.min(HEAD_BYTES)]);
+        self.port.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
         let envelope = Envelope::decode(&head, len, PAYLOAD_MAX).filter(|envelope| self.is_members(envelope));
         let Some(envelope) = envelope else {
             self.strangers += 1;
@@ -59,7 +70,7 @@ impl OfiTransport {
         if rank == self.members.own.rank || self.gone.contains(&rank) {
             return false;
         }
-        if let Some(link) = self.links.get(&rank) {
+        if let Some(link) = self.links.get(rank) {
             return link.inward.matches(&envelope.token);
         }
         self.expects(rank).is_some_and(|token| token.matches(&envelope.token)) && self.link(rank).is_ok()
@@ -67,14 +78,14 @@ impl OfiTransport {
 
     fn admit(&mut self, envelope: &Envelope, buffer: &Buffer, len: usize) -> Result<(), Foul> {
         let Envelope { sender: rank, kind, credits, sequence, words, .. } = *envelope;
-        let Some(link) = self.links.get_mut(&rank) else { return Ok(()) };
+        let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         (link.heard, link.suspect) = (true, false);
         for (lane, credits) in link.outgoing.iter_mut().zip(credits) {
             lane.give(credits)?;
         }
         match kind {
             Kind::Engine(lane) => {
-                let payload = |into: &mut [u8]| buffer.get(HEAD_BYTES, into);
+                let payload = |into: &mut [u8]| self.port.buffers.get(buffer, HEAD_BYTES, into);
                 link.arrivals(lane).store(sequence, words, len - HEAD_BYTES, payload)?;
                 self.list(rank);
             }
@@ -103,11 +114,11 @@ impl OfiTransport {
 
     fn hand_on_from(&mut self, rank: Rank, inbox: &mut Inbox) -> Option<Lane> {
         let (itself, gone) = (rank == self.members.own.rank, self.gone.contains(&rank));
-        let link = self.links.get_mut(&rank)?;
+        let link = self.links.get_mut(rank)?;
         let Some(lane) = link.next() else {
             link.listed = false;
             if gone {
-                self.links.remove(&rank);
+                self.links.remove(rank);
             }
             return None;
         };

@@ -26,7 +26,7 @@ impl OfiTransport {
         }
         let number = self.asked.insert(Asked { op, peer, word, sent: false });
         let words = ask(number as u64, word, atomic);
-        if let Some(link) = self.links.get_mut(&peer) {
+        if let Some(link) = self.links.get_mut(peer) {
             link.asks.push_back(words);
         }
         self.send_asks(peer);
@@ -35,7 +35,7 @@ impl OfiTransport {
 
     /// Asks a peer for as many atomics as it may be asked for.
     fn send_asks(&mut self, peer: Rank) {
-        while let Some(link) = self.links.get_mut(&peer).filter(|link| link.asked < ASKS) {
+        while let Some(link) = self.links.get_mut(peer).filter(|link| link.asked < ASKS) {
             let Some(words) = link.asks.pop_front() else { return };
             link.asked += 1;
             if let Some(asked) = self.asked.get_mut(words[0] as usize) {
@@ -49,7 +49,7 @@ impl OfiTransport {
 
     /// Does what a peer asks for.
     pub(super) fn on_ask(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> Result<(), Foul> {
-        let link = self.links.get(&peer).ok_or(Foul)?;
+        let link = self.links.get(peer).ok_or(Foul)?;
         if link.unanswered >= ANSWERS {
             return Err(Foul);
         }
@@ -69,7 +69,7 @@ impl OfiTransport {
         let [number, status, old, ..] = *words;
         let number = usize::try_from(number).map_err(|_| Foul)?;
         self.asked.get(number).filter(|asked| asked.sent && asked.peer == peer).ok_or(Foul)?;
-        let link = self.links.get_mut(&peer).ok_or(Foul)?;
+        let link = self.links.get_mut(peer).ok_or(Foul)?;
         link.asked -= 1;
         let Asked { op, word, .. } = self.asked.remove(number);
         let result = match status {

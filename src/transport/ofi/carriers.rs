@@ -103,12 +103,14 @@ impl Carriers {
         self.parts -= 1;
     }
 
-    /// Makes progress where anything is carried, and returns the next part that has ended, and whether well.
+    /// Whether anything is carried.
     #[inline]
+    pub(super) fn are_loaded(&self) -> bool {
+        self.parts > 0
+    }
+
+    /// Makes progress where anything is carried, and returns the next part that has ended, and whether well.
     pub(super) fn poll(&mut self, port: &mut Port) -> Option<(usize, bool)> {
-        if self.parts == 0 {
-            return None;
-        }
         let loaded = self.all.iter().filter(|carrier| carrier.parts > 0);
         loaded.filter_map(|carrier| carrier.outlet).find_map(|outlet| port.poll_outlet(outlet))
     }

@@ -10,7 +10,8 @@ use engine::{Direction, Key, KeyedPiece, MemId, OpError, OpId, Place, Rank, RegI
 use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
 
-use super::port::{Buffer, Lent, Size};
+use super::buffers::{Buffer, Buffers, Size};
+use super::port::Lent;
 
 /// A place in the run of a copy's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,16 +212,16 @@ impl Copies {
     }
 
     /// Copies a part from the caller's memory to its buffer.
-    pub(super) fn fill(&self, part: &Part, buffer: &Buffer) {
+    pub(super) fn fill(&self, part: &Part, buffers: &Buffers, buffer: &Buffer) {
         stretch(&self.all[part.copy].pieces, part, |keyed, offset, at, len| {
-            buffer.fill(at, keyed.piece.local.plus(offset), len);
+            buffers.fill(buffer, at, keyed.piece.local.plus(offset), len);
         });
     }
 
     /// Copies a part from its buffer to the caller's memory.
-    pub(super) fn drain(&self, part: &Part, buffer: &Buffer) {
+    pub(super) fn drain(&self, part: &Part, buffers: &Buffers, buffer: &Buffer) {
         stretch(&self.all[part.copy].pieces, part, |keyed, offset, at, len| {
-            buffer.drain(at, keyed.piece.local.plus(offset), len);
+            buffers.drain(buffer, at, keyed.piece.local.plus(offset), len);
         });
     }
 }

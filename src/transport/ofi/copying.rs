@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
 use fabric::{Desc, Until};
 
+use super::buffers::{Buffer, Purpose, Size};
 use super::copies::{Copies, Cursor, Part};
 use super::link::{DIRECT, PARTS};
-use super::port::{Buffer, Kept, NotStarted, Purpose, Size};
+use super::port::{Kept, NotStarted};
 use super::transport::OfiTransport;
 
 /// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
@@ -47,7 +48,7 @@ impl OfiTransport {
         let bytes = pieces.iter().map(|keyed| keyed.piece.len).fold(0, u64::saturating_add);
         let long = bytes > Size::Small.bytes() as u64;
         let ends_well = direction == Direction::Get || self.copies.delivers;
-        long && ends_well && self.links.get(&rank).is_some_and(|link| !link.suspect)
+        long && ends_well && self.links.get(rank).is_some_and(|link| !link.suspect)
     }
 
     /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. `false`: there was no
@@ -95,7 +96,7 @@ impl OfiTransport {
             let size = if part.len <= Size::Small.bytes() { Size::Small } else { Size::Large };
             let taken = self.take_for(rank, size)?;
             if direction == Direction::Put {
-                self.copies.fill(&part, &taken);
+                self.copies.fill(&part, &self.port.buffers, &taken);
             }
             buffer = Some(taken);
         }
@@ -105,7 +106,7 @@ impl OfiTransport {
 
     /// Counts one part more, if the peer may have it.
     fn reserve(&mut self, rank: Rank, kind: usize) -> Option<()> {
-        let started = &mut self.links.get_mut(&rank)?.parts[kind];
+        let started = &mut self.links.get_mut(rank)?.parts[kind];
         if *started >= PARTS[kind] {
             return None;
         }
@@ -124,22 +125,23 @@ impl OfiTransport {
     }
 
     pub(super) fn release(&mut self, rank: Rank, kind: usize) {
-        if let Some(link) = self.links.get_mut(&rank) {
+        if let Some(link) = self.links.get_mut(rank) {
             link.parts[kind] -= 1;
         }
     }
 
     /// Takes a part's buffer back, or what was counted for it.
     fn put_back(&mut self, rank: Rank, buffer: Option<Buffer>) {
-        self.release(rank, buffer.as_ref().map_or(DIRECT, |buffer| buffer.size() as usize));
-        buffer.into_iter().for_each(|buffer| self.port.put_back(buffer));
+        let kind = buffer.as_ref().map_or(DIRECT, |buffer| self.port.buffers.size(buffer) as usize);
+        self.release(rank, kind);
+        buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
     }
 
     /// Has a copy wait until something of its peer's has ended, or, if nothing will, until it is tried again.
     fn wait(&mut self, copy: usize) {
         let known = &mut self.copies.all[copy];
         let rank = known.rank;
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut known.waits, true) {
             link.copies.push_back(copy);
         }
@@ -158,7 +160,7 @@ impl OfiTransport {
         };
         let Err((buffer, busy)) = started else {
             self.copies.all[part.copy].under_way += 1;
-            if let Some(link) = self.links.get_mut(&rank) {
+            if let Some(link) = self.links.get_mut(rank) {
                 link.busy = None;
             }
             return true;
@@ -219,11 +221,11 @@ impl OfiTransport {
         match (&buffer, known.carrier) {
             (None, Some(carrier)) => self.carriers.unload(carrier),
             (Some(buffer), _) if done && wanted && known.direction == Direction::Get => {
-                self.copies.drain(&part, buffer);
+                self.copies.drain(&part, &self.port.buffers, buffer);
             }
             _ => {}
         }
-        if let Some(link) = self.links.get_mut(&rank) {
+        if let Some(link) = self.links.get_mut(rank) {
             link.suspect &= part.direct || !done;
         }
         self.put_back(rank, buffer);
@@ -236,7 +238,7 @@ impl OfiTransport {
 
     /// Goes on with a peer's copies that found no room, until there is none again.
     pub(super) fn go_on_with_copies(&mut self, rank: Rank) {
-        while let Some(copy) = self.links.get_mut(&rank).and_then(|link| link.copies.pop_front()) {
+        while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies.pop_front()) {
             if let Some(known) =
                 self.copies.all.get_mut(copy).filter(|known| known.waits && known.rank == rank)
             {
@@ -281,7 +283,7 @@ impl OfiTransport {
     /// Takes back all callers' memory that is lent for copies with a peer. What has not ended of these goes through
     /// buffers from now on.
     fn break_off(&mut self, rank: Rank) {
-        if let Some(link) = self.links.get_mut(&rank) {
+        if let Some(link) = self.links.get_mut(rank) {
             link.suspect = true;
         }
         let with_it = |copies: &Copies| -> Vec<usize> {

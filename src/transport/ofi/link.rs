@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use engine::{Header, Lane};
+use engine::{Header, Lane, Rank};
 use fabric::Peer;
 
+use super::buffers::Buffer;
 use super::envelope::index;
 use super::lane::{Arrivals, Outgoing};
-use super::port::Buffer;
 use super::token::Token;
 
 /// Atomics of one process on words of another that may be under way.
@@ -77,6 +77,48 @@ pub(super) struct Link {
     pub(super) listed: bool,
     pub(super) stuck: bool,
     pub(super) owing: bool,
+}
+
+/// The links of a process, by rank: with a place for each rank up to the highest that was ever talked to, so that a link is
+/// found at once.
+#[derive(Default)]
+pub(super) struct Links(Vec<Option<Box<Link>>>);
+
+impl Links {
+    #[inline]
+    pub(super) fn get(&self, rank: Rank) -> Option<&Link> {
+        self.0.get(rank as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Link> {
+        self.0.get_mut(rank as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn has(&self, rank: Rank) -> bool {
+        self.get(rank).is_some()
+    }
+
+    /// `rank` is a member's: others would cost memory for nothing.
+    pub(super) fn insert(&mut self, rank: Rank, link: Link) {
+        let places = self.0.len().max(rank as usize + 1);
+        self.0.resize_with(places, || None);
+        self.0[rank as usize] = Some(Box::new(link));
+    }
+
+    pub(super) fn remove(&mut self, rank: Rank) {
+        if let Some(place) = self.0.get_mut(rank as usize) {
+            *place = None;
+        }
+    }
+
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> {
+        (0..).zip(&self.0).filter_map(|(rank, link)| link.as_ref().map(|_| rank))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Rank, &mut Link)> {
+        (0..).zip(&mut self.0).filter_map(|(rank, link)| Some((rank, link.as_deref_mut()?)))
+    }
 }
 
 impl Link {

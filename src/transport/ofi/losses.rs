@@ -23,8 +23,7 @@ impl OfiTransport {
     /// The network itself is gone.
     #[cold]
     pub(super) fn lose_all(&mut self) {
-        let all: Vec<Rank> =
-            self.links.keys().copied().filter(|rank| *rank != self.members.own.rank).collect();
+        let all: Vec<Rank> = self.links.ranks().filter(|rank| *rank != self.members.own.rank).collect();
         all.into_iter().for_each(|rank| self.lose(rank));
     }
 
@@ -33,7 +32,7 @@ impl OfiTransport {
     pub(super) fn garble(&mut self, rank: Rank) {
         self.say_bye(rank);
         if self.part_with(rank) {
-            self.links.remove(&rank);
+            self.links.remove(rank);
             self.events.push_back(Event::Garbled { peer: rank });
         }
     }
@@ -51,7 +50,7 @@ impl OfiTransport {
 
     /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after that.
     pub(crate) fn take_leave(&mut self, rank: Rank) {
-        if self.links.contains_key(&rank) && !self.gone.contains(&rank) {
+        if self.links.has(rank) && !self.gone.contains(&rank) {
             self.say_bye(rank);
         }
     }
@@ -67,9 +66,9 @@ impl OfiTransport {
         if !self.gone.insert(rank) {
             return false;
         }
-        if let Some(link) = self.links.get_mut(&rank) {
+        if let Some(link) = self.links.get_mut(rank) {
             link.asks.clear();
-            link.unsent.drain(..).for_each(|unsent| self.port.put_back(unsent.buffer));
+            link.unsent.drain(..).for_each(|unsent| self.port.buffers.put_back(unsent.buffer));
         }
         // Whoever lists it also removes it.
         self.list(rank);

@@ -1,8 +1,7 @@
-//! The endpoint, and all memory that it is lent: nothing else of this transport is unsafe.
+//! The endpoint, and all memory that it is lent: with [`buffers`](super::buffers), all of this transport that is unsafe.
 //!
-//! Two kinds of memory are lent to the provider. *Buffers* of this module lie in shared memory that no reference points
-//! into; whoever lends one gives it away until its operation has ended, so an operation from one may be given up at any
-//! time. *Callers' memory* is lent to copies by key that are long, and has to come back at a deadline. An operation whose
+//! Two kinds of memory are lent to the provider. *Buffers* are given away until their operation has ended, so an operation
+//! from one may be given up at any time. *Callers' memory* is lent to copies by key that are long, and has to come back at a deadline. An operation whose
 //! peer hangs ends only with its whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
 //! that has been removed from the address vector): so it is lent to *outlets* only, which are endpoints that nobody knows
 //! the address of, and can be closed. Where one cannot be closed that callers' memory is lent to, the process is aborted.
@@ -14,20 +13,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use engine::registration::RegisterError;
-use engine::{Direction, OpId, Place};
+use engine::{Direction, Place};
 use fabric::{
     Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, OutletId, PIECES_MAX,
     Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
-use slab::Slab;
 use vm::{Segment, SharedMemory};
 
-use super::envelope::HEAD_BYTES;
+use super::buffers::{Buffer, Buffers, Purpose, Size, Small};
 use super::keys::draw;
 use super::sleep::{add, watch};
-
-/// Bytes of payload that one message may have.
-pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 
 /// Operations and waiting buffers that the endpoint takes at once.
 const DEPTH: u32 = 4096;
@@ -43,106 +38,6 @@ const BATCH: u64 = 16;
 
 /// Keys that are drawn before one that is free is given up: of 64 bits, the first will do.
 const DRAWS: u32 = 8;
-
-/// What a buffer is for, and its size. There are as many as peers may have under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
-    /// A small part of a copy.
-    Small,
-    /// A large one.
-    Large,
-    /// A message.
-    Message,
-}
-
-impl Size {
-    pub(super) const fn bytes(self) -> usize {
-        match self {
-            Size::Message => (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64),
-            Size::Small => 4 << 10,
-            Size::Large => 64 << 10,
-        }
-    }
-}
-
-/// Memory to be lent.
-pub(super) struct Buffer {
-    memory: Arc<SharedMemory>,
-    at: u64,
-    size: Size,
-    desc: Desc,
-}
-
-const INSIDE: &str = "no more is copied than the buffer's size";
-
-impl Buffer {
-    pub(super) fn size(&self) -> Size {
-        self.size
-    }
-
-    /// Copies `bytes` to offset `at`.
-    pub(super) fn put(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
-        self.memory.copy_in(self.at + at as u64, bytes).expect(INSIDE);
-    }
-
-    /// Copies from offset `at`.
-    pub(super) fn get(&self, at: usize, bytes: &mut [u8]) {
-        assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
-        self.memory.copy_out(self.at + at as u64, bytes).expect(INSIDE);
-    }
-
-    /// Copies `len` bytes to offset `at` from the local end of a copy that has not ended.
-    pub(super) fn fill(&self, at: usize, from: Place, len: usize) {
-        let from = std::ptr::with_exposed_provenance(from.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
-        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
-        self.put(at, unsafe { std::slice::from_raw_parts(from, len) });
-    }
-
-    /// Copies `len` bytes from offset `at` to the local end of a copy that has not ended, nor been given up.
-    pub(super) fn drain(&self, at: usize, to: Place, len: usize) {
-        let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
-        // or of buffers that it keeps until the operation has ended: writable, and referred to by nothing else.
-        self.get(at, unsafe { std::slice::from_raw_parts_mut(to, len) });
-    }
-
-    fn local(&self, len: usize) -> Local {
-        assert!(len <= self.size.bytes(), "{INSIDE}");
-        let addr = std::ptr::with_exposed_provenance_mut((self.memory.base_addr() + self.at) as usize);
-        Local { addr, len, desc: self.desc }
-    }
-}
-
-/// Why a buffer was lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A message may come into it.
-    Receive,
-    /// It holds a message.
-    Send {
-        /// To whom.
-        rank: engine::Rank,
-        /// It answers an atomic of that peer's.
-        answers: bool,
-    },
-    /// It holds a part of a copy, by its number among those that are under way.
-    Part(usize),
-    /// It holds a whole copy.
-    Small(Small),
-}
-
-/// A copy that goes in one small buffer, and all that its end needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Small {
-    /// Whose end is to be reported; `None`: it has been.
-    pub(super) op: Option<OpId>,
-    pub(super) rank: engine::Rank,
-    pub(super) len: u32,
-    /// Where the bytes are to go in this process.
-    pub(super) into: Option<Place>,
-}
 
 /// A buffer that comes back.
 pub(super) struct Ended {
@@ -180,13 +75,11 @@ pub(crate) struct Port {
     endpoint: Option<Endpoint>,
     description: Description,
     address: Box<[u8]>,
-    lent: Slab<(Buffer, Purpose)>,
+    pub(super) buffers: Buffers,
     /// Outlets that are open.
     outlets: Vec<OutletId>,
     /// To sleep on: the endpoint's descriptor, and all outlets'.
     wait: Option<OwnedFd>,
-    /// By size: what is not lent.
-    pools: [Vec<Buffer>; 3],
     /// Buffers for messages that are still to be lent.
     idle: Vec<Buffer>,
     /// All memory of buffers: it stays until the endpoint is closed.
@@ -214,10 +107,9 @@ impl Port {
             address: endpoint.address().into(),
             endpoint: Some(endpoint),
             description,
-            lent: Slab::new(),
+            buffers: Buffers::default(),
             outlets: Vec::new(),
             wait,
-            pools: [const { Vec::new() }; 3],
             idle: Vec::new(),
             memory: Vec::new(),
             #[cfg(test)]
@@ -247,7 +139,7 @@ impl Port {
 
     /// Whether there are as many operations under way as the endpoint takes, whoever they are with.
     pub(super) fn is_full(&self) -> bool {
-        self.lent.len() >= DEPTH as usize
+        self.buffers.lent() >= DEPTH as usize
     }
 
     /// The descriptor to sleep on, if there is one.
@@ -267,21 +159,17 @@ impl Port {
     }
 
     /// A buffer of this size. `None`: there is no memory.
+    #[inline]
     pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
-        if self.pools[size as usize].is_empty() {
+        if !self.buffers.has(size) {
             self.make(size)?;
         }
-        self.pools[size as usize].pop()
+        self.buffers.take(size)
     }
 
     /// Whether [`Port::take`] would have a buffer for a message.
     pub(super) fn has_message(&mut self) -> bool {
-        !self.pools[Size::Message as usize].is_empty() || self.make(Size::Message).is_some()
-    }
-
-    /// Takes a buffer back.
-    pub(super) fn put_back(&mut self, buffer: Buffer) {
-        self.pools[buffer.size as usize].push(buffer);
+        self.buffers.has(Size::Message) || self.make(Size::Message).is_some()
     }
 
     /// Makes some more buffers, registered where the provider wants local memory registered.
@@ -303,9 +191,7 @@ impl Port {
             let failed = |error: &Error| tracing::warn!(%error, "memory for messages cannot be registered");
             desc = region.inspect_err(failed).ok()?.desc;
         }
-        let buffer =
-            |index| Buffer { memory: Arc::clone(&memory), at: index * size.bytes() as u64, size, desc };
-        self.pools[size as usize].extend((0..BATCH).map(buffer));
+        self.buffers.make(&memory, desc, size, BATCH);
         self.memory.push(memory);
         Some(())
     }
@@ -352,14 +238,15 @@ impl Port {
         (buffer, len): (Buffer, usize),
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend(buffer, purpose, |endpoint, buffer, token| {
+        self.lend((buffer, len), purpose, |endpoint, local, token| {
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody writes it.
-            unsafe { endpoint.send(buffer.local(len), to, token) }
+            unsafe { endpoint.send(local, to, token) }
         })
     }
 
     /// Writes the first `len` bytes of a buffer to pieces of the peer's memory.
+    #[inline]
     pub(super) fn write(
         &mut self,
         to: Peer,
@@ -368,8 +255,7 @@ impl Port {
         until: Until,
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend(buffer, purpose, |endpoint, buffer, token| {
-            let local = buffer.local(len);
+        self.lend((buffer, len), purpose, |endpoint, local, token| {
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody writes it.
             unsafe {
@@ -384,6 +270,7 @@ impl Port {
     }
 
     /// Reads pieces of the peer's memory into the first `len` bytes of a buffer.
+    #[inline]
     pub(super) fn read(
         &mut self,
         from: Peer,
@@ -391,8 +278,7 @@ impl Port {
         (buffer, len): (Buffer, usize),
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend(buffer, purpose, |endpoint, buffer, token| {
-            let local = buffer.local(len);
+        self.lend((buffer, len), purpose, |endpoint, local, token| {
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody reads or writes it.
             unsafe {
@@ -499,34 +385,34 @@ impl Port {
     /// Lends the buffers that wait for messages.
     fn listen(&mut self) {
         while let Some(buffer) = self.idle.pop() {
-            let lent = self.lend(buffer, Purpose::Receive, |endpoint, buffer, token| {
-                // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or
-                // the endpoint is closed; nobody else has it, so nobody reads or writes it.
-                unsafe { endpoint.receive(buffer.local(Size::Message.bytes()), token) }
-            });
+            let lent =
+                self.lend((buffer, Size::Message.bytes()), Purpose::Receive, |endpoint, local, token| {
+                    // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or
+                    // the endpoint is closed; nobody else has it, so nobody reads or writes it.
+                    unsafe { endpoint.receive(local, token) }
+                });
             if let Err(Kept { buffer, .. }) = lent {
                 return self.idle.push(buffer);
             }
         }
     }
 
-    /// Posts an operation, and keeps its buffer until that has ended.
+    /// Posts an operation on the first `len` bytes of a buffer, which is kept until that has ended.
     #[inline]
     fn lend(
         &mut self,
-        buffer: Buffer,
+        (buffer, len): (Buffer, usize),
         purpose: Purpose,
-        post: impl FnOnce(&mut Endpoint, &Buffer, u64) -> Result<Post, Error>,
+        post: impl FnOnce(&mut Endpoint, Local, u64) -> Result<Post, Error>,
     ) -> Result<(), Kept> {
         #[cfg(test)]
         if self.script.refuses() {
             return Err(Kept { buffer, busy: false });
         }
         let Some(endpoint) = &mut self.endpoint else { return Err(Kept { buffer, busy: false }) };
-        let entry = self.lent.vacant_entry();
-        match post(endpoint, &buffer, entry.key() as u64) {
+        match post(endpoint, self.buffers.local(&buffer, len), buffer.token()) {
             Ok(Post::Posted) => {
-                entry.insert((buffer, purpose));
+                self.buffers.lend(buffer, purpose);
                 Ok(())
             }
             // There is no connection, yet or any more: the provider makes one.
@@ -542,7 +428,7 @@ impl Port {
 
     /// The copies in one buffer each that have not ended.
     pub(super) fn smalls(&mut self) -> impl Iterator<Item = &mut Small> {
-        self.lent.iter_mut().filter_map(|(_, (_, purpose))| match purpose {
+        self.buffers.purposes().filter_map(|purpose| match purpose {
             Purpose::Small(small) => Some(small),
             _ => None,
         })
@@ -572,7 +458,7 @@ impl Port {
                     return None;
                 }
             };
-            let Some((buffer, purpose)) = self.lent.try_remove(token as usize) else { continue };
+            let Some((buffer, purpose)) = self.buffers.returned(token) else { continue };
             #[cfg(test)]
             let result = self.script.judge(purpose == Purpose::Receive, result);
             return Some(Ended { purpose, buffer, result });
@@ -589,7 +475,7 @@ impl Port {
             tracing::warn!(%error, "the endpoint cannot be closed; the memory lent to it stays");
             std::mem::forget(std::mem::take(&mut self.memory));
         }
-        self.lent.clear();
+        self.buffers.forget_lent();
     }
 }
 

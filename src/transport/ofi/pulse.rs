@@ -17,6 +17,7 @@ const PULSE: Duration = Duration::from_millis(500);
 
 impl OfiTransport {
     /// Does what is to be done at certain times.
+    #[inline(never)]
     pub(super) fn look_at_clock(&mut self) {
         let now = Instant::now();
         self.settle(now);
@@ -37,9 +38,9 @@ impl OfiTransport {
                 link.silent += PULSE;
             }
             if link.silence_max.is_some_and(|max| link.silent >= max) {
-                silent.push(*rank);
+                silent.push(rank);
             } else if !(heard && spoken_to) && link.unsent.is_empty() {
-                quiet.push(*rank);
+                quiet.push(rank);
             }
         }
         for rank in silent {
@@ -62,7 +63,7 @@ impl OfiTransport {
 
     /// Makes a link to a peer if there is none, so that it is found out when it is gone.
     pub(crate) fn watch(&mut self, rank: Rank) {
-        if !self.links.contains_key(&rank) && self.link(rank).is_ok() {
+        if !self.links.has(rank) && self.link(rank).is_ok() {
             self.ping(rank);
         }
     }
@@ -82,7 +83,7 @@ impl OfiTransport {
 
     /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say against it.
     pub(crate) fn believe_gone(&mut self, rank: Rank) {
-        if self.links.contains_key(&rank) {
+        if self.links.has(rank) {
             self.suspect(rank);
         } else {
             self.lose(rank);

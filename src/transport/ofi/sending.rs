@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use engine::{Header, Lane, OpError, Rank, SendError};
 
+use super::buffers::{PAYLOAD_MAX, Purpose, Size};
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
 use super::link::{Busy, Link, Unsent};
-use super::port::{Kept, PAYLOAD_MAX, Purpose, Size};
+use super::port::Kept;
 use super::transport::OfiTransport;
 
 /// How long the provider may take to connect again to a peer that it has reached before.
@@ -62,15 +63,15 @@ impl OfiTransport {
         words: [u64; Header::WORDS],
         payload: &[u8],
     ) -> Result<(), NoBuffer> {
-        let Some(link) = self.links.get_mut(&rank) else { return Ok(()) };
+        let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         let buffer = self.port.take(Size::Message).ok_or(NoBuffer)?;
         let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
         let (token, sender) = (*link.outward.bytes(), self.members.own.rank);
         let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
         let bare = kind.bytes(0).0 == BARE_BYTES;
         let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
-        buffer.put(0, head);
-        buffer.put(head.len(), payload);
+        self.port.buffers.put(&buffer, 0, head);
+        self.port.buffers.put(&buffer, head.len(), payload);
         let answers = kind == Kind::Answer;
         link.spoken_to = true;
         link.unanswered += usize::from(answers);
@@ -81,7 +82,7 @@ impl OfiTransport {
 
     /// Gives the provider what it takes of a peer's messages.
     pub(super) fn flush(&mut self, rank: Rank) {
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(link) = self.links.get_mut(rank) else { return };
         let Some(peer) = link.peer else { return };
         while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
             match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
@@ -94,7 +95,7 @@ impl OfiTransport {
                     return self.grow_impatient(rank);
                 }
                 Err(Kept { buffer, busy: false }) => {
-                    self.port.put_back(buffer);
+                    self.port.buffers.put_back(buffer);
                     return self.lose(rank);
                 }
             }
@@ -103,7 +104,7 @@ impl OfiTransport {
 
     /// The provider has no room for what is for a peer: it is to be tried again, but not for ever.
     pub(super) fn grow_impatient(&mut self, rank: Rank) {
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.stuck, true) {
             self.stuck.push_back(rank);
         }
@@ -113,7 +114,7 @@ impl OfiTransport {
             return;
         }
         let now = Instant::now();
-        let patience = self.patience.min(match **link {
+        let patience = self.patience.min(match *link {
             Link { reached: true, .. } => RECONNECT_WITHIN,
             Link { doubted: true, .. } => SUSPECT_WITHIN,
             _ => self.patience,
@@ -129,10 +130,11 @@ impl OfiTransport {
     }
 
     /// Tries again what found no room.
+    #[inline(never)]
     pub(super) fn flush_stuck(&mut self) {
         for _ in 0..self.stuck.len() {
             let Some(rank) = self.stuck.pop_front() else { return };
-            if let Some(link) = self.links.get_mut(&rank) {
+            if let Some(link) = self.links.get_mut(rank) {
                 link.stuck = false;
                 self.flush(rank);
                 self.go_on_with_copies(rank);
@@ -141,10 +143,11 @@ impl OfiTransport {
     }
 
     /// Gives back credits that no message took along.
+    #[inline(never)]
     pub(super) fn pay(&mut self) {
         for _ in 0..self.owing.len() {
             let Some(rank) = self.owing.pop_front() else { return };
-            let Some(link) = self.links.get_mut(&rank) else { continue };
+            let Some(link) = self.links.get_mut(rank) else { continue };
             link.owing = false;
             let owes = link.arrivals.iter().any(|arrivals| arrivals.owes_much());
             if owes && !self.gone.contains(&rank) && self.post(rank, Kind::Credits, 0, [0; 7], &[]).is_err() {
@@ -155,7 +158,7 @@ impl OfiTransport {
 
     /// Takes note that a peer is owed many credits.
     pub(super) fn owe(&mut self, rank: Rank) {
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.owing, true) {
             self.owing.push_back(rank);
         }
@@ -163,7 +166,7 @@ impl OfiTransport {
 
     /// Takes note that a link has messages for the engine.
     pub(super) fn list(&mut self, rank: Rank) {
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        let Some(link) = self.links.get_mut(rank) else { return };
         if !std::mem::replace(&mut link.listed, true) {
             self.ready.push_back(rank);
         }

@@ -3,8 +3,9 @@
 use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank};
 use fabric::{Peer, Until};
 
+use super::buffers::{Buffer, Purpose, Size, Small};
 use super::link::PARTS;
-use super::port::{Buffer, Kept, Purpose, Size, Small};
+use super::port::Kept;
 use super::transport::OfiTransport;
 
 const SMALL: usize = Size::Small as usize;
@@ -22,14 +23,14 @@ impl OfiTransport {
         let KeyedPiece { piece, key, base, .. } = *keyed;
         let put = direction == Direction::Put;
         let fits = (1..=Size::Small.bytes() as u64).contains(&piece.len) && (!put || self.copies.delivers);
-        let Some(link) = self.links.get_mut(&rank).filter(|_| fits) else { return false };
+        let Some(link) = self.links.get_mut(rank).filter(|_| fits) else { return false };
         if link.parts[SMALL] >= PARTS[SMALL] || !link.copies.is_empty() {
             return false;
         }
         let Some(buffer) = self.port.take(Size::Small) else { return false };
         let len = piece.len as usize;
         let into = if put {
-            buffer.fill(0, piece.local, len);
+            self.port.buffers.fill(&buffer, 0, piece.local, len);
             None
         } else {
             Some(piece.local)
@@ -49,20 +50,21 @@ impl OfiTransport {
             }
             Err(Kept { buffer, .. }) => {
                 // What waits or fails does so as a copy like any other.
-                self.port.put_back(buffer);
+                self.port.buffers.put_back(buffer);
                 false
             }
         }
     }
 
     /// A small copy has ended.
+    #[inline]
     pub(super) fn on_small(&mut self, small: Small, buffer: Buffer, done: bool) {
         let Small { op, rank, len, into } = small;
         if let Some(into) = into.filter(|_| done) {
-            buffer.drain(0, into, len as usize);
+            self.port.buffers.drain(&buffer, 0, into, len as usize);
         }
-        self.port.put_back(buffer);
-        let Some(link) = self.links.get_mut(&rank) else { return };
+        self.port.buffers.put_back(buffer);
+        let Some(link) = self.links.get_mut(rank) else { return };
         link.parts[SMALL] -= 1;
         link.suspect &= !done;
         let waits = !link.copies.is_empty();

@@ -11,7 +11,7 @@ use slab::Slab;
 
 use super::carriers::Carriers;
 use super::copies::Copies;
-use super::link::Link;
+use super::link::{Link, Links};
 use super::port::Port;
 use super::token::{Party, Token};
 use crate::memory::Memory;
@@ -57,7 +57,7 @@ pub(crate) struct OfiTransport {
     pub(super) patience: Duration,
     pub(crate) silence: Silence,
     pub(super) port: Port,
-    pub(super) links: HashMap<Rank, Box<Link>>,
+    pub(super) links: Links,
     /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
     pub(super) ready: VecDeque<Rank>,
     pub(super) stuck: VecDeque<Rank>,
@@ -111,7 +111,7 @@ impl OfiTransport {
             patience,
             silence: Box::new(|_| None),
             port,
-            links: HashMap::new(),
+            links: Links::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
             owing: VecDeque::new(),
@@ -178,7 +178,9 @@ impl OfiTransport {
         self.run = 0;
         let was_open = self.port.is_open();
         for _ in 0..ROUND {
-            if let Some((part, done)) = self.carriers.poll(&mut self.port) {
+            if self.carriers.are_loaded()
+                && let Some((part, done)) = self.carriers.poll(&mut self.port)
+            {
                 self.on_part(part, None, done);
             } else {
                 let Some(ended) = self.port.poll() else {
@@ -198,8 +200,12 @@ impl OfiTransport {
         if self.looks.is_multiple_of(CLOCK_LOOKS) {
             self.look_at_clock();
         }
-        self.pay();
-        self.flush_stuck();
+        if !self.owing.is_empty() {
+            self.pay();
+        }
+        if !self.stuck.is_empty() {
+            self.flush_stuck();
+        }
     }
 
     /// The link to a peer, made if this is the first word.
@@ -207,10 +213,10 @@ impl OfiTransport {
         if self.gone.contains(&rank) {
             return Err(OpError::PeerLost { peer: rank });
         }
-        if !self.links.contains_key(&rank) {
+        if !self.links.has(rank) {
             self.make_link(rank)?;
         }
-        Ok(self.links.get_mut(&rank).expect("made above"))
+        Ok(self.links.get_mut(rank).expect("made above"))
     }
 
     #[cold]
@@ -227,7 +233,7 @@ impl OfiTransport {
         }
         let mut link = Link::new(known, outward, inward);
         link.silence_max = (self.silence)(rank);
-        self.links.insert(rank, Box::new(link));
+        self.links.insert(rank, link);
         Ok(())
     }
 }

@@ -6,14 +6,18 @@ use engine::{
     Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
-use super::port::{PAYLOAD_MAX, Size};
+use super::buffers::{PAYLOAD_MAX, Size};
 use super::transport::OfiTransport;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;
 
 impl OfiTransport {
+    #[inline]
     fn next(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if self.events.is_empty() && self.ready.is_empty() {
+            return None;
+        }
         self.events.pop_front().or_else(|| self.hand_on(inbox))
     }
 }
@@ -30,7 +34,7 @@ impl Transport for OfiTransport {
     }
 
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
-        self.links.get_mut(&peer).is_none_or(|link| link.outgoing(lane).has_room())
+        self.links.get_mut(peer).is_none_or(|link| link.outgoing(lane).has_room())
     }
 
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {

@@ -80,17 +80,17 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Has an operation that was given up, and that nobody asks about any more, live on in the table if the transport is
-    /// still at it. `false`: there is no need.
-    pub(super) fn outlive(&mut self, key: OpKey) -> bool {
-        let Some(op) = self.ops.get_mut(key) else { return false };
-        let OpKind::Hit(Hit { peer, used: Some(Used { hose, local }) }) = op.kind else { return false };
+    /// Has an operation that was given up, that nobody asks about any more, and that the transport is still at, live on in
+    /// the table.
+    #[cold]
+    pub(super) fn outlive(&mut self, key: OpKey) {
+        let Some(op) = self.ops.get_mut(key) else { return };
+        let OpKind::Hit(Hit { peer, used: Some(Used { hose, local }) }) = op.kind else { return };
         let mut part = self.spare_parts.pop().unwrap_or_default();
         part.peer = peer;
         part.hoses.push(hose);
         part.locals.extend(local);
         (op.kind, op.outcome, op.deadline) = (OpKind::Part(part), None, None);
         (op.detached, op.parent) = (false, None);
-        true
     }
 }

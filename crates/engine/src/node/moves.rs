@@ -290,13 +290,23 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends one use of a firehose, and gives it up where nothing is kept.
+    #[inline]
     pub(super) fn release_hose(&mut self, hose: HoseId) {
         let Some(registrar) = &mut self.registrar else { return };
+        let released = registrar.hoses.release(hose);
+        if released != Released::Kept || registrar.settings.keep != Keep::Firehoses {
+            self.after_release(hose, released);
+        }
+    }
+
+    #[inline(never)]
+    fn after_release(&mut self, hose: HoseId, released: Released) {
+        let Some(registrar) = &mut self.registrar else { return };
         let keep = registrar.settings.keep;
-        match registrar.hoses.release(hose) {
+        match released {
             Released::Wanted(peer, holder) => return self.give_back(peer, &[holder], Because::Revoked),
-            Released::Kept if keep != Keep::Firehoses => {}
-            Released::Kept | Released::Gone => return,
+            Released::Kept => {}
+            Released::Gone => return,
         }
         let Some((peer, holder)) = registrar.hoses.give_up(hose) else { return };
         match keep {

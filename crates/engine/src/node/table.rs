@@ -331,6 +331,7 @@ impl<T: Transport> Node<T> {
 
     /// Takes an operation's outcome, once it has one; the id means nothing afterwards. An id that means nothing
     /// gives `None`.
+    #[inline]
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
         let outcome = self.ops.get(id.key())?.outcome?;
         self.discard(id.key());
@@ -338,9 +339,10 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes an operation that is over out of the table, and keeps its lists for others.
+    #[inline]
     fn discard(&mut self, key: OpKey) {
-        if self.outlive(key) {
-            return;
+        if let Some(OpKind::Hit(Hit { used: Some(_), .. })) = self.ops.get(key).map(|op| &op.kind) {
+            return self.outlive(key);
         }
         // A list of thousands is one program's one transfer: it need not stay for good.
         match self.ops.remove(key).map(|op| op.kind) {
@@ -431,6 +433,7 @@ impl<T: Transport> Node<T> {
         self.detached_error.take()
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
         self.pending += usize::from(kind.is_transfer());
         self.ops.insert(Op { kind, deadline, outcome: None, detached: false, parent: None })
@@ -442,18 +445,24 @@ impl<T: Transport> Node<T> {
     }
 
     /// Records an operation's outcome; later news of it is ignored.
+    #[inline]
     pub(super) fn finish(&mut self, key: OpKey, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return };
         op.outcome = Some(outcome);
-        if let Some(parent) = op.parent {
-            self.discard(key);
-            self.on_child(parent, outcome);
-            return;
+        let (parent, detached) = (op.parent, op.detached);
+        self.pending -= usize::from(parent.is_none() && op.kind.is_transfer());
+        if parent.is_some() || detached {
+            self.pass_on(key, parent, outcome);
         }
-        self.pending -= usize::from(op.kind.is_transfer());
-        if op.detached {
-            self.discard(key);
-            self.note_detached(outcome);
+    }
+
+    /// Tells the transfer that an operation was part of how it ended, or notes it, where nobody else asks.
+    #[inline(never)]
+    fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, outcome: Outcome) {
+        self.discard(key);
+        match parent {
+            Some(parent) => self.on_child(parent, outcome),
+            None => self.note_detached(outcome),
         }
     }
 

@@ -210,7 +210,7 @@ impl Firehoses {
     }
 
     /// Uses a firehose for one more operation.
-    #[inline]
+    #[inline(always)]
     pub fn acquire(&mut self, id: HoseId) {
         let hose = &mut self.hoses.0[id.0 as usize];
         hose.refs += 1;

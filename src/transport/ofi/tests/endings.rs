@@ -258,9 +258,9 @@ fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
             }
         }
         assert_eq!(cluster.transport(0).carriers.closed, 1, "it was not heard from since");
-        assert!(cluster.transport(0).links[&1].suspect);
+        assert!(cluster.transport(0).links.get(1).expect("they talk").suspect);
         until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
-        assert!(!cluster.transport(0).links[&1].suspect);
+        assert!(!cluster.transport(0).links.get(1).expect("they talk").suspect);
         // It is trusted again; the new outlet connects.
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));

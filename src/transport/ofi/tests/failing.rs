@@ -9,7 +9,8 @@ use vm::Segment;
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
-use crate::transport::ofi::port::{Port, Purpose, Size};
+use crate::transport::ofi::buffers::{Purpose, Size};
+use crate::transport::ofi::port::Port;
 use crate::transport::ofi::script::Script;
 
 const LEN: usize = 100_000;
@@ -97,7 +98,7 @@ fn writes(port: &mut Port, target: &mut Port, address: &[u8], (addr, key): (u64,
     let mut buffer = port.take(Size::Small);
     loop {
         if let Some(lent) = buffer.take() {
-            lent.put(0, &[byte; 64]);
+            port.buffers.put(&lent, 0, &[byte; 64]);
             match port.write(peer, &remote, (lent, 64), Until::Delivered, Purpose::Part(0)) {
                 Ok(()) => {}
                 Err(kept) if kept.busy => buffer = Some(kept.buffer),

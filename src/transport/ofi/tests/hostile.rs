@@ -5,10 +5,11 @@ use fabric::Provider;
 use proptest::prelude::*;
 
 use super::cluster::{LIMIT, OfiCluster, SECRET, Setting, providers};
+use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
 use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
 use crate::transport::ofi::lane::CREDITS;
 use crate::transport::ofi::link::ANSWERS;
-use crate::transport::ofi::port::{PAYLOAD_MAX, Port, Purpose, Size};
+use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::{Party, Token};
 use crate::transport::ofi::transport::OfiTransport;
 
@@ -32,9 +33,9 @@ const REQUEST: Kind = Kind::Engine(Lane::Request);
 /// Has a transport take a message in, as if it had come.
 fn arrive(transport: &mut OfiTransport, head: &[u8; HEAD_BYTES], len: usize) {
     let buffer = transport.port.take(Size::Message).expect("there is memory");
-    buffer.put(0, head);
+    transport.port.buffers.put(&buffer, 0, head);
     transport.on_arrival(&buffer, len);
-    transport.port.put_back(buffer);
+    transport.port.buffers.put_back(buffer);
 }
 
 fn length(kind: Kind) -> usize {
@@ -82,7 +83,7 @@ fn what_bears_no_members_token_is_dropped_and_counted() {
         arrive(transport, &envelope.encode(), HEAD_BYTES);
         assert_eq!(transport.strangers(), count as u64 + 1, "{envelope:?}");
     }
-    assert!(transport.links.is_empty(), "nothing is kept for strangers");
+    assert!(transport.links.ranks().next().is_none(), "nothing is kept for strangers");
     assert_eq!(transport.poll(&mut Inbox::default()), None);
     arrive(transport, &good.encode(), HEAD_BYTES);
     assert_eq!(transport.poll(&mut Inbox::default()), Some(Event::Message { peer: 1, lane: Lane::Request }));
@@ -101,15 +102,15 @@ fn a_stranger_with_an_endpoint_disturbs_nobody() {
         while cluster.transport(0).strangers() < 200 {
             assert!(start.elapsed() < LIMIT, "its messages do not arrive");
             let buffer = stranger.take(Size::Message).expect("there is memory");
-            buffer.put(0, &[sent as u8; 100]);
+            stranger.buffers.put(&buffer, 0, &[sent as u8; 100]);
             let len = if sent % 3 == 0 { Size::Message.bytes() } else { sent % 100 };
             let purpose = Purpose::Send { rank: 0, answers: false };
             match stranger.send(victim, (buffer, len), purpose) {
                 Ok(()) => sent += 1,
-                Err(kept) => stranger.put_back(kept.buffer),
+                Err(kept) => stranger.buffers.put_back(kept.buffer),
             }
             while let Some(ended) = stranger.poll() {
-                stranger.put_back(ended.buffer);
+                stranger.buffers.put_back(ended.buffer);
             }
             assert_eq!(cluster.transport(0).poll(&mut Inbox::default()), None);
         }

@@ -1,0 +1,205 @@
+//! Memory of this transport's own that is lent to the provider, and what for.
+//!
+//! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its number: so that
+//! to lend one, and to have it back, moves nothing about.
+
+use std::sync::Arc;
+
+use engine::{OpId, Place};
+use fabric::{Desc, Local};
+use vm::SharedMemory;
+
+use super::envelope::HEAD_BYTES;
+
+/// Bytes of payload that one message may have.
+pub(super) const PAYLOAD_MAX: usize = 8 << 10;
+
+/// What a buffer is for, and its size. There are as many as peers may have under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// A small part of a copy.
+    Small,
+    /// A large one.
+    Large,
+    /// A message.
+    Message,
+}
+
+impl Size {
+    pub(super) const fn bytes(self) -> usize {
+        match self {
+            Size::Message => (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64),
+            Size::Small => 4 << 10,
+            Size::Large => 64 << 10,
+        }
+    }
+}
+
+/// One buffer, by its number. Whoever lends it gives it away until its operation has ended.
+#[derive(Debug)]
+pub(super) struct Buffer(u32);
+
+impl Buffer {
+    /// What the provider is to call it.
+    pub(super) fn token(&self) -> u64 {
+        u64::from(self.0)
+    }
+}
+
+/// Why a buffer was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A message may come into it.
+    Receive,
+    /// It holds a message.
+    Send {
+        /// To whom.
+        rank: engine::Rank,
+        /// It answers an atomic of that peer's.
+        answers: bool,
+    },
+    /// It holds a part of a copy, by its number among those that are under way.
+    Part(usize),
+    /// It holds a whole copy.
+    Small(Small),
+}
+
+/// A copy that goes in one small buffer, and all that its end needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Small {
+    /// Whose end is to be reported; `None`: it has been.
+    pub(super) op: Option<OpId>,
+    pub(super) rank: engine::Rank,
+    pub(super) len: u32,
+    /// Where the bytes are to go in this process.
+    pub(super) into: Option<Place>,
+}
+
+/// What a buffer is.
+struct Room {
+    memory: Arc<SharedMemory>,
+    at: u64,
+    size: Size,
+    desc: Desc,
+    /// What it is lent for.
+    lent: Option<Purpose>,
+}
+
+/// All buffers of an endpoint.
+#[derive(Default)]
+pub(super) struct Buffers {
+    rooms: Vec<Room>,
+    /// By size: those that are nobody's.
+    free: [Vec<Buffer>; 3],
+    /// How many are lent.
+    lent: usize,
+}
+
+const INSIDE: &str = "no more is copied than the buffer's size";
+
+impl Buffers {
+    /// Makes `count` buffers of memory that has room for them.
+    pub(super) fn make(&mut self, memory: &Arc<SharedMemory>, desc: Desc, size: Size, count: u64) {
+        for index in 0..count {
+            let number = u32::try_from(self.rooms.len()).expect("so many would fill all memory");
+            let at = index * size.bytes() as u64;
+            self.rooms.push(Room { memory: Arc::clone(memory), at, size, desc, lent: None });
+            self.free[size as usize].push(Buffer(number));
+        }
+    }
+
+    /// Whether one of this size is free.
+    pub(super) fn has(&self, size: Size) -> bool {
+        !self.free[size as usize].is_empty()
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
+        self.free[size as usize].pop()
+    }
+
+    #[inline]
+    pub(super) fn put_back(&mut self, buffer: Buffer) {
+        let size = self.size(&buffer);
+        self.free[size as usize].push(buffer);
+    }
+
+    #[inline]
+    pub(super) fn size(&self, buffer: &Buffer) -> Size {
+        self.rooms[buffer.0 as usize].size
+    }
+
+    /// How many are lent.
+    pub(super) fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// The provider has a buffer, for this purpose.
+    #[inline]
+    pub(super) fn lend(&mut self, buffer: Buffer, purpose: Purpose) {
+        self.rooms[buffer.0 as usize].lent = Some(purpose);
+        self.lent += 1;
+    }
+
+    /// The provider is done with the buffer that it calls so. `None`: it had none of that name.
+    #[inline]
+    pub(super) fn returned(&mut self, token: u64) -> Option<(Buffer, Purpose)> {
+        let purpose = self.rooms.get_mut(token as usize)?.lent.take()?;
+        self.lent -= 1;
+        Some((Buffer(token as u32), purpose))
+    }
+
+    /// What those are for that are lent.
+    pub(super) fn purposes(&mut self) -> impl Iterator<Item = &mut Purpose> {
+        self.rooms.iter_mut().filter_map(|room| room.lent.as_mut())
+    }
+
+    /// There is no provider any more.
+    pub(super) fn forget_lent(&mut self) {
+        self.rooms.iter_mut().for_each(|room| room.lent = None);
+        self.lent = 0;
+    }
+
+    /// Copies `bytes` to offset `at`.
+    #[inline]
+    pub(super) fn put(&self, buffer: &Buffer, at: usize, bytes: &[u8]) {
+        let room = &self.rooms[buffer.0 as usize];
+        assert!(at + bytes.len() <= room.size.bytes(), "{INSIDE}");
+        room.memory.copy_in(room.at + at as u64, bytes).expect(INSIDE);
+    }
+
+    /// Copies from offset `at`.
+    #[inline]
+    pub(super) fn get(&self, buffer: &Buffer, at: usize, bytes: &mut [u8]) {
+        let room = &self.rooms[buffer.0 as usize];
+        assert!(at + bytes.len() <= room.size.bytes(), "{INSIDE}");
+        room.memory.copy_out(room.at + at as u64, bytes).expect(INSIDE);
+    }
+
+    /// Copies `len` bytes to offset `at` from the local end of a copy that has not ended.
+    #[inline]
+    pub(super) fn fill(&self, buffer: &Buffer, at: usize, from: Place, len: usize) {
+        let from = std::ptr::with_exposed_provenance(from.offset as usize);
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
+        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+        self.put(buffer, at, unsafe { std::slice::from_raw_parts(from, len) });
+    }
+
+    /// Copies `len` bytes from offset `at` to the local end of a copy that has not ended, nor been given up.
+    #[inline]
+    pub(super) fn drain(&self, buffer: &Buffer, at: usize, to: Place, len: usize) {
+        let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
+        // or of buffers that it keeps until the operation has ended: writable, and referred to by nothing else.
+        self.get(buffer, at, unsafe { std::slice::from_raw_parts_mut(to, len) });
+    }
+
+    /// The first `len` bytes, as the provider wants them.
+    #[inline]
+    pub(super) fn local(&self, buffer: &Buffer, len: usize) -> Local {
+        let room = &self.rooms[buffer.0 as usize];
+        assert!(len <= room.size.bytes(), "{INSIDE}");
+        let addr = std::ptr::with_exposed_provenance_mut((room.memory.base_addr() + room.at) as usize);
+        Local { addr, len, desc: room.desc }
+    }
+}
