@@ -1,8 +1,8 @@
 //! The network: what libfabric offers here, which provider is opened, and what is registered with it.
 //!
 //! # What may stay registered
-//! The heap is not registered yet: it goes by message, as all does by default. For whatever is kept registered can be
-//! unmapped meanwhile. That is noticed (`memory`), and holders give back what is gone before they hear from its owner
+//! Heaps are never unmapped, and reached by key where a registration pins nothing (`transport::ofi::heaps`). Private
+//! memory goes by message by default. For whatever is kept registered can be unmapped meanwhile. That is noticed (`memory`), and holders give back what is gone before they hear from its owner
 //! again; but what is on its way until then meets the old pages where the provider pins memory; and where it pins nothing,
 //! as `tcp`, it is copied by the processor of the owner, which dies of it if nothing is mapped there any more (`fabric`
 //! tells how that was found out). No strategy avoids this that registers at all: under

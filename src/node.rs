@@ -164,7 +164,7 @@ impl Node {
         let mut counters = {
             let mut engine = self.inner.engine();
             let mut counters = engine.counters().clone();
-            counters.malformed += engine.transport().strangers();
+            engine.transport().add_to(&mut counters);
             counters
         };
         self.inner.tallies.add_to(&mut counters);

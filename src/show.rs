@@ -22,18 +22,20 @@ impl Inner {
     }
 
     /// Shows the engine's counters. Only for whoever holds its lock.
-    pub(crate) fn show_engine(&self, engine: &Engine) {
+    pub(crate) fn show_engine(&self, engine: &mut Engine) {
         // First, for whoever sees the figures takes these to be there.
         let at = self.nanos(Instant::now());
         self.peers.own().control.show_peers(at, &Peers::of(engine.registration_by_peer()));
-        self.show(Part::Engine, &Figures::new(engine.counters(), engine.registration_counters()));
+        let mut counters = engine.counters().clone();
+        engine.transport().add_to(&mut counters);
+        self.show(Part::Engine, &Figures::new(&counters, engine.registration_counters()));
     }
 
     /// Shows all counters once more, where somebody has been looking. For when all other threads have ended.
     pub(crate) fn show_last(&self) {
         if self.watched.load(Ordering::Relaxed) {
             self.show_direct();
-            self.show_engine(&self.engine());
+            self.show_engine(&mut self.engine());
         }
     }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Atomic, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, OpError, OpId, Piece, Place,
-    Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, OpError, OpId, Piece,
+    Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::alarm::Alarm;
@@ -81,9 +81,13 @@ impl Mixed {
         }
     }
 
-    /// Messages from the network that were none of the job's.
-    pub(crate) fn strangers(&self) -> u64 {
-        self.net.as_ref().map_or(0, |net| net.ofi.strangers())
+    /// Adds what only the network has counted: copies that need no word of the engine's, and messages that were none of
+    /// the job's.
+    pub(crate) fn add_to(&self, counters: &mut Counters) {
+        if let Some(net) = &self.net {
+            counters.merge(net.ofi.counters());
+            counters.malformed += net.ofi.strangers();
+        }
     }
 
     /// Whether [`Mixed::take_lost`] has news.
@@ -227,7 +231,7 @@ impl Transport for Mixed {
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         match self.far(peer) {
-            Some(_) => Submit::Unreachable(Why::Network),
+            Some(ofi) => ofi.copy(op, peer, direction, pieces),
             None => self.shm.copy(op, peer, direction, pieces),
         }
     }

@@ -15,7 +15,8 @@
 //! | `small` | copies by key of few bytes |
 //! | `copies`, `copying` | all others |
 //! | [`carriers`] | which outlet carries whose copies |
-//! | `atomics` | atomics, by message |
+//! | `heaps` | copies to and from heaps by key |
+//! | `atomics`, `asked` | atomics, by message |
 //! | `losses`, `pulse` | peers that are gone, and how that is found out |
 //! | `sleep` | one descriptor to sleep on |
 //!
@@ -28,7 +29,8 @@
 //! # Copies
 //! By key, to memory that its owner registered at the engine's word. A put is complete when its bytes lie in the peer's
 //! memory: by the provider's word, or else by that of a read that follows the writes. Keys are random, so that an old
-//! one means nothing to whoever has the address later. Heaps are not registered here, and go by message.
+//! one means nothing to whoever has the address later. Heaps need no word of the engine's where a registration pins nothing:
+//! see [`heaps`].
 //!
 //! Copies of up to 4 KiB go through buffers of this transport, from the endpoint that messages have, and those to or from
 //! one place are [made with hardly anything kept of them](small). Longer ones go
@@ -62,12 +64,14 @@
 //! connections are the provider's.
 
 mod arrival;
+mod asked;
 mod atomics;
 mod buffers;
 mod carriers;
 mod copies;
 mod copying;
 mod envelope;
+mod heaps;
 mod keys;
 mod lane;
 mod link;

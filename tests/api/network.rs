@@ -59,7 +59,7 @@ fn nothing_of_a_peer_is_mapped_or_attached_to() {
                 let stats = node.stats();
                 assert_eq!(stats.get(Operation::Put, Mechanism::Mapped), mapped);
                 assert_eq!(stats.get(Operation::Put, Mechanism::Cma).count, 0);
-                assert!(stats.why(Why::Network) > 0, "heaps go by message");
+                assert!(stats.why(Why::Network) > 0, "words of heaps go by message");
                 assert!(stats.get(Operation::Atomic, Mechanism::Message).count > 0);
                 let registered = stats.get(Operation::Put, Mechanism::Registered);
                 assert_eq!(registered.bytes, if strategy == Strategy::Bounce { 0 } else { 100_000 });

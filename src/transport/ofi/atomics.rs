@@ -1,18 +1,23 @@
-//! Atomics, by message: their owner's processor does them, whoever asks.
+//! Atomics, by message: their owner's processor does them, whoever asks. So are peers asked for the keys of their
+//! [heaps](super::heaps).
 //!
 //! An ask is the words (its number, memory, offset, what to do, two operands); its answer (its number, status, the old
-//! word). A process asks no peer for more than [`ASKS`] at a time, so answers need no credits.
+//! word; or, of a heap, its live bytes, key and first byte). A process asks no peer for more than [`ASKS`] at a time, so
+//! answers need no credits.
 
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 
+use super::asked::{Answer, Asked, Reach, Wanted};
 use super::envelope::Kind;
 use super::lane::Foul;
 use super::link::{ANSWERS, ASKS};
-use super::transport::{Asked, OfiTransport};
+use super::transport::OfiTransport;
 use crate::transport::shm::rings::atomic_at;
 
 const ADD: u64 = 0;
 const SWAP: u64 = 1;
+/// No atomic: the key of the heap.
+const HEAP: u64 = 2;
 const DONE: u64 = 0;
 const FAULT: u64 = 1;
 
@@ -24,13 +29,22 @@ impl OfiTransport {
         if let Err(error) = self.link(peer) {
             return Submit::Failed(error);
         }
-        let number = self.asked.insert(Asked { op, peer, word, sent: false });
-        let words = ask(number as u64, word, atomic);
+        self.ask(peer, Wanted::Atomic { op, word, atomic });
+        Submit::Pending
+    }
+
+    /// Asks a peer that there is a link to, as soon as it may be asked for more.
+    pub(super) fn ask(&mut self, peer: Rank, wanted: Wanted) {
+        let number = self.asked.insert(Asked { wanted, peer, sent: false });
+        let atomic = match wanted {
+            Wanted::Atomic { word, atomic, .. } => Some((word, atomic)),
+            Wanted::Heap => None,
+        };
+        let words = ask(number as u64, atomic);
         if let Some(link) = self.links.get_mut(peer) {
             link.asks.push_back(words);
         }
         self.send_asks(peer);
-        Submit::Pending
     }
 
     /// Asks a peer for as many atomics as it may be asked for.
@@ -53,12 +67,13 @@ impl OfiTransport {
         if link.unanswered >= ANSWERS {
             return Err(Foul);
         }
-        let (word, atomic) = asked(words).ok_or(Foul)?;
-        let (status, old) = match atomic_at(self.own.itself(), word, atomic) {
-            Ok(old) => (DONE, old),
-            Err(_) => (FAULT, 0),
+        let answer = match asked(words).ok_or(Foul)? {
+            Some((word, atomic)) => atomic_at(self.own.itself(), word, atomic).ok().map(|old| [old, 0, 0]),
+            None => self.give_heap(peer).map(|Reach { key, base, live }| [live, key.0, base]),
         };
-        if self.post(peer, Kind::Answer, 0, [words[0], status, old, 0, 0, 0, 0], &[]).is_err() {
+        let status = if answer.is_some() { DONE } else { FAULT };
+        let [first, second, third] = answer.unwrap_or_default();
+        if self.post(peer, Kind::Answer, 0, [words[0], status, first, second, third, 0, 0], &[]).is_err() {
             self.lose(peer);
         }
         Ok(())
@@ -66,24 +81,34 @@ impl OfiTransport {
 
     /// Takes an answer, if it is to what that very peer was asked for.
     pub(super) fn on_answer(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> Result<(), Foul> {
-        let [number, status, old, ..] = *words;
+        let [number, status, first, second, third, ..] = *words;
         let number = usize::try_from(number).map_err(|_| Foul)?;
         self.asked.get(number).filter(|asked| asked.sent && asked.peer == peer).ok_or(Foul)?;
         let link = self.links.get_mut(peer).ok_or(Foul)?;
         link.asked -= 1;
-        let Asked { op, word, .. } = self.asked.remove(number);
-        let result = match status {
-            DONE => Ok(old),
-            FAULT => Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 }),
-            _ => Err(OpError::Protocol { peer, what: "unknown status of an atomic" }),
+        let answer = match status {
+            DONE => Answer::Done([first, second, third]),
+            FAULT => Answer::Fault,
+            _ => return Err(Foul),
         };
-        self.events.push_back(Event::Completed { op, result });
+        match self.asked.remove(number).wanted {
+            Wanted::Heap => self.on_heap(peer, answer),
+            Wanted::Atomic { op, word, .. } => {
+                let result = match answer {
+                    Answer::Done([old, ..]) => Ok(old),
+                    Answer::Fault => Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 }),
+                };
+                self.events.push_back(Event::Completed { op, result });
+            }
+        }
         self.send_asks(peer);
         Ok(())
     }
 }
 
-fn ask(number: u64, word: Place, atomic: Atomic) -> [u64; Header::WORDS] {
+/// The words that ask for an atomic, or for the heap.
+fn ask(number: u64, atomic: Option<(Place, Atomic)>) -> [u64; Header::WORDS] {
+    let Some((word, atomic)) = atomic else { return [number, 0, 0, HEAP, 0, 0, 0] };
     let (what, first, second) = match atomic {
         Atomic::FetchAdd(value) => (ADD, value, 0),
         Atomic::CompareSwap { expected, new } => (SWAP, expected, new),
@@ -91,15 +116,16 @@ fn ask(number: u64, word: Place, atomic: Atomic) -> [u64; Header::WORDS] {
     [number, word.mem.to_wire(), word.offset, what, first, second, 0]
 }
 
-/// What a peer asks for; `None` where nobody would.
-fn asked(words: &[u64; Header::WORDS]) -> Option<(Place, Atomic)> {
+/// The atomic that a peer asks for; within, `None` where that is the heap. `None` where nobody would ask so.
+fn asked(words: &[u64; Header::WORDS]) -> Option<Option<(Place, Atomic)>> {
     let [_, mem, offset, what, first, second, _] = *words;
     let atomic = match what {
         ADD => Atomic::FetchAdd(first),
         SWAP => Atomic::CompareSwap { expected: first, new: second },
+        HEAP => return Some(None),
         _ => return None,
     };
-    Some((Place::new(MemId::from_wire(mem)?, offset), atomic))
+    Some(Some((Place::new(MemId::from_wire(mem)?, offset), atomic)))
 }
 
 #[cfg(test)]
@@ -113,7 +139,8 @@ mod tests {
             let place = Place::new([MemId::Space, MemId::Heap, MemId::Control][mem], offset);
             let swap = Atomic::CompareSwap { expected: first, new: second };
             let atomic = if swaps { swap } else { Atomic::FetchAdd(first) };
-            prop_assert_eq!(asked(&ask(number, place, atomic)), Some((place, atomic)));
+            prop_assert_eq!(asked(&ask(number, Some((place, atomic)))), Some(Some((place, atomic))));
+            prop_assert_eq!(asked(&ask(number, None)), Some(None));
         }
 
         #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, Rank};
 use fabric::Peer;
 
+use super::asked::Heaps;
 use super::buffers::Buffer;
 use super::envelope::index;
 use super::lane::{Arrivals, Outgoing};
@@ -65,6 +66,8 @@ pub(super) struct Link {
     /// Atomics asked of the peer and not answered; and those to be asked when some are.
     pub(super) asked: usize,
     pub(super) asks: VecDeque<[u64; Header::WORDS]>,
+    /// What each of the two knows of the other's heap.
+    pub(super) heaps: Heaps,
     /// Answers to the peer's that are not out.
     pub(super) unanswered: usize,
     /// Copies with parts to start that found no room; and how many parts are started, as in [`PARTS`].
@@ -139,6 +142,7 @@ impl Link {
             silence_max: None,
             asked: 0,
             asks: VecDeque::new(),
+            heaps: Heaps::default(),
             unanswered: 0,
             copies: VecDeque::new(),
             parts: [0; 3],

@@ -2,6 +2,7 @@
 
 use engine::{Event, OpError, Rank};
 
+use super::asked::Wanted;
 use super::envelope::Kind;
 use super::token::{Party, Token};
 use super::transport::OfiTransport;
@@ -75,12 +76,15 @@ impl OfiTransport {
         let lost = OpError::PeerLost { peer: rank };
         let events = &mut self.events;
         self.asked.retain(|_, asked| {
-            if asked.peer == rank {
-                events.push_back(Event::Completed { op: asked.op, result: Err(lost) });
+            if let Wanted::Atomic { op, .. } = asked.wanted
+                && asked.peer == rank
+            {
+                events.push_back(Event::Completed { op, result: Err(lost) });
             }
             asked.peer != rank
         });
         self.lose_copies(rank);
+        self.take_heap_back(rank);
         true
     }
 

@@ -16,7 +16,7 @@ use engine::registration::RegisterError;
 use engine::{Direction, Place};
 use fabric::{
     Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, OutletId, PIECES_MAX,
-    Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
+    Peer, Post, Provider, Region, RegionId, Remote, RemotePiece, Sleep, Until,
 };
 use vm::{Segment, SharedMemory};
 
@@ -201,13 +201,36 @@ impl Port {
         if !self.description.mr_mode.allocated {
             vm::checked::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
         }
+        // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine before,
+        // which takes the registration back.
+        unsafe { self.register_there(addr, len) }
+    }
+
+    /// Registers a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
+    pub(super) fn register_mapping(
+        &mut self,
+        memory: &Arc<SharedMemory>,
+    ) -> Result<(RegionId, u64), RegisterError> {
+        // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where closing
+        // fails. No reference to what lies in it is ever made.
+        let (region, key) = unsafe { self.register_there(memory.base_addr(), memory.len()) }?;
+        if !self.memory.iter().any(|kept| Arc::ptr_eq(kept, memory)) {
+            self.memory.push(Arc::clone(memory));
+        }
+        Ok((region.id, key))
+    }
+
+    /// Registers memory that is there. Returns the key.
+    ///
+    /// # Safety
+    /// It is there until the registration or the endpoint is closed.
+    unsafe fn register_there(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
         let endpoint = self.endpoint.as_mut().ok_or(RegisterError::Limit)?;
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
         for _ in 0..DRAWS {
             let key = draw(&self.description).ok_or(RegisterError::Limit)?;
-            // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine before,
-            // which takes the registration back. Peers may write anywhere in this process by what joining a job means
-            // (`Node::open` says so), as they may by cross-memory attach.
+            // SAFETY: it is there, by what the caller has promised. Peers may write anywhere in this process by what
+            // joining a job means (`Node::open` says so), as they may by cross-memory attach.
             let region = unsafe { endpoint.register(start, len as usize, Access::ALL, key) };
             match region {
                 Ok(region) => {

@@ -4,6 +4,7 @@ mod cluster;
 mod cost;
 mod endings;
 mod failing;
+mod heaps;
 mod hostile;
 mod processes;
 mod suite;

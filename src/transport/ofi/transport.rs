@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use engine::{Event, OpError, OpId, Rank, RegId};
+use engine::{Counters, Event, OpError, Rank, RegId};
 use fabric::{Desc, RegionId};
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::asked::Asked;
 use super::carriers::Carriers;
 use super::copies::Copies;
 use super::link::{Link, Links};
@@ -40,15 +41,6 @@ pub(crate) struct Members {
     pub(crate) find: Find,
 }
 
-/// An atomic that a peer has been asked for, or is to be.
-pub(super) struct Asked {
-    pub(super) op: OpId,
-    pub(super) peer: Rank,
-    pub(super) word: engine::Place,
-    /// It can be answered: the peer has been asked.
-    pub(super) sent: bool,
-}
-
 /// Messages, copies by key and atomics over libfabric, as the engine's transport.
 pub(crate) struct OfiTransport {
     pub(super) own: OwnMemory,
@@ -73,6 +65,10 @@ pub(crate) struct OfiTransport {
     /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
     pub(super) settling: VecDeque<(Instant, usize)>,
     pub(super) asked: Slab<Asked>,
+    /// Whether heaps are reached by key.
+    pub(super) shares_heaps: bool,
+    /// Copies to and from heaps, which the engine does not count.
+    pub(super) counters: Counters,
     /// What is known of changes of the memory that is registered.
     pub(crate) memory: Memory,
     pub(super) regions: HashMap<RegId, (RegionId, Desc)>,
@@ -105,6 +101,7 @@ impl OfiTransport {
     /// for as long as `patience`.
     pub(crate) fn new(port: Port, members: Members, own: OwnMemory, patience: Duration) -> OfiTransport {
         let copies = Copies::new(port.description());
+        let shares_heaps = port.description().mr_mode.is_free();
         OfiTransport {
             own,
             members,
@@ -123,6 +120,8 @@ impl OfiTransport {
             carriers: Carriers::default(),
             settling: VecDeque::new(),
             asked: Slab::new(),
+            shares_heaps,
+            counters: Counters::default(),
             memory: Memory::default(),
             regions: HashMap::new(),
             events: VecDeque::new(),

@@ -2,8 +2,8 @@
 
 use engine::registration::RegisterError;
 use engine::{
-    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, OpError, OpId, Place,
-    Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, OpError, OpId, Piece,
+    Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::buffers::{PAYLOAD_MAX, Size};
@@ -57,6 +57,10 @@ impl Transport for OfiTransport {
 
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
         self.own.write(to, from)
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        self.start_heap_copy(op, peer, direction, pieces)
     }
 
     fn abandon(&mut self, op: OpId) {

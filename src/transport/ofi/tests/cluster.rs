@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::registration::Settings;
-use engine::{Nanos, Node, Place, Rank};
+use engine::{Counters, Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
 use vm::checked::CheckedCopy;
 
@@ -238,6 +238,13 @@ impl Cluster for OfiCluster {
 
     fn now(&self) -> Nanos {
         self.epoch.elapsed().as_nanos() as Nanos
+    }
+
+    fn counters(&mut self, rank: Rank) -> Counters {
+        let node = self.node(rank);
+        let mut counters = node.counters().clone();
+        counters.merge(node.transport().counters());
+        counters
     }
 }
 

@@ -1,0 +1,131 @@
+//! Copies to and from heaps by key.
+
+use std::time::Instant;
+
+use conformance::Cluster;
+use engine::{Direction, Inbox, Mechanism, OpError, OpId, Operation, Outcome, Piece, Place, Rank, Tally};
+use fabric::Provider;
+
+use super::cluster::{LIMIT, OfiCluster, Setting, providers};
+
+const LEN: usize = 100_000;
+
+/// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1.
+fn two(provider: &Provider) -> (OfiCluster, Place) {
+    let setting =
+        Setting { provider, registration: None, confirms: false, registers_local: false, patience: LIMIT };
+    let mut cluster = OfiCluster::new(2, setting);
+    let there = cluster.heap(1, LEN);
+    let here = cluster.private(0, LEN);
+    // By message, as nothing is known yet; and the key is asked for.
+    let id = start(&mut cluster, Direction::Put, here, there, LEN);
+    assert_eq!(outcome(&mut cluster, true, id), Ok(0));
+    assert_eq!(by_key(&mut cluster), Tally::default());
+    (cluster, there)
+}
+
+fn start(cluster: &mut OfiCluster, direction: Direction, here: Place, there: Place, len: usize) -> OpId {
+    let piece = Piece::new(there, here, len as u64).expect("it does not wrap");
+    cluster.node(0).transfer(1, direction, &[piece], None)
+}
+
+/// What an operation of rank 0's comes to, while the engine of rank 1 is polled, or its provider only.
+fn outcome(cluster: &mut OfiCluster, polled: bool, id: OpId) -> Outcome {
+    let (begun, mut inbox) = (Instant::now(), Inbox::default());
+    loop {
+        cluster.node(0).poll(&mut inbox);
+        if polled {
+            cluster.node(1).poll(&mut inbox);
+        } else {
+            cluster.transport(1).progress();
+        }
+        cluster.step();
+        if let Some(outcome) = cluster.node(0).outcome(id) {
+            return outcome;
+        }
+        assert!(begun.elapsed() < LIMIT, "it does not end");
+    }
+}
+
+/// Puts of rank 0's that went by the key of a heap.
+fn by_key(cluster: &mut OfiCluster) -> Tally {
+    cluster.transport(0).counters().get(Operation::Put, Mechanism::Registered)
+}
+
+fn filled(cluster: &mut OfiCluster, rank: Rank, len: usize, byte: u8) -> Place {
+    let place = cluster.private(rank, len);
+    cluster.poke(rank, place, &vec![byte; len]);
+    place
+}
+
+fn bytes(cluster: &mut OfiCluster, rank: Rank, from: Place, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    cluster.peek(rank, from, &mut bytes);
+    bytes
+}
+
+#[test]
+fn copies_to_and_from_a_heap_ask_nobody() {
+    for provider in providers() {
+        let (mut cluster, there) = two(&provider);
+        for (count, len) in [1, 7, 9, 4096, 4097, LEN].into_iter().enumerate() {
+            let (source, target) = (filled(&mut cluster, 0, len, len as u8), cluster.private(0, len));
+            let id = start(&mut cluster, Direction::Put, source, there, len);
+            assert_eq!(outcome(&mut cluster, false, id), Ok(0), "{len} bytes");
+            assert_eq!(bytes(&mut cluster, 1, there, len), vec![len as u8; len]);
+            let id = start(&mut cluster, Direction::Get, target, there, len);
+            assert_eq!(outcome(&mut cluster, false, id), Ok(0), "{len} bytes");
+            assert_eq!(bytes(&mut cluster, 0, target, len), vec![len as u8; len]);
+            assert_eq!(by_key(&mut cluster).count, count as u64 + 1);
+        }
+    }
+}
+
+#[test]
+fn both_ends_may_lie_in_heaps() {
+    for provider in providers() {
+        let (mut cluster, there) = two(&provider);
+        let here = cluster.heap(0, LEN);
+        cluster.poke(0, here, &[5; LEN]);
+        let id = start(&mut cluster, Direction::Put, here, there, LEN);
+        assert_eq!(outcome(&mut cluster, false, id), Ok(0));
+        assert_eq!(bytes(&mut cluster, 1, there, LEN), vec![5; LEN]);
+        cluster.poke(1, there, &[6; LEN]);
+        let id = start(&mut cluster, Direction::Get, here, there, LEN);
+        assert_eq!(outcome(&mut cluster, false, id), Ok(0));
+        assert_eq!(bytes(&mut cluster, 0, here, LEN), vec![6; LEN]);
+    }
+}
+
+#[test]
+fn words_and_what_was_not_live_go_by_message() {
+    for provider in providers() {
+        let (mut cluster, there) = two(&provider);
+        let word = filled(&mut cluster, 0, 8, 3);
+        let id = start(&mut cluster, Direction::Put, word, there, 8);
+        assert_eq!(outcome(&mut cluster, true, id), Ok(0));
+        assert_eq!(by_key(&mut cluster), Tally::default(), "a word is copied whole");
+        // More than the heap had live pages for, when its owner was asked.
+        let (more, len) = (cluster.heap(1, 1 << 20), 1 << 20);
+        let source = filled(&mut cluster, 0, len, 4);
+        let id = start(&mut cluster, Direction::Put, source, more, len);
+        assert_eq!(outcome(&mut cluster, true, id), Ok(0));
+        assert_eq!(by_key(&mut cluster), Tally::default());
+        let id = start(&mut cluster, Direction::Put, source, more, len);
+        assert_eq!(outcome(&mut cluster, false, id), Ok(0), "it has been asked again");
+        assert_eq!(by_key(&mut cluster), Tally { count: 1, bytes: len as u64 });
+    }
+}
+
+#[test]
+fn who_is_given_up_reaches_the_heap_no_more() {
+    for provider in providers() {
+        let (mut cluster, there) = two(&provider);
+        let source = filled(&mut cluster, 0, LEN, 9);
+        cluster.transport(1).take_heap_back(0);
+        let id = start(&mut cluster, Direction::Put, source, there, LEN);
+        let outcome = outcome(&mut cluster, false, id);
+        assert!(matches!(outcome, Err(OpError::PeerLost { peer: 1 })), "{outcome:?}");
+        assert_eq!(bytes(&mut cluster, 1, there, LEN), vec![0; LEN]);
+    }
+}
