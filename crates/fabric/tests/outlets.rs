@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{LIMIT, Memory, PROVIDERS, Pair, done, find, open};
+use common::{LIMIT, Memory, Pair, done, find, open, providers};
 use fabric::{Completion, Endpoint, Error, Hints, Op, Options, OutletId, Peer, Post, RemotePiece, Until};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const LEN: usize = 3 << 20;
 /// Runs a test over every provider there is that says when a write has arrived.
 fn over_all(test: impl Fn(Pair)) {
     let mut seen = Vec::new();
-    for name in PROVIDERS {
+    for name in &providers() {
         let hints = Hints { manual: true, delivery: true, ..Hints::default() };
         let Some(provider) = find(name, hints) else { continue };
         let full_name = provider.description().provider.clone();
@@ -88,6 +88,9 @@ fn outlets_copy_to_and_from_what_a_peers_endpoint_has_registered() {
 #[test]
 fn a_closed_outlet_touches_no_memory_and_the_others_go_on() {
     over_all(|mut pair| {
+        if pair.a.description().provider.starts_with("verbs") {
+            return println!("skipped: the device serves peers, whether or not the target is polled");
+        }
         let target = Memory::registered(&mut pair.b, LEN, 1);
         target.fill(|_| 1);
         for op in [Op::Read, Op::Write] {

@@ -28,6 +28,9 @@ fn holds(registration: Option<Settings>) {
     holds_with(registration, |setting| setting);
 }
 
+/// Names the cases to run, with commas between them, instead of all.
+const CASES: &str = "STANDPIPE_TEST_CASES";
+
 /// The same, with the setting changed.
 fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Setting<'_>) {
     for provider in providers() {
@@ -36,7 +39,17 @@ fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Se
         let setting =
             Setting { provider: &provider, registration, confirms: false, registers_local: false, patience };
         let setting = change(setting);
-        conformance::run_all(&mut |size| OfiCluster::new(size, setting));
+        run(&mut |size| OfiCluster::new(size, setting));
+    }
+}
+
+fn run(make: conformance::Make<'_, OfiCluster>) {
+    let Ok(wanted) = std::env::var(CASES) else { return conformance::run_all(make) };
+    let cases = conformance::cases();
+    for wanted in wanted.split(',') {
+        let case = cases.iter().find(|(name, _)| *name == wanted);
+        eprintln!("conformance: {wanted}");
+        case.unwrap_or_else(|| panic!("no case {wanted}")).1(make);
     }
 }
 
