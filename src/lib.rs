@@ -53,6 +53,7 @@ mod node;
 mod open;
 mod patience;
 mod progress;
+mod quirks;
 mod readable;
 mod rma;
 mod show;

@@ -14,6 +14,7 @@ use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Fabric, Hints, Options, Origin, Provider};
 
+use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::transport::ofi::port::Port;
 
@@ -172,6 +173,7 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port,
     let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
     let provider = find(fabric, name, reach).map_err(failed)?;
     let provider = provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })?;
+    quirks::warn(&provider.description().provider);
     // Some let nobody sleep; those who wait then look again now and then.
     let port = Port::open(&provider, true).or_else(|_| Port::open(&provider, false));
     tracing::debug!(provider = %provider.description().provider, "opening an endpoint");

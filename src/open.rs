@@ -19,6 +19,7 @@ use crate::inner::{Engine, Inner, Parts};
 use crate::memory::Memory;
 use crate::network::{self, NetworkError, Reach};
 use crate::node::Node;
+use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::sync::lock;
 use crate::transport::alarm::Alarm;
@@ -229,9 +230,10 @@ fn far_engine(
     let members = Members { secret: secret.into(), own, incarnations, find: Box::new(find) };
     let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?);
     let settings = network::registration(config.strategy, config.pin_bytes);
+    let mistakes = quirks::may_mistake_memory(port.description());
     let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
     if settings.is_some() {
-        ofi.memory = Memory::watched();
+        ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
     }
     // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
     let (known, silence) = (Arc::clone(peers), config.silence);

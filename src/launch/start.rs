@@ -14,6 +14,7 @@ use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::bootstrap::{Broker, BrokerError};
 use crate::descriptors::{Raised, TooFew, make_room};
+use crate::quirks;
 use crate::readable::debug_is_display;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
@@ -171,7 +172,8 @@ impl Crew {
     ) -> Result<(), LaunchError> {
         let fail = |source: io::Error| spawn_error(rank, &plan.program, source);
         let mut command = Command::new(&plan.program);
-        command.args(&plan.args).envs(plan.env.iter().map(|(name, value)| (name, value)));
+        command.args(&plan.args).envs(quirks::environment(plan.ranks));
+        command.envs(plan.env.iter().map(|(name, value)| (name, value)));
         command.envs(broker.env(rank).vars()).process_group(0).stdin(input(rank));
         direct(&mut command, output).map_err(fail)?;
         vm::spawn::die_with_parent(&mut command);

@@ -129,7 +129,7 @@ impl Port {
     }
 
     /// What the provider can do and needs.
-    pub(super) fn description(&self) -> &Description {
+    pub(crate) fn description(&self) -> &Description {
         &self.description
     }
 

@@ -1,0 +1,99 @@
+//! Providers that misbehave unless libfabric is told something by its environment, which it reads when it is loaded.
+//!
+//! Setting variables of a process that has threads is not safe, so whoever starts processes sets them: `standpipe run`
+//! does. Under other launchers the user must, and is told when an endpoint is opened.
+
+use std::ffi::OsString;
+
+use fabric::Description;
+
+/// One thing to tell, and why.
+struct Quirk {
+    /// Whose name begins with this.
+    provider: &'static str,
+    variable: &'static str,
+    value: fn(ranks: u32) -> u32,
+    why: &'static str,
+}
+
+/// Registered memory that libfabric remembers by itself.
+const CACHE: &str = "FI_MR_CACHE_MAX_COUNT";
+
+const QUIRKS: [Quirk; 3] = [
+    Quirk {
+        provider: "verbs;ofi_rxm",
+        variable: "FI_UNIVERSE_SIZE",
+        value: |ranks| ranks.max(16),
+        why: "its completion queues grow with it, and the 256 that it takes for granted are more than small devices, such \
+              as soft-RoCE, can have: no endpoint opens there",
+    },
+    Quirk {
+        provider: "verbs;ofi_rxm",
+        variable: "FI_OFI_RXM_USE_SRX",
+        value: |_| 1,
+        why: "without shared receive queues 1.17 puts a buffer back into the queue of a connection that it has just closed \
+              when a message comes while an endpoint closes, and the process dies of it",
+    },
+    Quirk {
+        provider: "verbs",
+        variable: CACHE,
+        value: |_| 0,
+        why: "libfabric keeps registrations in a cache of its own, which does not hear of all changes of memory \
+              (mremap onto it, for one), and would move bytes of before; as long as it may, nothing is registered",
+    },
+];
+
+/// Whether what this provider registers may be what was registered before, of other memory.
+pub(crate) fn may_mistake_memory(description: &Description) -> bool {
+    may_mistake(description.mr_mode.is_free(), std::env::var_os(CACHE))
+}
+
+fn may_mistake(free: bool, most: Option<OsString>) -> bool {
+    !free && most.is_none_or(|most| most != "0")
+}
+
+/// What to add to the environment of the processes of a job, beside what the user has set.
+pub(crate) fn environment(ranks: u32) -> Vec<(&'static str, String)> {
+    missing(|name| std::env::var_os(name))
+        .map(|quirk| (quirk.variable, (quirk.value)(ranks).to_string()))
+        .collect()
+}
+
+/// Says what this process lacks for a provider that it is about to open.
+pub(crate) fn warn(provider: &str) {
+    for quirk in missing(|name| std::env::var_os(name)).filter(|quirk| provider.starts_with(quirk.provider)) {
+        let Quirk { variable, why, .. } = quirk;
+        let value = (quirk.value)(0);
+        tracing::warn!(provider, "set {variable}={value} in the environment of every process: {why}");
+    }
+}
+
+fn missing(set: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = &'static Quirk> {
+    QUIRKS.iter().filter(move |quirk| set(quirk.variable).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        let names = |set: &'static str| -> Vec<&str> {
+            missing(|name| (name == set).then(OsString::new)).map(|quirk| quirk.variable).collect()
+        };
+        assert_eq!(names("HOME"), ["FI_UNIVERSE_SIZE", "FI_OFI_RXM_USE_SRX", CACHE]);
+        assert_eq!(names("FI_UNIVERSE_SIZE"), ["FI_OFI_RXM_USE_SRX", CACHE]);
+    }
+
+    #[test]
+    fn a_cache_that_may_be_there_is_mistrusted_where_memory_is_pinned() {
+        let most = |text: &str| Some(OsString::from(text));
+        assert!(may_mistake(false, None) && may_mistake(false, most("1024")) && may_mistake(false, most("")));
+        assert!(!may_mistake(false, most("0")) && !may_mistake(true, None));
+    }
+
+    #[test]
+    fn large_jobs_say_how_large_they_are() {
+        assert_eq!([(QUIRKS[0].value)(2), (QUIRKS[0].value)(1000)], [16, 1000]);
+    }
+}
