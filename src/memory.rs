@@ -84,4 +84,4 @@ fn hear_all<T: Registers>(node: &mut Node<T>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

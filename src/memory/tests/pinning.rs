@@ -16,7 +16,9 @@ use io_uring::opcode;
 use io_uring::types::Fd;
 use vm::checked::CheckedCopy;
 
+use super::area::Area;
 use super::pins::Pins;
+use super::rows::Ends;
 use crate::memory::{Memory, Registers, hear};
 
 /// How long a transfer may take on a machine that does much else.
@@ -171,18 +173,6 @@ impl Pair {
         self.nodes.iter_mut().for_each(|node| node.transport().memory = Memory::Unwatched);
     }
 
-    /// Rank 1 tells rank 0 that it may begin, as whoever changes memory must; then rank 0 puts or gets.
-    pub(super) fn transfer(&mut self, direction: Direction, here: u64, there: u64, len: u64) {
-        self.run(1, Direction::Put, FLAGS.each_ref().map(|flag| flag as *const _ as u64), 8);
-        self.run(0, direction, [here, there], len);
-    }
-
-    /// Transfers that were one-sided at once, and registrations that were given up because of a change.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        let counters = self.nodes.each_ref().map(|node| node.registration_counters());
-        (counters[0].hits, counters.iter().map(|counters| counters.table.invalidations).sum())
-    }
-
     fn run(&mut self, rank: Rank, direction: Direction, [here, there]: [u64; 2], len: u64) {
         let place = |addr| Place::new(MemId::Space, addr);
         let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
@@ -201,6 +191,18 @@ impl Pair {
             }
         };
         assert_eq!(outcome, Ok(0));
+    }
+}
+
+impl Ends for Pair {
+    fn transfer(&mut self, direction: Direction, here: &Area, there: &Area) {
+        self.run(1, Direction::Put, FLAGS.each_ref().map(|flag| flag as *const _ as u64), 8);
+        self.run(0, direction, [here.addr, there.addr], here.len);
+    }
+
+    fn counts(&mut self) -> (u64, u64) {
+        let counters = self.nodes.each_ref().map(|node| node.registration_counters());
+        (counters[0].hits, counters.iter().map(|counters| counters.table.invalidations).sum())
     }
 }
 

@@ -1,0 +1,86 @@
+//! Memory that changes at both ends of transfers over real providers, with every bucket registered: no byte of before is
+//! ever put or got.
+//!
+//! `STANDPIPE_CHANGE_ROUNDS` says how often each row changes memory.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use conformance::Cluster;
+use engine::{Direction, Inbox, MemId, Piece, Place, Rank};
+
+use super::cluster::{LIMIT, OfiCluster, Setting, providers};
+use super::suite::firehose;
+use crate::memory::tests::area::Area;
+use crate::memory::tests::rows::{Ends, all_hold};
+use crate::memory::{Memory, Registers, hear};
+use crate::transport::ofi::transport::OfiTransport;
+
+impl Registers for OfiTransport {
+    fn memory(&mut self) -> Option<&mut Memory> {
+        Some(&mut self.memory)
+    }
+}
+
+/// Where one rank writes what it tells the other.
+static FLAGS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Two ranks in this process.
+struct Pair(OfiCluster);
+
+impl Ends for Pair {
+    fn transfer(&mut self, direction: Direction, here: &Area, there: &Area) {
+        self.run(1, Direction::Put, FLAGS.each_ref().map(|flag| flag.as_ptr() as u64), 8);
+        self.run(0, direction, [here.addr, there.addr], here.len);
+    }
+
+    fn counts(&mut self) -> (u64, u64) {
+        let counters = [0, 1].map(|rank| self.0.node(rank).registration_counters());
+        (counters[0].hits, counters.iter().map(|counters| counters.table.invalidations).sum())
+    }
+}
+
+impl Pair {
+    fn new(setting: Setting<'_>) -> Pair {
+        let mut cluster = OfiCluster::new(2, setting);
+        (0..2).for_each(|rank| cluster.transport(rank).memory = Memory::watched());
+        Pair(cluster)
+    }
+
+    fn run(&mut self, rank: Rank, direction: Direction, [here, there]: [u64; 2], len: u64) {
+        let place = |addr| Place::new(MemId::Space, addr);
+        let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
+        let node = self.0.node(rank);
+        hear(node);
+        let op = node.transfer(1 - rank, direction, &[piece], None);
+        let (start, mut inbox) = (Instant::now(), Inbox::default());
+        let outcome = loop {
+            if let Some(outcome) = self.0.node(rank).outcome(op) {
+                break outcome;
+            }
+            assert!(start.elapsed() < LIMIT, "it does not end");
+            for rank in 0..2 {
+                hear(self.0.node(rank));
+                self.0.node(rank).poll(&mut inbox);
+            }
+        };
+        assert_eq!(outcome, Ok(0));
+    }
+}
+
+#[test]
+fn no_byte_of_before_a_change_is_transferred() {
+    if let Err(error) = vm::Monitor::of_process() {
+        return eprintln!("skipped: {error}");
+    }
+    for provider in providers() {
+        let setting = Setting {
+            provider: &provider,
+            registration: Some(firehose(64, 16)),
+            confirms: false,
+            registers_local: false,
+            patience: LIMIT,
+        };
+        all_hold(&provider.description().provider, || Pair::new(setting));
+    }
+}
