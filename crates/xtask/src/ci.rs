@@ -1,7 +1,7 @@
 //! Everything, in short forms, in order.
 
 use crate::outcome::Outcome;
-use crate::{checks, command, fuzz, hits, nightly};
+use crate::{checks, command, fuzz, hits, nightly, verbs};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ const CHECKS: &[Named] = &[
     ("tsan", nightly::tsan),
     ("asan", nightly::asan),
     ("hits", hits::hits),
+    ("verbs", || verbs::verbs(verbs::Form::Short)),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 

@@ -13,6 +13,7 @@ mod mutate;
 mod nightly;
 mod outcome;
 mod storms;
+mod verbs;
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -54,6 +55,12 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it may).
+    Verbs {
+        /// Only one thing of each kind, in two minutes.
+        #[arg(long)]
+        short: bool,
+    },
     /// All of the above in short forms, and a table of how they went.
     Ci,
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
@@ -75,6 +82,8 @@ fn main() -> ExitCode {
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Hits => ("hits", hits::hits()),
+        Check::Verbs { short: true } => ("verbs", verbs::verbs(verbs::Form::Short)),
+        Check::Verbs { short: false } => ("verbs", verbs::verbs(verbs::Form::Long)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci => return ci::run(),

@@ -1,0 +1,165 @@
+//! Tests over real verbs: `tools/rdma-vm` boots a virtual machine whose kernel has soft-RoCE devices, and runs there what
+//! was built here.
+
+use std::collections::BTreeMap;
+
+use crate::command::{Failure, run};
+use crate::outcome::Outcome;
+
+/// Makes the virtual machine; says `-h` how.
+const VM: &str = "tools/rdma-vm";
+
+/// Seconds for what it needs to be fetched and installed.
+const PREPARE_LIMIT_S: u64 = 900;
+
+/// Seconds for a build of all tests.
+const BUILD_LIMIT_S: u64 = 1800;
+
+/// What is tested in the machine.
+const PROVIDER: &str = "verbs;ofi_rxm";
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One thing of each kind, in two minutes.
+    Short,
+    /// Everything, which takes half an hour: the machine is emulated.
+    Long,
+}
+
+/// A program that was built, what it is told, and what it finds in its environment.
+struct Step {
+    program: &'static str,
+    args: &'static str,
+    env: &'static str,
+    limit_s: u32,
+}
+
+const fn step(program: &'static str, args: &'static str, limit_s: u32) -> Step {
+    Step { program, args, env: "", limit_s }
+}
+
+const SOME_CASES: &str = "STANDPIPE_TEST_CASES=scatter_lists_of_mixed_pieces,many_transfers_at_once,one_swap_wins,\
+                          requests_are_replied_to,a_remote_fault_is_named_and_survived,everything_is_counted";
+
+/// Each way to change memory, at both ends of transfers.
+const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
+
+const SHORT: [Step; 5] = [
+    step("two_processes", "", 60),
+    step("loopback", "pieces_are messages_arrive atomics_are", 60),
+    Step {
+        program: "standpipe",
+        args: "--exact transport::ofi::tests::suite::the_suite_holds_by_message \
+               transport::ofi::tests::suite::the_suite_holds_with_firehose",
+        env: SOME_CASES,
+        limit_s: 150,
+    },
+    Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 300 },
+    step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
+];
+
+const LONG: [Step; 7] = [
+    step("two_processes", "", 100),
+    step("loopback", "", 300),
+    step("outlets", "", 300),
+    step("standpipe", "transport::ofi::tests::suite", 6000),
+    Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
+    step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
+    step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),
+];
+
+/// Builds the tests, boots the machine, and runs them there.
+pub(crate) fn verbs(form: Form) -> Outcome {
+    if std::env::consts::ARCH != "x86_64" {
+        return Outcome::Skipped("the virtual machine's kernel is one of x86-64".into());
+    }
+    let (prepared, why) = run(VM).arg("-P").limit_s(PREPARE_LIMIT_S).complaint();
+    if let Err(failure) = prepared {
+        let why = why.lines().last().map_or(failure.0, str::to_owned);
+        return Outcome::Skipped(format!("no virtual machine with verbs: {why}"));
+    }
+    built().and_then(|programs| in_machine(form, &programs)).into()
+}
+
+/// All tests of the workspace, by name, and the programs that they start, with `bin/` before their names.
+fn built() -> Result<BTreeMap<String, String>, Failure> {
+    let build = "cargo test --workspace --no-run --message-format=json";
+    let messages = run(build).limit_s(BUILD_LIMIT_S).output()?;
+    Ok(messages.lines().filter_map(executable).collect())
+}
+
+/// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as libraries'.
+fn executable(message: &str) -> Option<(String, String)> {
+    let (_, path) = message.split_once("\"executable\":\"")?;
+    let (path, _) = path.split_once('"')?;
+    let (folder, file) = path.rsplit_once('/')?;
+    let of_program = message.contains("\"kind\":[\"bin\"]");
+    let name = match folder.ends_with("/deps") {
+        true if of_program => return None,
+        true => file.rsplit_once('-')?.0.to_owned(),
+        false => format!("bin/{file}"),
+    };
+    Some((name, path.to_owned()))
+}
+
+fn in_machine(form: Form, programs: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let steps: &[Step] = match form {
+        Form::Short => &SHORT,
+        Form::Long => &LONG,
+    };
+    let limit_s: u32 = 60 + steps.iter().map(|step| step.limit_s).sum::<u32>();
+    let script = script(steps, programs)?;
+    let failed = |error| Failure(format!("no temporary file: {error}"));
+    // The machine sees this one's files.
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    std::fs::write(file.path(), script).map_err(failed)?;
+    let machine = run(VM).arg("-t").arg(limit_s.to_string()).arg("bash").arg(file.path());
+    machine.limit_s(u64::from(limit_s) + 60).status()
+}
+
+/// Runs every step, also after one failed. What `standpipe run` would tell libfabric is told to tests here.
+fn script(steps: &[Step], programs: &BTreeMap<String, String>) -> Result<String, Failure> {
+    let mut script = format!(
+        "export STANDPIPE_TEST_PROVIDERS='{PROVIDER}' FI_UNIVERSE_SIZE=16 FI_OFI_RXM_USE_SRX=1 \
+         FI_MR_CACHE_MAX_COUNT=0 RUST_BACKTRACE=0\nbad=0\n"
+    );
+    for Step { program, args, env, limit_s } in steps {
+        let path = programs.get(*program).ok_or_else(|| Failure(format!("{program} was not built")))?;
+        let one = if program.starts_with("bin/") { "" } else { "--test-threads=1" };
+        script += &format!(
+            "echo \"== ${{SECONDS}} s: {program} {}\"\n{env} timeout {limit_s} '{path}' {args} {one} 2>&1 || {{\n\
+             echo \"verbs: {program} FAILED: $?\"; bad=1; }}\n",
+            args.replace('\'', "")
+        );
+    }
+    Ok(script + "echo \"== ${SECONDS} s\"; exit $bad\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let name = |message: &str| executable(message).map(|(name, _)| name);
+        let message = r#"{"reason":"compiler-artifact","executable":"/w/target/debug/deps/loop_back-e133","fresh":true}"#;
+        assert_eq!(name(message).as_deref(), Some("loop_back"));
+        let program = r#"{"kind":["bin"],"executable":"/w/target/debug/standpipe"}"#;
+        assert_eq!(name(program).as_deref(), Some("bin/standpipe"));
+        assert_eq!(name(r#"{"kind":["bin"],"executable":"/w/target/debug/deps/standpipe-e133"}"#), None);
+        assert_eq!(name(r#"{"executable":null}"#), None);
+    }
+
+    #[test]
+    fn a_step_whose_program_is_missing_fails() {
+        let mut programs: BTreeMap<String, String> = BTreeMap::new();
+        assert!(script(&SHORT, &programs).is_err());
+        for step in SHORT.iter().chain(&LONG) {
+            programs.insert(step.program.to_owned(), "/bin/true".to_owned());
+        }
+        let script = script(&SHORT, &programs).expect("all are there");
+        assert_eq!(script.matches("timeout").count(), SHORT.len());
+        assert!(script.ends_with("exit $bad\n"));
+    }
+}
