@@ -1,4 +1,5 @@
-//! What a hit in the registration tables costs: instructions counted by valgrind, and bytes.
+//! What a hit costs: in the registration tables, instructions counted by valgrind, and bytes; and over libfabric
+//! ([`provider_hits`]).
 //!
 //! The figures are compared with those that were committed last, and with what was promised.
 
@@ -7,6 +8,7 @@ use std::fs;
 
 use crate::command::{Failure, root, run};
 use crate::outcome::Outcome;
+use crate::provider_hits;
 
 /// Where the last figures stand.
 const COMMITTED: &str = "crates/engine/hit_cost.toml";
@@ -67,6 +69,10 @@ fn measure() -> Result<Figures, Failure> {
         let costs = MEASURED.map(|name| (name.to_owned(), rounded(cost_of(&text, name) as f64 / hits)));
         figures.insert(order.into(), costs.into());
         figures.insert("memory".into(), bytes);
+    }
+    match provider_hits::figures()? {
+        Some(hits) => _ = figures.insert("ofi".into(), hits.into_iter().collect()),
+        None => println!("skipped: no libfabric here, so no hits over it"),
     }
     Ok(figures)
 }

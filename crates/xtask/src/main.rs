@@ -12,6 +12,7 @@ mod hits;
 mod mutate;
 mod nightly;
 mod outcome;
+mod provider_hits;
 mod storms;
 mod verbs;
 
@@ -42,7 +43,8 @@ enum Check {
         #[arg(long)]
         target: Option<String>,
     },
-    /// Count what a hit in the registration tables costs, and compare with the last committed figures (valgrind).
+    /// Count what a hit costs, in the registration tables and over libfabric, and compare with the last committed figures
+    /// (valgrind).
     Hits,
     /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice each.
     Mutate,
