@@ -90,6 +90,49 @@ fn one_operation_that_fails_costs_one_peer_at_most() {
     }
 }
 
+/// How many bytes of rank 0's memory a peer may use, and whether it is still counted.
+fn given(cluster: &mut OfiCluster, peer: u32) -> (u64, bool) {
+    let by_peer = cluster.node(0).registration_by_peer();
+    let its = by_peer.peers.iter().find(|(rank, _)| *rank == peer);
+    (its.map_or(0, |(_, counters)| counters.given), its.is_some())
+}
+
+#[test]
+fn what_a_peer_that_dies_held_is_taken_back() {
+    for provider in providers() {
+        let setting = Setting {
+            provider: &provider,
+            registration: Some(firehose(4096, 0)),
+            confirms: false,
+            registers_local: false,
+            patience: LIMIT,
+        };
+        let mut cluster = OfiCluster::new(3, setting);
+        let there = cluster.private(0, LEN);
+        for peer in [1, 2] {
+            let here = cluster.private(peer, LEN);
+            let piece = Piece::new(there, here, LEN as u64).expect("it does not wrap");
+            let id = cluster.node(peer).transfer(0, Direction::Get, &[piece], None);
+            let (start, mut inbox) = (Instant::now(), Inbox::default());
+            while cluster.node(peer).outcome(id).is_none() {
+                assert!(start.elapsed() < LIMIT, "it does not end");
+                (0..3).for_each(|rank| _ = cluster.node(rank).poll(&mut inbox));
+            }
+        }
+        assert!([1, 2].iter().all(|peer| given(&mut cluster, *peer).0 >= LEN as u64), "both hold it");
+        cluster.crash(1);
+        let (start, mut inbox) = (Instant::now(), Inbox::default());
+        while !cluster.node(0).is_lost(1) {
+            assert!(start.elapsed() < LIMIT, "it is not missed");
+            [0, 2].into_iter().for_each(|rank| _ = cluster.node(rank).poll(&mut inbox));
+            cluster.step();
+        }
+        assert_eq!(given(&mut cluster, 1), (0, false));
+        assert!(given(&mut cluster, 2).0 >= LEN as u64, "the other's is its own");
+        assert_eq!(cluster.node(0).registration_by_peer().gone.given, 0);
+    }
+}
+
 /// Writes with this key; whether the provider says that it went well.
 fn writes(port: &mut Port, target: &mut Port, address: &[u8], (addr, key): (u64, u64), byte: u8) -> bool {
     let peer = port.add_peer(address).expect("its own address");
