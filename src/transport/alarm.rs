@@ -44,6 +44,9 @@ pub(crate) struct Alarm {
     /// The progress thread, and whether it waits to be told that nobody waits any more.
     attendant: OnceLock<Thread>,
     parked: AtomicBool,
+    /// The thread that [hears the doorbell](Alarm::forward), and whether it rests.
+    listener: OnceLock<Thread>,
+    resting: AtomicBool,
 }
 
 impl Alarm {
@@ -58,6 +61,8 @@ impl Alarm {
             waits: AtomicU64::new(0),
             attendant: OnceLock::new(),
             parked: AtomicBool::new(false),
+            listener: OnceLock::new(),
+            resting: AtomicBool::new(false),
         })
     }
 
@@ -74,24 +79,40 @@ impl Alarm {
     /// Rings whenever the doorbell of this process is rung from without, until `closing`: for a job in which some peers are
     /// near, and know the doorbell only, while the watch sleeps on the network.
     pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
+        self.listener.get_or_init(std::thread::current);
         while !closing.load(Ordering::SeqCst) {
             let ticket = bell.announce();
-            let pending = bell.has_pending();
-            if !pending {
+            if !bell.has_pending() {
                 ticket.sleep(Some(PARK_MAX));
+                self.ring();
+                continue;
             }
+            // It was rung before the announcement; whoever is woken takes it.
+            drop(ticket);
             self.ring();
-            if pending {
-                // It was rung before the announcement; whoever is woken takes it.
+            if !self.rest() {
                 std::thread::sleep(NAP);
             }
         }
     }
 
+    /// For who hears the doorbell: rests as long as there is no watch to be woken. Whoever is awake takes what it was rung
+    /// for in its own time, and looks at it before it sleeps. Returns whether it has rested.
+    fn rest(&self) -> bool {
+        // Against the swap in `sleep`: either we see the watch here, or it sees us rest.
+        self.resting.store(true, Ordering::SeqCst);
+        let unwatched = !self.watched.load(Ordering::SeqCst);
+        if unwatched {
+            std::thread::park_timeout(PARK_MAX);
+        }
+        self.resting.store(false, Ordering::SeqCst);
+        unwatched
+    }
+
     /// Wakes the watch, and the progress thread however it rests.
     pub(crate) fn ring_all(&self) {
         self.ring();
-        if let Some(thread) = self.attendant.get() {
+        for thread in [&self.attendant, &self.listener].into_iter().filter_map(OnceLock::get) {
             thread.unpark();
         }
     }
@@ -125,6 +146,11 @@ impl Alarm {
             self.vain.store(0, Ordering::Relaxed);
             ticket.sleep(Some(at_most.min(NAP)));
             return true;
+        }
+        if self.resting.load(Ordering::SeqCst)
+            && let Some(listener) = self.listener.get()
+        {
+            listener.unpark();
         }
         self.poll(network, at_most);
         true
@@ -255,6 +281,39 @@ mod tests {
             watch.join().expect("no panic");
             closing.store(true, Ordering::SeqCst);
         });
+    }
+
+    /// How often a thread of this process has gone to sleep.
+    fn sleeps(thread: i32) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok()).expect("Linux counts them")
+    }
+
+    #[test]
+    fn a_doorbell_that_nobody_takes_wakes_nobody_until_somebody_sleeps() {
+        let ((alarm, _end), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        bell.ring(0);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (slept, woken) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("it waits");
+                alarm.forward(&bell, &closing);
+            });
+            let thread = told.recv().expect("it starts");
+            while !alarm.resting.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let before = sleeps(thread);
+            std::thread::sleep(5 * PARK_MAX);
+            let slept = sleeps(thread) - before;
+            let woken = alarm.sleep(bell.announce(), LONG);
+            closing.store(true, Ordering::SeqCst);
+            alarm.ring_all();
+            (slept, woken)
+        });
+        assert!(slept < 50, "it has looked {slept} times in {:?}", 5 * PARK_MAX);
+        assert!(woken, "nobody else was the watch");
     }
 
     #[test]
