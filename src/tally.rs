@@ -1,8 +1,9 @@
 //! Counting what never enters the engine, without an atomic read-modify-write per operation.
 //!
-//! Each thread has counters of its own for each node, which only it writes; a reader adds them all up.
+//! Each thread has counters of its own for each node, which only it writes; a reader adds them all up. Those of the first
+//! thread that counts lie in the node itself: for them one comparison is all that there is to looking them up.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +27,9 @@ const KINDS: [(Direct, Operation, Mechanism, Why); 5] = [
     (Direct::GetCma, Operation::Get, Mechanism::Cma, Why::PrivateReachable),
 ];
 
-/// One thread's counts.
+/// One thread's counts, on cache lines of their own.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Block {
     counts: [AtomicU64; KINDS.len()],
     bytes: [AtomicU64; KINDS.len()],
@@ -54,7 +56,13 @@ fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
+/// No thread's number.
+const NOBODY: u64 = u64::MAX;
+
 thread_local! {
+    /// This thread's number; 0 before it has one.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+
     /// The counters that this thread used last, and whose they are.
     static LAST: RefCell<Option<(u64, Arc<Block>)>> = const { RefCell::new(None) };
 }
@@ -64,6 +72,10 @@ thread_local! {
 pub(crate) struct Tallies {
     /// Tells nodes of one process apart.
     node: u64,
+    /// The number of the first thread that counted, [`NOBODY`] before: only it writes `first`.
+    owner: AtomicU64,
+    first: Block,
+    /// The others'.
     threads: Mutex<Threads>,
 }
 
@@ -93,12 +105,25 @@ impl Threads {
 impl Tallies {
     pub(crate) fn new() -> Tallies {
         static NODES: AtomicU64 = AtomicU64::new(1);
-        Tallies { node: NODES.fetch_add(1, Ordering::Relaxed), threads: Mutex::default() }
+        let node = NODES.fetch_add(1, Ordering::Relaxed);
+        Tallies { node, owner: AtomicU64::new(NOBODY), first: Block::default(), threads: Mutex::default() }
     }
 
     /// Counts one operation. Any thread.
     #[inline(always)]
     pub(crate) fn add(&self, what: Direct, bytes: u64) {
+        if NUMBER.get() == self.owner.load(Ordering::Relaxed) {
+            return self.first.add(what, bytes);
+        }
+        self.add_elsewhere(what, bytes);
+    }
+
+    /// Counts for a thread that is not the first, or not known to be.
+    #[inline(never)]
+    fn add_elsewhere(&self, what: Direct, bytes: u64) {
+        if self.owner.load(Ordering::Relaxed) == NOBODY && self.claim() {
+            return self.first.add(what, bytes);
+        }
         LAST.with(|last| {
             if let Some((node, block)) = &*last.borrow()
                 && *node == self.node
@@ -107,6 +132,15 @@ impl Tallies {
             }
             self.add_first(last, what, bytes);
         });
+    }
+
+    /// Makes this thread the first, unless another has been quicker.
+    fn claim(&self) -> bool {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        if NUMBER.get() == 0 {
+            NUMBER.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
+        }
+        self.owner.compare_exchange(NOBODY, NUMBER.get(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -130,7 +164,7 @@ impl Tallies {
     /// Adds everything counted so far to `counters`.
     pub(crate) fn add_to(&self, counters: &mut Counters) {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        for block in threads.blocks.iter().map(|(_, block)| &**block).chain([&threads.past]) {
+        for block in threads.blocks.iter().map(|(_, block)| &**block).chain([&self.first, &threads.past]) {
             for (kind, operation, mechanism, why) in KINDS {
                 let count = block.counts[kind as usize].load(Ordering::Relaxed);
                 let bytes = block.bytes[kind as usize].load(Ordering::Relaxed);
