@@ -1,6 +1,6 @@
 //! PMIx as a store.
 //!
-//! Its calls are made [aside]: servers may ignore the time that they are given.
+//! Its calls are made [aside](super::aside): servers may ignore the time that they are given.
 
 use std::time::{Duration, Instant};
 
