@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const PAGE: u64 = 4096;
 
-static NEXT: AtomicU64 = AtomicU64::new(0x1000_0000_0000);
+/// Far below where the kernel puts mappings that ask for no place, and memory of the program's in the sanitizers' plans.
+/// (A hole that a change leaves must stay one until it is filled: another test's thread may map something meanwhile.)
+static NEXT: AtomicU64 = AtomicU64::new(0x5800_0000_0000);
 
 /// Addresses that nobody else's mappings come to lie at, at first private anonymous memory.
 pub(crate) struct Area {
@@ -25,13 +27,13 @@ impl Area {
     pub(crate) fn reserved(pages: u64) -> Area {
         let hint = NEXT.fetch_add((pages * PAGE).next_multiple_of(1 << 24), Ordering::Relaxed);
         let (flags, len) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, (pages * PAGE) as usize);
-        // Where a sanitizer has other plans for these addresses, it gives others.
         // SAFETY: a mapping wherever there is room, and gone again before anybody has heard of it.
         let addr = unsafe {
             let at = libc::mmap(hint as *mut _, len, libc::PROT_NONE, flags, -1, 0);
             assert_eq!(libc::munmap(at, len), 0);
             at as u64
         };
+        assert_eq!(addr, hint, "others' mappings lie where only areas should");
         Area { addr, len: pages * PAGE, is_borrowed: false }
     }
 
