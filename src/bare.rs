@@ -23,7 +23,7 @@ pub const LANE_MESSAGES: usize = RING.slots;
 /// A word of some heap, mapped here, for the limits that need nothing but memory.
 #[derive(Debug)]
 pub struct Word {
-    memory: Arc<vm::SharedMemory>,
+    memory: vm::SharedMemory,
     offset: u64,
 }
 
@@ -34,7 +34,7 @@ impl Word {
     /// As for [`Node::fetch_add`].
     pub fn new(node: &Node, ptr: GlobalPtr<u64>) -> Result<Word, Error> {
         node.fetch_add(ptr, 0)?;
-        let memory = Arc::clone(peer(node, ptr.peer())?.heap());
+        let memory = peer(node, ptr.peer())?.heap().clone();
         Ok(Word { memory, offset: ptr.offset() })
     }
 

@@ -27,8 +27,8 @@ use crate::sync::lock;
 use crate::tally::Tallies;
 use crate::transport::alarm::{Alarm, Waiting};
 use crate::transport::mixed::Mixed;
-use crate::transport::shm::Peers;
 use crate::transport::shm::rings::Cold;
+use crate::transport::shm::{Known, Peers};
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Mixed>;
@@ -84,6 +84,8 @@ pub(crate) struct Published {
 
 /// One process's node.
 pub(crate) struct Inner {
+    /// What every put and get of mapped memory looks up: a table of `peers`.
+    pub(crate) known: Known,
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
     /// By number.
@@ -160,6 +162,7 @@ impl Inner {
         Inner {
             bell: parts.peers.own().control.bell(),
             alarm: parts.alarm,
+            known: parts.peers.table().clone(),
             peers: parts.peers,
             heap: parts.heap,
             handlers: parts.handlers,

@@ -297,7 +297,7 @@ impl Seat {
             size,
             identity,
             control: control.clone(),
-            heap: Arc::clone(heap.memory()),
+            heap: heap.memory().clone(),
             names,
             attach_never: config.attach_never,
             network: endpoint.is_some() && config.transport != Transport::Shm,

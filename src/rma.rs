@@ -43,7 +43,7 @@ impl Node {
     #[inline]
     pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.peers.known(to.peer())
+        if let Some(peer) = self.inner.known.get(to.peer())
             && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && heap.store(to.offset(), value).is_ok()
         {
@@ -60,7 +60,7 @@ impl Node {
     #[inline]
     pub fn get<T: Pod>(&self, from: GlobalPtr<T>) -> Result<T, Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.peers.known(from.peer())
+        if let Some(peer) = self.inner.known.get(from.peer())
             && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && let Ok(value) = heap.load(from.offset())
         {

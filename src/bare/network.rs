@@ -1,6 +1,5 @@
 //! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this library between.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric::{
@@ -21,7 +20,7 @@ const KEY: u64 = 0x51a9d;
 /// An endpoint of its own, and memory that the other side may reach.
 pub struct Wire {
     endpoint: Endpoint,
-    memory: Arc<SharedMemory>,
+    memory: SharedMemory,
     desc: Desc,
     /// What the other side must know of the memory: where it lies, and its key.
     place: [u64; 2],
@@ -48,7 +47,7 @@ impl Wire {
         let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
         let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
         let segment = Segment::create("standpipe-bare", (len as u64).next_multiple_of(4096)).expect("memory");
-        let memory = Arc::clone(segment.memory());
+        let memory = segment.memory().clone();
         let start = std::ptr::with_exposed_provenance_mut(memory.base_addr() as usize);
         // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to what lies in it
         // is ever made.
@@ -182,7 +181,7 @@ mod tests {
     fn what_is_written_arrives_and_is_read_back() {
         let Ok(mut near) = Wire::open(Some("tcp"), 64 << 10) else { return eprintln!("skipped: no tcp") };
         let mut far = Wire::open(Some("tcp"), 64 << 10).expect("a second endpoint");
-        let (memory, card, done) = (Arc::clone(&far.memory), far.card(), AtomicBool::new(false));
+        let (memory, card, done) = (far.memory.clone(), far.card(), AtomicBool::new(false));
         near.meet(&card).expect("a card");
         near.memory.copy_in(0, &[7; 64 << 10]).expect("its size");
         std::thread::scope(|scope| {

@@ -9,7 +9,6 @@
 #[cfg(not(loom))]
 mod bench {
     use std::hint::{black_box, spin_loop};
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -22,8 +21,8 @@ mod bench {
     const BATCHES: usize = 25;
     const RING: RingLayout = RingLayout { slots: 64, payload_bytes: 4096 };
 
-    fn memory(words: usize) -> Arc<SharedMemory> {
-        Arc::clone(Segment::create("pingpong", words as u64 * 8).expect("a memfd").memory())
+    fn memory(words: usize) -> SharedMemory {
+        Segment::create("pingpong", words as u64 * 8).expect("a memfd").memory().clone()
     }
 
     fn words(count: usize) -> Words {

@@ -4,7 +4,6 @@
 //! measured like what surrounds ours.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use crate::shared::{Outside, SharedMemory};
 /// A run of bytes of a mapping, to be copied to and from by memcpy alone.
 #[derive(Debug)]
 pub struct Mapped {
-    memory: Arc<SharedMemory>,
+    memory: SharedMemory,
     offset: u64,
     len: usize,
 }
@@ -28,9 +27,9 @@ impl Mapped {
     ///
     /// # Errors
     /// [`Outside`] if they are not inside the mapping.
-    pub fn new(memory: &Arc<SharedMemory>, offset: u64, len: usize) -> Result<Mapped, Outside> {
+    pub fn new(memory: &SharedMemory, offset: u64, len: usize) -> Result<Mapped, Outside> {
         memory.copy_out(offset, &mut vec![0; len])?;
-        Ok(Mapped { memory: Arc::clone(memory), offset, len })
+        Ok(Mapped { memory: memory.clone(), offset, len })
     }
 
     /// Calls memcpy, as a function that the compiler cannot see through, from `from` to the mapping.

@@ -1,7 +1,6 @@
 //! Memory that one process makes and its peers map: a memfd, sealed against shrinking.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -22,7 +21,7 @@ pub const PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub struct Segment {
     fd: OwnedFd,
-    memory: Arc<SharedMemory>,
+    memory: SharedMemory,
 }
 
 /// Why a segment could not be made, opened or changed.
@@ -121,7 +120,7 @@ impl Segment {
     }
 
     /// The mapping. It stays alive with the last clone, also after the segment is dropped.
-    pub fn memory(&self) -> &Arc<SharedMemory> {
+    pub fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 
@@ -162,7 +161,7 @@ impl Segment {
     fn map(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
         let bytes = usize::try_from(len).map_err(|_| SegmentError::BadLength { len })?;
         let memory = SharedMemory::map(fd.as_fd(), bytes).map_err(os("mmap"))?;
-        Ok(Segment { fd, memory: Arc::new(memory) })
+        Ok(Segment { fd, memory })
     }
 }
 

@@ -10,12 +10,22 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use bytemuck::Pod;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A shared mapping of a whole file, unmapped when dropped.
+/// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
 /// Any thread may use it at any time, and so may any other process that maps the same file: values are copied in and
 /// out, one at a time or in bulk, and no reference to plain bytes is ever handed out. Accesses of 1, 2, 4 or 8 bytes
 /// at a multiple of their size are single relaxed atomic accesses; larger or unaligned ones may be seen in parts.
+#[derive(Clone)]
 pub struct SharedMemory {
+    /// As in the mapping: who reaches memory often finds it here, one step nearer.
+    base: NonNull<u8>,
+    len: usize,
+    mapping: Arc<Mapping>,
+}
+
+/// What is unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -43,7 +53,7 @@ impl SharedMemory {
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, fd, 0) }?;
         let base =
             NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
-        Ok(SharedMemory { base, len })
+        Ok(SharedMemory { base, len, mapping: Arc::new(Mapping { base, len }) })
     }
 
     /// The mapping's size in bytes.
@@ -206,11 +216,11 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`Outside`] if they are not wholly inside, or `offset` is no multiple of 8.
-    pub fn words(self: &Arc<Self>, offset: u64, words: usize) -> Result<Words, Outside> {
+    pub fn words(&self, offset: u64, words: usize) -> Result<Words, Outside> {
         let len = (words as u64).checked_mul(8).ok_or(self.outside(offset, u64::MAX))?;
         let at = self.aligned(offset, len, 8)?;
         let first = NonNull::new(at.cast()).expect("inside a mapping, which does not start at zero");
-        Ok(Words { first, words, _owner: Arc::clone(self) })
+        Ok(Words { first, words, _mapping: Arc::clone(&self.mapping) })
     }
 
     /// The address of `len` bytes at `offset`, once they are known to be inside.
@@ -236,10 +246,10 @@ impl SharedMemory {
     }
 }
 
-impl Drop for SharedMemory {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; every reference into it borrows `self`
-        // or holds the `Arc` it lives in, so none is left. Failure (impossible for such a range) would only leak.
+        // SAFETY: `map` made exactly this mapping and nothing else unmaps it; whatever reaches into it has a share of
+        // this, or borrows one, so nothing does any more. Failure (impossible for such a range) would only leak.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -260,7 +270,7 @@ unsafe impl Sync for SharedMemory {}
 pub struct Words {
     first: NonNull<AtomicU64>,
     words: usize,
-    _owner: Arc<SharedMemory>,
+    _mapping: Arc<Mapping>,
 }
 
 impl Deref for Words {
@@ -286,8 +296,8 @@ mod tests {
 
     const LEN: u64 = 8192;
 
-    fn memory() -> Arc<SharedMemory> {
-        Arc::clone(Segment::create("shared-test", LEN).expect("a memfd").memory())
+    fn memory() -> SharedMemory {
+        Segment::create("shared-test", LEN).expect("a memfd").memory().clone()
     }
 
     #[test]

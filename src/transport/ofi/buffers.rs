@@ -3,8 +3,6 @@
 //! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its number: so that
 //! to lend one, and to have it back, moves nothing about.
 
-use std::sync::Arc;
-
 use engine::{OpId, Place};
 use fabric::{Desc, Local};
 use vm::SharedMemory;
@@ -77,7 +75,7 @@ pub(super) struct Small {
 
 /// What a buffer is.
 struct Room {
-    memory: Arc<SharedMemory>,
+    memory: SharedMemory,
     at: u64,
     size: Size,
     desc: Desc,
@@ -99,11 +97,11 @@ const INSIDE: &str = "no more is copied than the buffer's size";
 
 impl Buffers {
     /// Makes `count` buffers of memory that has room for them.
-    pub(super) fn make(&mut self, memory: &Arc<SharedMemory>, desc: Desc, size: Size, count: u64) {
+    pub(super) fn make(&mut self, memory: &SharedMemory, desc: Desc, size: Size, count: u64) {
         for index in 0..count {
             let number = u32::try_from(self.rooms.len()).expect("so many would fill all memory");
             let at = index * size.bytes() as u64;
-            self.rooms.push(Room { memory: Arc::clone(memory), at, size, desc, lent: None });
+            self.rooms.push(Room { memory: memory.clone(), at, size, desc, lent: None });
             self.free[size as usize].push(Buffer(number));
         }
     }

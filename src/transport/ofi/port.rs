@@ -10,7 +10,6 @@
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use engine::registration::RegisterError;
 use engine::{Direction, Place};
@@ -83,7 +82,7 @@ pub(crate) struct Port {
     /// Buffers for messages that are still to be lent.
     idle: Vec<Buffer>,
     /// All memory of buffers: it stays until the endpoint is closed.
-    memory: Vec<Arc<SharedMemory>>,
+    memory: Vec<SharedMemory>,
     #[cfg(test)]
     pub(super) script: super::script::Script,
 }
@@ -179,7 +178,7 @@ impl Port {
         let segment = Segment::create("standpipe-network", BATCH * size.bytes() as u64)
             .inspect_err(|error| tracing::warn!(%error, "no memory for messages"))
             .ok()?;
-        let memory = Arc::clone(segment.memory());
+        let memory = segment.memory().clone();
         let mut desc = Desc::NONE;
         if self.description.mr_mode.local {
             let (addr, len) = (memory.base_addr() as usize, memory.len() as usize);
@@ -209,13 +208,13 @@ impl Port {
     /// Registers a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
     pub(super) fn register_mapping(
         &mut self,
-        memory: &Arc<SharedMemory>,
+        memory: &SharedMemory,
     ) -> Result<(RegionId, u64), RegisterError> {
         // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where closing
         // fails. No reference to what lies in it is ever made.
         let (region, key) = unsafe { self.register_there(memory.base_addr(), memory.len()) }?;
-        if !self.memory.iter().any(|kept| Arc::ptr_eq(kept, memory)) {
-            self.memory.push(Arc::clone(memory));
+        if !self.memory.iter().any(|kept| kept.base_addr() == memory.base_addr()) {
+            self.memory.push(memory.clone());
         }
         Ok((region.id, key))
     }

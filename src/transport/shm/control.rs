@@ -15,7 +15,6 @@
 use engine::{Lane, Rank};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x01");
@@ -53,7 +52,7 @@ const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds sever
 /// A process's control segment: its own, or a peer's.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
-    memory: Arc<SharedMemory>,
+    memory: SharedMemory,
     size: u32,
 }
 
@@ -87,7 +86,7 @@ impl Control {
             "handlers are refused at registration where their names are too long"
         );
         let segment = Segment::create("standpipe-control", Control::bytes(size))?;
-        let control = Control { memory: Arc::clone(segment.memory()), size };
+        let control = Control { memory: segment.memory().clone(), size };
         control.word(RANK_AT).store(u64::from(identity.rank) | u64::from(size) << 32, Ordering::Relaxed);
         control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
@@ -105,7 +104,7 @@ impl Control {
         if segment.len() < expected {
             return Err(format!("a control segment of {} bytes instead of {expected}", segment.len()));
         }
-        let control = Control { memory: Arc::clone(segment.memory()), size };
+        let control = Control { memory: segment.memory().clone(), size };
         let magic = control.word(MAGIC_AT).load(Ordering::Acquire);
         if magic != MAGIC {
             return Err(format!("a control segment marked {magic:#x} instead of {MAGIC:#x}"));
@@ -186,7 +185,7 @@ impl Control {
 
     /// All of the segment, for tests that put into it what no process would.
     #[cfg(test)]
-    pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
+    pub(crate) fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 

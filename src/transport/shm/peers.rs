@@ -31,7 +31,7 @@ pub(crate) struct Peer {
     /// comparison thus answers both questions on the fast path.
     limit: AtomicU64,
     lost: AtomicBool,
-    heap: Arc<SharedMemory>,
+    heap: SharedMemory,
     pub(crate) control: Control,
     pub(crate) bell: Bell<Words>,
     pub(crate) fence: FenceMode,
@@ -75,7 +75,7 @@ impl Peer {
     }
 
     /// The heap as it is mapped, live or not.
-    pub(crate) fn heap(&self) -> &Arc<SharedMemory> {
+    pub(crate) fn heap(&self) -> &SharedMemory {
         &self.heap
     }
 
@@ -118,7 +118,7 @@ pub(crate) struct Own {
     pub(crate) size: u32,
     pub(crate) identity: Identity,
     pub(crate) control: Control,
-    pub(crate) heap: Arc<SharedMemory>,
+    pub(crate) heap: SharedMemory,
     pub(crate) names: Vec<u8>,
     pub(crate) attach_never: bool,
     /// Whether all peers are reached over the network, those on this host too.
@@ -140,10 +140,22 @@ pub(crate) struct Card {
     pub(crate) attends: bool,
 }
 
-/// Every process of the job that this one has talked to.
+/// By rank: the processes of the job that this one has talked to.
+#[derive(Clone)]
+pub(crate) struct Known(Arc<[OnceLock<Arc<Peer>>]>);
+
+impl Known {
+    /// The peer, if it has been talked to.
+    #[inline(always)]
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Arc<Peer>> {
+        self.0.get(rank as usize)?.get()
+    }
+}
+
+/// Every process of the job.
 pub(crate) struct Peers {
     own: Own,
-    slots: Box<[OnceLock<Arc<Peer>>]>,
+    known: Known,
     lost: Box<[AtomicBool]>,
     /// By rank: those on other hosts. Set once, before anybody is talked to.
     elsewhere: OnceLock<Box<[Option<Card>]>>,
@@ -153,14 +165,14 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(own: Own) -> Peers {
-        let slots: Box<[OnceLock<Arc<Peer>>]> = (0..own.size).map(|_| OnceLock::new()).collect();
+        let known = Known((0..own.size).map(|_| OnceLock::new()).collect());
         let itself = Peer {
             rank: own.rank,
             pid: std::process::id(),
             far: false,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
-            heap: Arc::clone(&own.heap),
+            heap: own.heap.clone(),
             control: own.control.clone(),
             bell: own.control.bell(),
             fence: FenceMode::Symmetric,
@@ -170,8 +182,8 @@ impl Peers {
             directory: own.identity.directory,
         };
         let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
-        let peers = Peers { own, slots, lost, elsewhere: OnceLock::new(), membership: Mutex::new(None) };
-        let _ = peers.slots[peers.own.rank as usize].set(Arc::new(itself));
+        let peers = Peers { own, known, lost, elsewhere: OnceLock::new(), membership: Mutex::new(None) };
+        let _ = peers.known.0[peers.own.rank as usize].set(Arc::new(itself));
         peers
     }
 
@@ -263,13 +275,18 @@ impl Peers {
 
     /// This process's own entry.
     pub(crate) fn itself(&self) -> &Arc<Peer> {
-        self.slots[self.own.rank as usize].get().expect("set when the table was made")
+        self.known.get(self.own.rank).expect("set when the table was made")
     }
 
     /// The peer, if it has been talked to.
     #[inline(always)]
     pub(crate) fn known(&self, rank: Rank) -> Option<&Arc<Peer>> {
-        self.slots.get(rank as usize)?.get()
+        self.known.get(rank)
+    }
+
+    /// The table of those that have been talked to, for whoever wants it near.
+    pub(crate) fn table(&self) -> &Known {
+        &self.known
     }
 
     /// The peer; connects at the first call for it, which may wait so long for it to join.
@@ -283,7 +300,7 @@ impl Peers {
     #[cold]
     fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
         let slot =
-            self.slots.get(rank as usize).ok_or(Error::NoSuchPeer { peer: rank, size: self.own.size })?;
+            self.known.0.get(rank as usize).ok_or(Error::NoSuchPeer { peer: rank, size: self.own.size })?;
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
@@ -325,7 +342,7 @@ impl Peers {
             far: self.own.network,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
-            heap: Arc::clone(heap.memory()),
+            heap: heap.memory().clone(),
             bell: control.bell(),
             control,
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
@@ -365,7 +382,7 @@ impl Peers {
             far: true,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
-            heap: Arc::clone(heap.memory()),
+            heap: heap.memory().clone(),
             bell: control.bell(),
             control,
             fence: FenceMode::Symmetric,
