@@ -260,7 +260,11 @@ impl fmt::Debug for SharedMemory {
     }
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and `munmap` may run on any thread.
+// SAFETY: a mapping belongs to the process, not to a thread, and `munmap` may run on any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared one gives nothing; only dropping the last share of it does anything.
+unsafe impl Sync for Mapping {}
+// SAFETY: a share of a mapping, which may be dropped on any thread, and its address, which is the same on all.
 unsafe impl Send for SharedMemory {}
 // SAFETY: every method works through copies or atomics that allow concurrent use, from other processes already.
 unsafe impl Sync for SharedMemory {}
