@@ -18,4 +18,5 @@ pub mod sim;
 pub mod study;
 pub mod table;
 pub mod top;
+pub mod transport;
 pub mod units;

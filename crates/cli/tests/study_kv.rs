@@ -80,6 +80,31 @@ fn without_cross_memory_attach_blocks_come_by_message() {
 }
 
 #[test]
+fn over_libfabric_blocks_come_by_message_or_by_key() {
+    if let Err(error) = standpipe::network::version() {
+        return eprintln!("skipped: {error}");
+    }
+    for (strategy, mechanism) in [("bounce", "message"), ("firehose", "registered")] {
+        let out = tempfile::tempdir().expect("a directory");
+        let more = ["--transport", "ofi:tcp", "--strategy", strategy, "--requests", "12", "--workers", "2"];
+        let output = finish(study(out.path(), &more).spawn().expect("it starts"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&output);
+        assert_eq!((&json["transport"], &json["strategy"]), (&"ofi:tcp".into(), &strategy.into()));
+        assert_eq!(number(&json, "mismatched_bytes"), 0);
+        assert!(number(&json, "pulls") > 5, "{json}");
+        assert!(number(&json["mechanisms"], mechanism) >= number(&json, "verified_bytes"), "{json}");
+        assert!(json["mechanisms"].get("cma").is_none(), "{json}");
+        let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+        let repeated = format!("--transport ofi:tcp --strategy {strategy}");
+        assert!(page.contains(&repeated) && page.contains("over libfabric (ofi:tcp)"), "{strategy}");
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let output = finish(study(out.path(), &["--strategy", "firehose"]).spawn().expect("it starts"));
+    assert_eq!(output.status.code(), Some(2), "shared memory registers nothing");
+}
+
+#[test]
 fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     let out = tempfile::tempdir().expect("a directory");
     let child = study(out.path(), &["--requests", "120", "--compute-us", "3000"]).spawn().expect("it starts");

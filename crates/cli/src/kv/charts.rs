@@ -39,6 +39,14 @@ fn latency_by_state(record: &Record, way: Way) -> Figure {
                 "The bytes came by message: the owner had to copy and send them, computing or not, and processor time \
                  that it spent is not in the puller's. The rest of a pull is waiting for the owner, or for a core."
             }
+            Way::NetworkMessage => {
+                "The bytes came by message over the network: the owner had to copy and send them, computing or not. The \
+                 rest of a pull is waiting for the owner and the network, or for a core."
+            }
+            Way::NetworkKey => {
+                "A get is one-sided once the owner has registered the memory, which a miss asks it for. What a pull took \
+                 beyond its processor time, the puller waited: for the network, for such an answer, or for a core."
+            }
             Way::Mixed => {
                 "Some bytes were copied by the kernel, and their owner had no part in it; others came by message, for \
                  which the puller waited until the owner had sent them."

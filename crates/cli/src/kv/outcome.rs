@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use comfy_table::CellAlignment;
 use serde::Serialize;
+use standpipe::Strategy;
 
 use super::lines::{Done, Pull, Sweep, Tick};
 use crate::table::{Table, plain};
+use crate::transport::Chosen;
 
 /// Everything the workers told, in the order it came.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +21,8 @@ pub struct Record {
     pub done: Vec<Option<Done>>,
     /// Requests that were to be served.
     pub wanted: u64,
+    /// How they reached each other.
+    pub chosen: Chosen,
     /// Which workers exited before they were done; a worker without last line that did not was killed.
     pub gave_up: Vec<bool>,
     /// From the moment all workers were ready to the last of them being done, in seconds.
@@ -34,6 +38,7 @@ impl Record {
             ticks: vec![Vec::new(); workers],
             done: vec![None; workers],
             wanted: 0,
+            chosen: Chosen::default(),
             gave_up: vec![false; workers],
             seconds: 0.0,
         }
@@ -89,11 +94,19 @@ pub enum Way {
     Message,
     /// Some in one way, some in the other.
     Mixed,
+    /// Over a network: their owner was asked and sent them, or copied them into the answer.
+    NetworkMessage,
+    /// Over a network, by the key of memory that its owner registered.
+    NetworkKey,
 }
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
+    /// How workers reached each other: `shm`, or `ofi` with the provider.
+    pub transport: String,
+    /// What they registered; `None` over shared memory, where nothing is.
+    pub strategy: Option<&'static str>,
     /// Workers that ran.
     pub workers: usize,
     /// Workers that died, or gave up, before they were done.
@@ -160,6 +173,8 @@ impl Outcome {
         let blocks = local_hits + pulls + made;
         let done = || record.done.iter().flatten();
         Self {
+            transport: record.chosen.transport.to_string(),
+            strategy: record.chosen.strategy.map(Strategy::name),
             workers: record.done.len(),
             workers_lost: record.done.len() - done().count(),
             requests: record.sum(|tick| tick.requests),
@@ -195,6 +210,12 @@ impl Outcome {
     /// How the pulled bytes came.
     #[must_use]
     pub fn way(&self) -> Way {
+        // Directories' words go both ways there, too.
+        match self.strategy {
+            Some(strategy) if strategy == Strategy::Bounce.name() => return Way::NetworkMessage,
+            Some(_) => return Way::NetworkKey,
+            None => {}
+        }
         let moved = |name: &str| self.mechanisms.get(name).is_some_and(|bytes| *bytes > 0);
         match (moved("cma"), moved("message")) {
             (false, false) => Way::None,

@@ -105,6 +105,7 @@ impl Report<'_> {
         let checked = format!("{verified} were pulled this way and checked byte by byte.");
         let pinned =
             "A block that another process holds is pinned by a remote atomic and pulled by one scatter get";
+        let (transport, strategy) = (&self.outcome.transport, self.outcome.strategy.unwrap_or("none"));
         match self.outcome.way() {
             _ if self.outcome.pulls == 0 => {
                 "No block was pulled from another process in this run.".to_owned()
@@ -120,6 +121,14 @@ impl Report<'_> {
                 "{pinned}. Here the processes did not read each other’s private memory, for the reason given below: the \
                  bytes came by message, so the process that holds a block was asked for it and had to send it. Nothing \
                  was registered. {checked}"
+            ),
+            Way::NetworkMessage => format!(
+                "{pinned}, over libfabric ({transport}). The bytes came by message: the process that holds a block was \
+                 asked for it and sent it. Of the blocks nothing was registered. {checked}"
+            ),
+            Way::NetworkKey => format!(
+                "{pinned}, over libfabric ({transport}), by the keys of memory that the process that holds it has \
+                 registered: when it was asked to, and for as long as the strategy {strategy} keeps it. {checked}"
             ),
             Way::Mixed => format!(
                 "{pinned}. Some came straight out of that process’s private memory, without asking it; for the others \
@@ -262,8 +271,10 @@ fn bars(title: &str, note: &str, values: &BTreeMap<String, u64>, text: fn(u64) -
 fn in_words(name: &str) -> &str {
     match name {
         "cma" => "cross-memory attach, for private memory",
+        "registered" => "by key, for registered memory",
+        "network" => "over a network, and not held as registered",
         "mapped" => "mapped heap, for the directory",
-        "message" => "messages, for private memory",
+        "message" => "messages, for private memory (and over a network atomics)",
         "heap-mapped" => "heap, and mapped here",
         "private-reachable" => "private, and the kernel lets us",
         "ptrace-denied" => "private, and ptrace rights forbid attaching",

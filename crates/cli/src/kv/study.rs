@@ -19,6 +19,7 @@ use crate::{
     machine,
     refused::Refused,
     report::output::{Output, OutputArgs},
+    transport::{Chosen, TransportArgs},
 };
 
 /// Arguments of `standpipe study kv`.
@@ -26,6 +27,8 @@ use crate::{
 pub struct StudyArgs {
     #[command(flatten)]
     kv: KvArgs,
+    #[command(flatten)]
+    transport: TransportArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -37,13 +40,14 @@ pub struct StudyArgs {
 /// cannot be written.
 pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(Refused::new)?;
+    let chosen = args.transport.choose()?;
     let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
     let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
     check_room(&args.kv, plan, trace.distinct_blocks as u64)?;
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
-    let record = replay(&args.kv, trace.requests as u64)?;
+    let record = replay(&args.kv, chosen, trace.requests as u64)?;
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
     output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
@@ -69,12 +73,14 @@ fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
 }
 
 /// Runs the workers to their end.
-fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
+fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     let workers = usize::try_from(args.workers)?;
     let progress = Arc::new(Progress::new(workers, requests));
     let listener = Arc::clone(&progress);
     let teller = Arc::clone(&progress);
-    let outcome = Launch::new(env::current_exe().context("this program's own file")?)
+    let job = Launch::new(env::current_exe().context("this program's own file")?);
+    let outcome = chosen
+        .tell(job)
         .arg(SUBCOMMAND)
         .args(args.to_words())
         .ranks(u32::try_from(workers)?)
@@ -93,6 +99,7 @@ fn replay(args: &KvArgs, requests: u64) -> Result<Record> {
         bail!("no worker came to its end: the first {}", how.first().map_or("never started", String::as_str));
     }
     record.wanted = requests;
+    record.chosen = chosen;
     record.gave_up = outcome.ranks.iter().map(|rank| matches!(rank.end, End::Exited(_))).collect();
     Ok(record)
 }
@@ -128,6 +135,7 @@ fn report<'a>(
         keep_copies: plan.keep_copies,
         setup: vec![
             row("workers", outcome.workers.to_string()),
+            row("reached by", record.chosen.to_string()),
             row("memory for blocks, each", bytes(plan.cap_bytes as u64)),
             row("a block", bytes(plan.block_bytes() as u64)),
             row("pieces of a block", format!("{} of {}", plan.layers, bytes(plan.piece_bytes as u64))),
@@ -135,6 +143,12 @@ fn report<'a>(
             row("blocks pulled are", copies.to_owned()),
         ],
         machine: machine::facts(),
-        command: format!("standpipe study kv {}", args.kv.to_words().join(" ")),
+        command: command(&args.kv, &record.chosen),
     }
+}
+
+/// The command line that repeats a run.
+fn command(args: &KvArgs, chosen: &Chosen) -> String {
+    let words = [args.to_words(), chosen.words()].concat();
+    format!("standpipe study kv {}", words.join(" "))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::Cell;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::refused::Refused;
 use crate::{
     lines, machine,
     printed::print,
-    progress, signals, table,
+    progress, signals, table, transport,
     units::{at_least, parse_size},
 };
 
@@ -50,21 +50,11 @@ pub struct PerfArgs {
     same_core: bool,
     /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put and get, beside bare libfabric. Without
     /// it, as STANDPIPE_TRANSPORT says
-    #[arg(long, value_name = "NAME", value_parser = parse_transport)]
+    #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
     /// Print one JSON object instead of a table: of the operation, or with the key `rows` of all of them
     #[arg(long)]
     json: bool,
-}
-
-fn parse_transport(name: &str) -> Result<Transport, String> {
-    Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
-}
-
-/// The transport that the environment names, if it names any.
-fn from_env(name: Option<&str>) -> Result<Transport> {
-    let Some(name) = name else { return Ok(Transport::default()) };
-    parse_transport(name.trim()).map_err(|wanted| anyhow!("{}={name}: {wanted}", worker::TRANSPORT))
 }
 
 /// What one process of a measurement is told.
@@ -81,10 +71,7 @@ pub struct WorkerArgs {
 /// When a measurement cannot be made, or standard output fails.
 pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let mut cases = cases(args).map_err(Refused::new)?;
-    let transport = match &args.transport {
-        Some(transport) => transport.clone(),
-        None => from_env(std::env::var(worker::TRANSPORT).ok().as_deref()).map_err(Refused::new)?,
-    };
+    let transport = transport::chosen(args.transport.as_ref()).map_err(Refused::new)?;
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
     }
@@ -235,13 +222,13 @@ pub(crate) fn measure(case: &Case) -> Result<Row> {
     measure_over(case, &Transport::Shm)
 }
 
-fn measure_over(case: &Case, transport: &Transport) -> Result<Row> {
+fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
     let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
-    let rows = (0..jobs).map(|_| measure_once(case, transport)).collect::<Result<Vec<Row>>>()?;
+    let rows = (0..jobs).map(|_| measure_once(case, network)).collect::<Result<Vec<Row>>>()?;
     Row::over_jobs(&rows).context("it was measured in no job")
 }
 
-fn measure_once(case: &Case, transport: &Transport) -> Result<Row> {
+fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
     let ranks = match case.op {
         Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
         _ => 2,
@@ -251,7 +238,7 @@ fn measure_once(case: &Case, transport: &Transport) -> Result<Row> {
         .arg(SUBCOMMAND)
         .arg(serde_json::to_string(case)?)
         .ranks(ranks)
-        .env(worker::TRANSPORT, transport.to_string())
+        .env(transport::TRANSPORT, network.to_string())
         .env(worker::STARTED, host::monotonic_ns().to_string())
         .on_line(move |rank, stream, line| match stream {
             Stream::Stdout if rank == 0 => {
@@ -266,7 +253,7 @@ fn measure_once(case: &Case, transport: &Transport) -> Result<Row> {
         bail!("no result: the job ended with status {}", outcome.status());
     };
     let samples: Samples = serde_json::from_str(&line)?;
-    Ok(Row { transport: transport.to_string(), ..Row::new(case, &samples) })
+    Ok(Row { transport: network.to_string(), ..Row::new(case, &samples) })
 }
 
 /// A case in a few words.
@@ -394,8 +381,6 @@ mod tests {
         assert!(far_cases(&cases(&line.perf).expect("one case"), true).is_err());
         assert!(Line::try_parse_from(["perf", "--transport", "pigeon"]).is_err());
         assert!(far_cases(PROMISED, false).expect("some").len() > 4);
-        assert_eq!(from_env(None).expect("none named"), Transport::Shm);
-        assert!(from_env(Some("pigeon")).expect_err("no transport").to_string().contains("pigeon"));
     }
 
     #[test]

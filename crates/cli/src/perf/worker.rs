@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, Transport, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
+use crate::transport::TRANSPORT;
 
 /// Time that a case's samples take, about.
 const MEASURE: Duration = Duration::from_millis(1200);
@@ -19,8 +20,6 @@ const BATCH: Duration = Duration::from_micros(300);
 const BATCH_MAX: u32 = 1024;
 const SAMPLES: usize = 2000;
 const SAMPLES_MIN: usize = 15;
-/// The setting by which ranks are told their transport.
-pub(super) const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
 /// How long anything may be waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,149 @@
+//! Which transport a command's processes use, and what they register: options, and the settings that tell ranks of them.
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use standpipe::{Strategy, Transport, launch::Launch};
+
+use crate::refused::Refused;
+
+/// The setting by which ranks are told their transport.
+pub const TRANSPORT: &str = "STANDPIPE_TRANSPORT";
+
+/// The setting by which ranks are told what to register.
+pub const STRATEGY: &str = "STANDPIPE_STRATEGY";
+
+/// The transport of this name.
+///
+/// # Errors
+/// What names there are.
+pub fn parse(name: &str) -> Result<Transport, String> {
+    Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
+}
+
+/// The transport that an option names, or else the environment; shared memory where neither does.
+///
+/// # Errors
+/// If the environment names none that there is.
+pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
+    option
+        .map_or_else(|| from_env(std::env::var(TRANSPORT).ok().as_deref()), |transport| Ok(transport.clone()))
+}
+
+fn from_env(name: Option<&str>) -> Result<Transport> {
+    let Some(name) = name else { return Ok(Transport::default()) };
+    parse(name.trim()).map_err(|wanted| anyhow!("{TRANSPORT}={name}: {wanted}"))
+}
+
+/// How ranks of a study reach each other, as a user says it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct TransportArgs {
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as STANDPIPE_TRANSPORT says
+    #[arg(long, value_name = "NAME", value_parser = parse)]
+    transport: Option<Transport>,
+    /// Over ofi, how private memory is registered: bounce (never), firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin
+    /// or pin-everything. Without it, as STANDPIPE_STRATEGY says
+    #[arg(long, value_name = "NAME", value_parser = parse_strategy)]
+    strategy: Option<Strategy>,
+}
+
+/// How ranks reach each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// By what.
+    pub transport: Transport,
+    /// What they register over a network; `None` where there is none.
+    pub strategy: Option<Strategy>,
+}
+
+impl TransportArgs {
+    /// What these options and the environment choose.
+    ///
+    /// # Errors
+    /// If they name what there is not, or a strategy where nothing is ever registered.
+    pub fn choose(&self) -> Result<Chosen, Refused> {
+        let transport = chosen(self.transport.as_ref()).map_err(Refused::new)?;
+        if transport == Transport::Shm {
+            return match self.strategy {
+                None => Ok(Chosen::default()),
+                Some(strategy) => Err(Refused::new(format_args!(
+                    "--strategy {} is for --transport ofi: shared memory registers nothing",
+                    strategy.name()
+                ))),
+            };
+        }
+        let strategy = match self.strategy {
+            Some(strategy) => strategy,
+            None => strategy_from_env(std::env::var(STRATEGY).ok().as_deref()).map_err(Refused::new)?,
+        };
+        Ok(Chosen { transport, strategy: Some(strategy) })
+    }
+}
+
+impl Chosen {
+    /// Tells a job's ranks.
+    #[must_use]
+    pub fn tell(&self, job: Launch) -> Launch {
+        let job = job.env(TRANSPORT, self.transport.to_string());
+        match self.strategy {
+            Some(strategy) => job.env(STRATEGY, strategy.name()),
+            None => job,
+        }
+    }
+
+    /// The options that choose this, for a command line that repeats a run.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let Some(strategy) = self.strategy else { return Vec::new() };
+        // A provider's name may have a semicolon.
+        let transport = self.transport.to_string();
+        let transport = if transport.contains(';') { format!("'{transport}'") } else { transport };
+        vec!["--transport".to_owned(), transport, "--strategy".to_owned(), strategy.name().to_owned()]
+    }
+}
+
+impl std::fmt::Display for Chosen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.strategy {
+            None => f.write_str("shared memory"),
+            Some(strategy) => write!(f, "libfabric ({}), {}", self.transport, strategy.name()),
+        }
+    }
+}
+
+fn parse_strategy(name: &str) -> Result<Strategy, String> {
+    let known = || Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Hardware);
+    known()
+        .find(|strategy| strategy.name() == name)
+        .ok_or_else(|| format!("it is one of {}", known().map(Strategy::name).collect::<Vec<_>>().join(", ")))
+}
+
+fn strategy_from_env(name: Option<&str>) -> Result<Strategy> {
+    let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else { return Ok(Strategy::Bounce) };
+    parse_strategy(name).map_err(|wanted| anyhow!("{STRATEGY}={name}: {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        assert_eq!(from_env(None).expect("none named"), Transport::Shm);
+        assert!(from_env(Some("pigeon")).expect_err("no transport").to_string().contains("pigeon"));
+        assert_eq!(strategy_from_env(None).expect("none named"), Strategy::Bounce);
+        assert!(strategy_from_env(Some("hope")).expect_err("no strategy").to_string().contains("hope"));
+        assert!(parse_strategy("hardware").is_err(), "no network reaches memory without keys");
+    }
+
+    #[test]
+    fn a_strategy_wants_a_network() {
+        let args =
+            |transport| TransportArgs { transport: Some(transport), strategy: Some(Strategy::PinDown) };
+        let refused = args(Transport::Shm).choose().expect_err("nothing is registered");
+        assert!(refused.to_string().contains("--strategy pin-down"), "{refused}");
+        let verbs = Transport::Ofi { provider: Some("verbs;ofi_rxm".to_owned()) };
+        let words = args(verbs).choose().expect("both are there").words();
+        assert_eq!(words, ["--transport", "'ofi:verbs;ofi_rxm'", "--strategy", "pin-down"]);
+        assert!(Chosen::default().words().is_empty());
+    }
+}
