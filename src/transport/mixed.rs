@@ -278,6 +278,15 @@ impl Transport for Mixed {
         }
     }
 
+    #[inline]
+    fn is_keyed(&self, peer: Rank) -> bool {
+        self.net.as_ref().is_some_and(|net| net.peers.is_far(peer))
+    }
+
+    fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
+        self.far(peer)?.in_spaces(peer, piece)
+    }
+
     fn unregistered_max(&self, direction: Direction) -> u64 {
         match &self.net {
             Some(net) => net.ofi.unregistered_max(direction),

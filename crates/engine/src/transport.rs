@@ -255,6 +255,19 @@ pub trait Transport {
         Deregistering::Done
     }
 
+    /// Whether copies with this peer go by key: of several ways to reach peers, some may need none.
+    fn is_keyed(&self, peer: Rank) -> bool {
+        let _ = peer;
+        true
+    }
+
+    /// The same piece with both ends in the processes' spaces, if it can be registered there: a heap is mapped somewhere.
+    /// `None`: it goes by [`Transport::copy`]. Optional.
+    fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
+        let _ = (peer, piece);
+        None
+    }
+
     /// Bytes at the local end of a keyed copy, in all, that need no registration here: a transport sends so many inside
     /// its descriptor, or through memory of its own. All of them, where local memory is never registered.
     fn unregistered_max(&self, direction: Direction) -> u64 {

@@ -31,14 +31,47 @@ enum Next {
 }
 
 impl<T: Transport> Node<T> {
-    /// Whether a transfer goes by keys.
-    pub(super) fn is_keyed(&self, peer: Rank, pieces: &[Piece]) -> bool {
-        self.registrar.is_some()
-            && peer != self.rank
-            && pieces.iter().all(|piece| piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space)
+    /// Starts a transfer by keys. `None`: it does not go by keys.
+    #[inline]
+    pub(super) fn start_registered(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+        announce: Option<(Lane, Header)>,
+    ) -> Option<OpId> {
+        if self.registrar.is_none()
+            || peer == self.rank
+            || !self.transport.is_keyed(peer)
+            || self.is_lost(peer)
+        {
+            return None;
+        }
+        let is_in_spaces =
+            |piece: &Piece| piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space;
+        let (one, many): (Piece, Vec<Piece>);
+        let pieces = match pieces {
+            _ if pieces.iter().all(is_in_spaces) => pieces,
+            [piece] => {
+                one = self.transport.in_spaces(peer, *piece)?;
+                std::slice::from_ref(&one)
+            }
+            _ => {
+                let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
+                many = pieces.iter().map(find).collect::<Option<_>>()?;
+                &many
+            }
+        };
+        if let ([piece], None) = (pieces, announce)
+            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
+        {
+            return Some(id);
+        }
+        Some(self.start_keyed(peer, direction, pieces, deadline, announce))
     }
 
-    pub(super) fn start_keyed(
+    fn start_keyed(
         &mut self,
         peer: Rank,
         direction: Direction,

@@ -82,13 +82,8 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         announce: Option<(Lane, Header)>,
     ) -> OpId {
-        if self.is_keyed(peer, pieces) && !self.is_lost(peer) {
-            if let ([piece], None) = (pieces, announce)
-                && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
-            {
-                return id;
-            }
-            return self.start_keyed(peer, direction, pieces, deadline, announce);
+        if let Some(id) = self.start_registered(peer, direction, pieces, deadline, announce) {
+            return id;
         }
         let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
         let id = OpId::of(key);
