@@ -65,9 +65,9 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "STANDPIPE_STRATEGY",
         unit: "bounce, firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin, pin-everything",
-        default: "bounce",
-        cost: "all but bounce: the program must keep mapped what it lets peers know of",
-        help: "over ofi, how private memory is registered; bounce: never, it goes by message; the same at every rank",
+        default: "firehose where the provider pins what is registered, bounce where it pins nothing (tcp)",
+        cost: "over providers that pin nothing, all but bounce: the program must keep mapped what it lets peers know of",
+        help: "over ofi, how memory is registered; bounce: never, it goes by message; the same at every rank",
     },
     Setting {
         name: "STANDPIPE_PIN",
@@ -169,7 +169,7 @@ pub struct Config {
     pub(crate) silence: Option<Duration>,
     pub(crate) meet: Duration,
     pub(crate) transport: Transport,
-    pub(crate) strategy: Strategy,
+    pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
     pub(crate) handlers: Handlers,
 }
@@ -185,7 +185,7 @@ impl Default for Config {
             silence: Some(SILENCE),
             meet: MEET_WITHIN,
             transport: Transport::default(),
-            strategy: Strategy::Bounce,
+            strategy: None,
             pin_bytes: None,
             handlers: Handlers::default(),
         }
@@ -249,7 +249,7 @@ impl Config {
             ("STANDPIPE_TRANSPORT", _) => self.transport = Transport::parse(value)?,
             ("STANDPIPE_STRATEGY", _) => {
                 let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == value)?;
-                self.strategy = Some(found).filter(|strategy| *strategy != Strategy::Hardware)?;
+                self.strategy = Some(Some(found).filter(|strategy| *strategy != Strategy::Hardware)?);
             }
             ("STANDPIPE_PIN", _) => self.pin_bytes = Some(parse_bytes(value)?),
             _ => return None,
@@ -287,15 +287,16 @@ impl Config {
         self
     }
 
-    /// Sets how private memory is registered where ranks are reached over a network; the same at every rank. With any
-    /// strategy but [`Strategy::Bounce`], which is the default, this process must keep mapped what peers have been told
-    /// of: they may have it registered still, and die, or reach something else, if it is not there.
+    /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without it that is
+    /// [`Strategy::Firehose`] with a provider that pins what is registered, and [`Strategy::Bounce`] with one that pins
+    /// nothing, as `tcp`: with such a one, and any other strategy, this process must keep mapped what peers have been told
+    /// of. They may have it registered still, and this process dies, or shows something else, if it is not there.
     ///
     /// # Panics
     /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.
     pub fn strategy(mut self, strategy: Strategy) -> Config {
         assert!(strategy != Strategy::Hardware, "no network reaches memory without keys");
-        self.strategy = strategy;
+        self.strategy = Some(strategy);
         self
     }
 
@@ -397,7 +398,7 @@ mod tests {
     fn every_strategy_that_networks_can_have_is_named() {
         for strategy in Strategy::ALL {
             let set = config("STANDPIPE_STRATEGY", strategy.name()).map(|config| config.strategy);
-            assert_eq!(set.ok(), Some(strategy).filter(|strategy| *strategy != Strategy::Hardware));
+            assert_eq!(set.ok().flatten(), Some(strategy).filter(|strategy| *strategy != Strategy::Hardware));
         }
         let unit = SETTINGS.iter().find(|setting| setting.name == "STANDPIPE_STRATEGY").expect("there").unit;
         assert_eq!(unit.split(", ").filter(|name| config("STANDPIPE_STRATEGY", name).is_ok()).count(), 6);

@@ -1,9 +1,12 @@
 //! Who has which part of a node's heap.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use vm::heap::{HeapAllocator, HeapFull};
+use vm::heap::{HeapAllocator, HeapFull, PageRun};
+use vm::segment::PAGE_BYTES;
 use vm::{Segment, SharedMemory};
 
 use crate::sync::lock;
@@ -36,30 +39,69 @@ impl Drop for Block {
 pub(crate) struct HeapState {
     segment: Segment,
     control: Control,
-    allocator: Mutex<HeapAllocator>,
+    pages: Mutex<Pages>,
+}
+
+/// Which pages are whose.
+struct Pages {
+    allocator: HeapAllocator,
+    /// By how many registrations each page is held, by its number: who has its key must find the page that is mapped, so
+    /// that such pages stay until they are let go of, whoever frees the blocks on them.
+    held: HashMap<u64, u32>,
 }
 
 impl HeapState {
     pub(crate) fn new(segment: Segment, control: Control, allocator: HeapAllocator) -> HeapState {
-        HeapState { segment, control, allocator: Mutex::new(allocator) }
+        HeapState { segment, control, pages: Mutex::new(Pages { allocator, held: HashMap::new() }) }
     }
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.
     pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, HeapFull> {
-        let mut allocator = lock(&self.allocator);
-        let offset = allocator.alloc(len.max(1), ALIGN)?;
-        self.control.live().store(allocator.high_water(), Ordering::Release);
+        let mut pages = lock(&self.pages);
+        let offset = pages.allocator.alloc(len.max(1), ALIGN)?;
+        self.control.live().store(pages.allocator.high_water(), Ordering::Release);
         Ok(Block { heap: Arc::clone(self), offset })
     }
 
     /// Gives a block back, and the pages that nothing else uses to the system.
     fn free(&self, offset: u64) {
-        let mut allocator = lock(&self.allocator);
-        let pages = allocator.free(offset).expect("only the owner of a block frees it, once");
-        // Under the lock, so that no page is punched after it was given out again.
-        if let Some(run) = pages
-            && let Err(error) = self.segment.punch(run.offset, run.len)
-        {
+        let mut pages = lock(&self.pages);
+        let empty = pages.allocator.free(offset).expect("only the owner of a block frees it, once");
+        for run in empty.map(|run| pages.not_held(run)).unwrap_or_default() {
+            self.punch(&pages, run);
+        }
+    }
+
+    /// Keeps the pages of a registration that lies between these offsets, until they are [let go](HeapState::let_go) of as
+    /// often: whatever is freed, they are not taken away.
+    pub(crate) fn hold(&self, range: Range<u64>) {
+        let mut pages = lock(&self.pages);
+        for page in pages_of(&range) {
+            *pages.held.entry(page).or_default() += 1;
+        }
+    }
+
+    /// Gives pages that were held back to the system, if nothing else uses them.
+    pub(crate) fn let_go(&self, range: Range<u64>) {
+        let mut pages = lock(&self.pages);
+        for page in pages_of(&range) {
+            let Some(times) = pages.held.get_mut(&page) else { continue };
+            *times -= 1;
+            if *times == 0 {
+                pages.held.remove(&page);
+            }
+        }
+        let (start, end) = (range.start / PAGE_BYTES * PAGE_BYTES, range.end.next_multiple_of(PAGE_BYTES));
+        for run in pages.allocator.empty_pages(start, end) {
+            for run in pages.not_held(run) {
+                self.punch(&pages, run);
+            }
+        }
+    }
+
+    /// Gives pages to the system, with the lock held: no page is punched after it was given out again.
+    fn punch(&self, _pages: &Pages, run: PageRun) {
+        if let Err(error) = self.segment.punch(run.offset, run.len) {
             tracing::warn!(%error, "freed pages of the heap stay in memory");
         }
     }
@@ -69,4 +111,28 @@ impl HeapState {
     pub(crate) fn segment(&self) -> &Segment {
         &self.segment
     }
+}
+
+impl Pages {
+    /// The parts of a run that no registration holds.
+    fn not_held(&self, run: PageRun) -> Vec<PageRun> {
+        if self.held.is_empty() {
+            return vec![run];
+        }
+        let mut parts: Vec<PageRun> = Vec::new();
+        for page in pages_of(&(run.offset..run.offset + run.len)).filter(|page| !self.held.contains_key(page))
+        {
+            let offset = page * PAGE_BYTES;
+            match parts.last_mut() {
+                Some(part) if part.offset + part.len == offset => part.len += PAGE_BYTES,
+                _ => parts.push(PageRun { offset, len: PAGE_BYTES }),
+            }
+        }
+        parts
+    }
+}
+
+/// The numbers of the pages that a range touches.
+fn pages_of(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::OpError;
+use engine::registration::Strategy;
 use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
@@ -184,7 +185,7 @@ impl Node {
         let sleepers = Arc::new(AtomicU32::new(0));
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), checked()?);
         let (engine, alarm) = match port {
-            Some((port, secret)) => far_engine(&config, &peers, shm, port, secret)?,
+            Some((port, secret)) => far_engine(&config, &peers, &heap, shm, port, secret)?,
             None => (Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)), None),
         };
         let parts = Parts {
@@ -211,6 +212,7 @@ impl Node {
 fn far_engine(
     config: &Config,
     peers: &Arc<Peers>,
+    heap: &Arc<HeapState>,
     shm: ShmTransport,
     port: Port,
     secret: &[u8],
@@ -229,11 +231,14 @@ fn far_engine(
     let incarnations = vec![0; size as usize];
     let members = Members { secret: secret.into(), own, incarnations, find: Box::new(find) };
     let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?);
-    let settings = network::registration(config.strategy, config.pin_bytes);
+    let pins = !port.description().mr_mode.is_free();
+    let strategy = config.strategy.unwrap_or(if pins { Strategy::Firehose } else { Strategy::Bounce });
+    let settings = network::registration(strategy, config.pin_bytes);
     let mistakes = quirks::may_mistake_memory(port.description());
     let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
     if settings.is_some() {
         ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
+        ofi.heap = (pins && !mistakes).then(|| Arc::clone(heap));
     }
     // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
     let (known, silence) = (Arc::clone(peers), config.silence);

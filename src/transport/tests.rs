@@ -49,6 +49,11 @@ impl Memory {
         place
     }
 
+    /// Frees all of the heap that [`Memory::heap`] has given.
+    pub(crate) fn free_heap(&mut self) {
+        self.blocks.clear();
+    }
+
     pub(crate) fn peek(&mut self, from: Place, into: &mut [u8]) {
         match from.mem {
             MemId::Heap => self.heap.segment().memory().copy_out(from.offset, into).expect("allocated"),

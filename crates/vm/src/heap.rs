@@ -123,6 +123,18 @@ impl HeapAllocator {
         Ok((first < end).then(|| PageRun { offset: first, len: end - first }))
     }
 
+    /// The whole pages between two offsets that hold no block.
+    pub fn empty_pages(&self, start: u64, end: u64) -> Vec<PageRun> {
+        let before = self.free.range(..start).next_back();
+        let ranges = before.into_iter().chain(self.free.range(start..end.max(start)));
+        let runs = ranges.map(|(offset, len)| {
+            let first = start.max(*offset).next_multiple_of(PAGE_BYTES);
+            (first, end.min(offset + len) / PAGE_BYTES * PAGE_BYTES)
+        });
+        let runs = runs.filter(|(first, end)| first < end);
+        runs.map(|(first, end)| PageRun { offset: first, len: end - first }).collect()
+    }
+
     /// Bytes in use, in whole granules.
     pub fn used_bytes(&self) -> u64 {
         self.used

@@ -117,6 +117,13 @@ fn check(heap: &HeapAllocator, model: &Model) {
         assert!(model.granules[Model::range(*offset, *len)].iter().all(Option::is_none));
         end = Some(offset + len);
     }
+    for (start, end) in [(0, heap.size), (heap.size / 3, heap.size / 2), (heap.size / 2, 0)] {
+        let whole = start.div_ceil(PAGE_BYTES)..end / PAGE_BYTES;
+        let empty: Vec<u64> = whole.filter(|page| !model.page_in_use(*page as usize)).collect();
+        let pages = |run: PageRun| run.offset / PAGE_BYTES..(run.offset + run.len) / PAGE_BYTES;
+        let told: Vec<u64> = heap.empty_pages(start, end).into_iter().flat_map(pages).collect();
+        assert_eq!(told, empty, "the empty pages from {start} to {end}");
+    }
 }
 
 #[derive(Clone, Debug)]

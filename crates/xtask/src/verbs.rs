@@ -42,10 +42,13 @@ const fn step(program: &'static str, args: &'static str, limit_s: u32) -> Step {
 const SOME_CASES: &str = "STANDPIPE_TEST_CASES=scatter_lists_of_mixed_pieces,many_transfers_at_once,one_swap_wins,\
                           requests_are_replied_to,a_remote_fault_is_named_and_survived,everything_is_counted";
 
+/// Heaps, page by page.
+const HEAPS: &str = "--nocapture transport::ofi::tests::heaps::pages transport::ofi::tests::heaps::who_frees";
+
 /// Each way to change memory, at both ends of transfers.
 const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 
-const SHORT: [Step; 5] = [
+const SHORT: [Step; 6] = [
     step("two_processes", "", 60),
     step("loopback", "pieces_are messages_arrive atomics_are", 60),
     Step {
@@ -55,15 +58,17 @@ const SHORT: [Step; 5] = [
         env: SOME_CASES,
         limit_s: 150,
     },
+    step("standpipe", HEAPS, 60),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 300 },
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
 ];
 
-const LONG: [Step; 7] = [
+const LONG: [Step; 8] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
     step("outlets", "", 300),
     step("standpipe", "transport::ofi::tests::suite", 6000),
+    step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
     step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),

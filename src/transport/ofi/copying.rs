@@ -202,7 +202,7 @@ impl OfiTransport {
         let outlet = self.carriers.outlet(carrier).ok_or(false)?;
         let (list, count) = self.copies.remote(&part);
         let regions = &self.regions;
-        let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |(_, desc)| *desc);
+        let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |registered| registered.desc);
         let (lent, lent_count) = self.copies.local(&part, desc);
         let whose = (known.direction, known.peer);
         let started = self.port.copy_from_outlet(outlet, whose, &lent[..lent_count], &list[..count], number);

@@ -2,8 +2,10 @@
 //!
 //! A heap is mapped for as long as its process lives, and no part of it is ever unmapped. So a provider that copies by the
 //! owner's processor comes to no harm there, and all of it is registered at once: for each peer by itself, when that asks,
-//! so that the key of one that is given up can be taken back. A provider that pins would pin all of it; there heaps go by
-//! message.
+//! so that the key of one that is given up can be taken back. A provider that pins would pin all of it; there the engine
+//! registers pages of a heap as it does those of private memory, once a peer knows where the heap lies. Pages of freed
+//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::heap_state::HeapState::hold)), so that
+//! no key ever leads to pages that are not the heap's any more.
 //!
 //! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer also says how
 //! much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and what is live now is asked for.
@@ -11,6 +13,7 @@
 //! Words of 8 bytes always go by message, too: their owner, or somebody on its host, may be changing them by an atomic, and
 //! no provider promises to copy them whole.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use engine::{
@@ -32,10 +35,18 @@ impl OfiTransport {
         direction: Direction,
         pieces: &[Piece],
     ) -> Submit {
-        let Some(keyed) = self.by_heap_key(rank, pieces) else { return Submit::Unreachable(Why::Network) };
-        let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
-        self.counters.add(operation, Mechanism::Registered, pieces.iter().map(|piece| piece.len).sum());
-        self.start_copy(op, rank, direction, &keyed)
+        let mut keyed = std::mem::take(&mut self.keyed);
+        let submit = match self.by_heap_key(rank, pieces, &mut keyed) {
+            Some(()) => {
+                let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
+                let bytes = pieces.iter().map(|piece| piece.len).sum();
+                self.counters.add(operation, Mechanism::Registered, bytes);
+                self.start_copy(op, rank, direction, &keyed)
+            }
+            None => Submit::Unreachable(Why::Network),
+        };
+        self.keyed = keyed;
+        submit
     }
 
     /// Operations that the engine does not count.
@@ -43,7 +54,8 @@ impl OfiTransport {
         &self.counters
     }
 
-    fn by_heap_key(&mut self, rank: Rank, pieces: &[Piece]) -> Option<Vec<KeyedPiece>> {
+    /// Fills `keyed` with these pieces. `None`: they do not go by a heap's key.
+    fn by_heap_key(&mut self, rank: Rank, pieces: &[Piece], keyed: &mut Vec<KeyedPiece>) -> Option<()> {
         let may = |piece: &Piece| piece.remote.mem == MemId::Heap && piece.len != WORD;
         if !self.shares_heaps || rank == self.members.own.rank || !pieces.iter().all(may) {
             return None;
@@ -51,7 +63,11 @@ impl OfiTransport {
         let end = pieces.iter().map(|piece| piece.remote.offset.saturating_add(piece.len)).max()?;
         match self.link(rank).ok()?.heaps.known {
             Known::Here(reach) if end <= reach.live => {
-                pieces.iter().map(|piece| self.in_heap(piece, reach)).collect()
+                keyed.clear();
+                for piece in pieces {
+                    keyed.push(self.in_heap(piece, reach)?);
+                }
+                Some(())
             }
             Known::Here(_) | Known::Nothing => {
                 self.ask_for_heap(rank);
@@ -61,20 +77,61 @@ impl OfiTransport {
         }
     }
 
-    /// A piece with addresses at both ends. `None`: nothing lies there.
     fn in_heap(&self, piece: &Piece, reach: Reach) -> Option<KeyedPiece> {
-        let Piece { remote, local, len } = *piece;
-        let near = match local.mem {
-            MemId::Space => local.offset,
+        let far = reach.base.checked_add(piece.remote.offset)?;
+        let piece = self.with_addresses(piece, far)?;
+        Some(KeyedPiece { piece, key: reach.key, base: reach.base, local: None })
+    }
+
+    /// A piece with addresses at both ends. `None`: nothing lies there.
+    fn with_addresses(&self, piece: &Piece, far: u64) -> Option<Piece> {
+        let near = match piece.local.mem {
+            MemId::Space => piece.local.offset,
             MemId::Heap => {
-                let heap = self.own.itself().heap_up_to(local.offset.checked_add(len)?)?;
-                heap.base_addr() + local.offset
+                let heap = self.own.itself().heap_up_to(piece.local.offset.checked_add(piece.len)?)?;
+                heap.base_addr() + piece.local.offset
             }
             MemId::Control => return None,
         };
-        let far = reach.base.checked_add(remote.offset)?;
-        let piece = Piece::new(Place::new(MemId::Space, far), Place::new(MemId::Space, near), len)?;
-        Some(KeyedPiece { piece, key: reach.key, base: reach.base, local: None })
+        Piece::new(Place::new(MemId::Space, far), Place::new(MemId::Space, near), piece.len)
+    }
+
+    /// A piece with addresses at both ends, where heaps are registered page by page and it is known where the peer's lies.
+    pub(super) fn in_registered_heaps(&mut self, rank: Rank, piece: Piece) -> Option<Piece> {
+        let Place { mem, offset } = piece.remote;
+        let far = match mem {
+            MemId::Space => offset,
+            MemId::Heap if self.heap.is_some() && piece.len != WORD => {
+                match self.link(rank).ok()?.heaps.known {
+                    Known::Here(reach) if offset.checked_add(piece.len)? <= reach.live => {
+                        reach.base.checked_add(offset)?
+                    }
+                    Known::Here(_) | Known::Nothing => {
+                        self.ask_for_heap(rank);
+                        return None;
+                    }
+                    Known::Refused => return None,
+                }
+            }
+            MemId::Heap | MemId::Control => return None,
+        };
+        self.with_addresses(&piece, far)
+    }
+
+    /// Holds the pages of the heap that are to be registered, if they are the heap's: where in it they lie.
+    pub(super) fn hold(&self, addr: u64, len: u64) -> Option<Range<u64>> {
+        let (state, heap) = (self.heap.as_ref()?, self.own.itself().heap());
+        let start = addr.checked_sub(heap.base_addr())?;
+        let part = start..start.checked_add(len).filter(|end| *end <= heap.len())?;
+        state.hold(part.clone());
+        Some(part)
+    }
+
+    /// Lets go of what was held.
+    pub(super) fn let_go(&self, held: Option<Range<u64>>) {
+        if let (Some(state), Some(part)) = (&self.heap, held) {
+            state.let_go(part);
+        }
     }
 
     #[cold]
@@ -89,11 +146,19 @@ impl OfiTransport {
     #[cold]
     pub(super) fn give_heap(&mut self, rank: Rank) -> Option<Reach> {
         let heap = self.own.itself().heap();
-        let link = self.links.get_mut(rank).filter(|_| self.shares_heaps)?;
-        if link.heaps.given.is_none() {
-            link.heaps.given = self.port.register_mapping(heap).ok();
-        }
-        let (_, key) = link.heaps.given?;
+        let link = self.links.get_mut(rank)?;
+        let key = match (self.shares_heaps, &self.heap) {
+            (true, _) => {
+                if link.heaps.given.is_none() {
+                    let registered = self.port.register_mapped(heap, 0..heap.len());
+                    link.heaps.given = registered.map(|(region, key)| (region.id, key)).ok();
+                }
+                link.heaps.given?.1
+            }
+            // Each page has its own, which the engine gives.
+            (false, Some(_)) => 0,
+            (false, None) => return None,
+        };
         let live = self.own.itself().control.live().load(Ordering::Acquire).min(heap.len());
         Some(Reach { key: Key(key), base: heap.base_addr(), live })
     }

@@ -9,13 +9,14 @@
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use engine::registration::RegisterError;
 use engine::{Direction, Place};
 use fabric::{
     Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, OutletId, PIECES_MAX,
-    Peer, Post, Provider, Region, RegionId, Remote, RemotePiece, Sleep, Until,
+    Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
 use vm::{Segment, SharedMemory};
 
@@ -205,18 +206,23 @@ impl Port {
         unsafe { self.register_there(addr, len) }
     }
 
-    /// Registers a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
-    pub(super) fn register_mapping(
+    /// Registers a part of a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
+    pub(super) fn register_mapped(
         &mut self,
         memory: &SharedMemory,
-    ) -> Result<(RegionId, u64), RegisterError> {
+        part: Range<u64>,
+    ) -> Result<(Region, u64), RegisterError> {
+        if part.start > part.end || part.end > memory.len() {
+            return Err(RegisterError::Fault);
+        }
         // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where closing
         // fails. No reference to what lies in it is ever made.
-        let (region, key) = unsafe { self.register_there(memory.base_addr(), memory.len()) }?;
+        let registered =
+            unsafe { self.register_there(memory.base_addr() + part.start, part.end - part.start) }?;
         if !self.memory.iter().any(|kept| kept.base_addr() == memory.base_addr()) {
             self.memory.push(memory.clone());
         }
-        Ok((region.id, key))
+        Ok(registered)
     }
 
     /// Registers memory that is there. Returns the key.

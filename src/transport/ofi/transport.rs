@@ -1,10 +1,12 @@
 //! The transport's state, and making links.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Counters, Event, OpError, Rank, RegId};
+use engine::{Counters, Event, KeyedPiece, OpError, Rank, RegId};
 use fabric::{Desc, RegionId};
 use hashbrown::HashMap;
 use slab::Slab;
@@ -15,6 +17,7 @@ use super::copies::Copies;
 use super::link::{Link, Links};
 use super::port::Port;
 use super::token::{Party, Token};
+use crate::heap_state::HeapState;
 use crate::memory::Memory;
 use crate::transport::shm::OwnMemory;
 
@@ -41,6 +44,14 @@ pub(crate) struct Members {
     pub(crate) find: Find,
 }
 
+/// What is registered for the engine.
+pub(super) struct Registered {
+    pub(super) id: RegionId,
+    pub(super) desc: Desc,
+    /// Bytes of the heap that are held for it.
+    pub(super) held: Option<Range<u64>>,
+}
+
 /// Messages, copies by key and atomics over libfabric, as the engine's transport.
 pub(crate) struct OfiTransport {
     pub(super) own: OwnMemory,
@@ -65,13 +76,17 @@ pub(crate) struct OfiTransport {
     /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
     pub(super) settling: VecDeque<(Instant, usize)>,
     pub(super) asked: Slab<Asked>,
-    /// Whether heaps are reached by key.
+    /// Whether heaps are reached by one key each.
     pub(super) shares_heaps: bool,
+    /// This process's heap, if it is registered page by page, as private memory is.
+    pub(crate) heap: Option<Arc<HeapState>>,
+    /// The pieces of one copy to or from a heap, while it is started.
+    pub(super) keyed: Vec<KeyedPiece>,
     /// Copies to and from heaps, which the engine does not count.
     pub(super) counters: Counters,
     /// What is known of changes of the memory that is registered.
     pub(crate) memory: Memory,
-    pub(super) regions: HashMap<RegId, (RegionId, Desc)>,
+    pub(super) regions: HashMap<RegId, Registered>,
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
@@ -121,6 +136,8 @@ impl OfiTransport {
             settling: VecDeque::new(),
             asked: Slab::new(),
             shares_heaps,
+            heap: None,
+            keyed: Vec::new(),
             counters: Counters::default(),
             memory: Memory::default(),
             regions: HashMap::new(),

@@ -6,8 +6,10 @@ use engine::{
     Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
+use fabric::Region;
+
 use super::buffers::{PAYLOAD_MAX, Size};
-use super::transport::OfiTransport;
+use super::transport::{OfiTransport, Registered};
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;
@@ -77,13 +79,18 @@ impl Transport for OfiTransport {
     }
 
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
-        let registered = self.memory.may_keep(offset, len).and_then(|()| self.port.register(offset, len));
+        let held = self.hold(offset, len);
+        let registered = match &held {
+            Some(part) => self.port.register_mapped(self.own.itself().heap(), part.clone()),
+            None => self.memory.may_keep(offset, len).and_then(|()| self.port.register(offset, len)),
+        };
         match registered {
-            Ok((region, key)) => {
-                self.regions.insert(reg, (region.id, region.desc));
+            Ok((Region { id, desc, .. }, key)) => {
+                self.regions.insert(reg, Registered { id, desc, held });
                 Registering::Done(Key(key))
             }
             Err(error) => {
+                self.let_go(held);
                 if error == RegisterError::Limit {
                     tracing::debug!(offset, len, "no more memory can be registered");
                 }
@@ -93,10 +100,15 @@ impl Transport for OfiTransport {
     }
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
-        if let Some((region, _)) = self.regions.remove(&reg) {
-            self.port.deregister(region);
+        if let Some(Registered { id, held, .. }) = self.regions.remove(&reg) {
+            self.port.deregister(id);
+            self.let_go(held);
         }
         Deregistering::Done
+    }
+
+    fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
+        self.in_registered_heaps(peer, piece)
     }
 
     fn unregistered_max(&self, _direction: Direction) -> u64 {

@@ -79,6 +79,7 @@ fn no_byte_of_before_a_change_is_transferred() {
             registration: Some(firehose(64, 16)),
             confirms: false,
             registers_local: false,
+            pins: false,
             patience: LIMIT,
         };
         all_hold(&provider.description().provider, || Pair::new(setting));

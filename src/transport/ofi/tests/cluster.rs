@@ -76,6 +76,8 @@ pub(super) struct Setting<'a> {
     pub(super) confirms: bool,
     /// As if the provider wanted local memory registered.
     pub(super) registers_local: bool,
+    /// As if the provider pinned what is registered: heaps are registered page by page.
+    pub(super) pins: bool,
     pub(super) patience: Duration,
 }
 
@@ -85,7 +87,7 @@ struct Member {
     /// Losses that the engine has not been told.
     losses: Vec<Rank>,
     memory: Memory,
-    _seat: Seat,
+    seat: Seat,
 }
 
 /// Nodes over [`OfiTransport`], each with an endpoint and segments of its own.
@@ -138,6 +140,16 @@ impl OfiCluster {
         self.transport(rank).port.close();
     }
 
+    /// Frees everything that a rank has of its heap.
+    pub(super) fn free_heap(&mut self, rank: Rank) {
+        self.member(rank).memory.free_heap();
+    }
+
+    /// Bytes of a rank's heap that have memory.
+    pub(super) fn heap_resident(&mut self, rank: Rank) -> u64 {
+        self.member(rank).seat.heap.segment().resident_bytes().expect("a segment")
+    }
+
     fn member(&mut self, rank: Rank) -> &mut Member {
         &mut self.members[rank as usize]
     }
@@ -178,12 +190,16 @@ impl Member {
         let own = OwnMemory::new(Arc::clone(seat.peers.itself()), checked);
         let mut transport = OfiTransport::new(port, members, own, setting.patience);
         transport.copies.delivers &= !setting.confirms;
+        if setting.pins {
+            transport.shares_heaps = false;
+            transport.heap = Some(Arc::clone(&seat.heap));
+        }
         let node = match setting.registration {
             Some(settings) => Node::with_registration(rank, size, HANDLERS, transport, settings),
             None => Node::new(rank, size, HANDLERS, transport),
         };
         let memory = Memory::new(Arc::clone(&seat.heap));
-        Member { node, losses: Vec::new(), memory, _seat: seat }
+        Member { node, losses: Vec::new(), memory, seat }
     }
 }
 

@@ -19,7 +19,7 @@ const LEN: usize = 200_000;
 const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
 
 fn setting(provider: &Provider, registration: Option<Settings>) -> Setting<'_> {
-    Setting { provider, registration, confirms: false, registers_local: false, patience: LIMIT }
+    Setting { provider, registration, confirms: false, registers_local: false, pins: false, patience: LIMIT }
 }
 
 /// Enough for all that a test touches.

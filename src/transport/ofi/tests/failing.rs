@@ -26,8 +26,14 @@ fn holds(registered: bool, script: impl Fn(u32) -> Script) {
         for after in AFTER {
             let registration = registered.then(|| firehose(4096, 4096));
             let provider = &provider;
-            let setting =
-                Setting { provider, registration, confirms: false, registers_local: false, patience: LIMIT };
+            let setting = Setting {
+                provider,
+                registration,
+                confirms: false,
+                registers_local: false,
+                pins: false,
+                patience: LIMIT,
+            };
             let mut cluster = OfiCluster::new(3, setting);
             let (here, word) = (cluster.private(0, LEN), [1, 2].map(|peer| cluster.heap(peer, 8)));
             let there = [1, 2].map(|peer| cluster.private(peer, LEN));
@@ -105,6 +111,7 @@ fn what_a_peer_that_dies_held_is_taken_back() {
             registration: Some(firehose(4096, 0)),
             confirms: false,
             registers_local: false,
+            pins: false,
             patience: LIMIT,
         };
         let mut cluster = OfiCluster::new(3, setting);

@@ -3,17 +3,25 @@
 use std::time::Instant;
 
 use conformance::Cluster;
+use engine::registration::Strategy;
 use engine::{Direction, Inbox, Mechanism, OpError, OpId, Operation, Outcome, Piece, Place, Rank, Tally};
 use fabric::Provider;
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
+use super::suite::firehose;
 
 const LEN: usize = 100_000;
 
 /// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1.
 fn two(provider: &Provider) -> (OfiCluster, Place) {
-    let setting =
-        Setting { provider, registration: None, confirms: false, registers_local: false, patience: LIMIT };
+    let setting = Setting {
+        provider,
+        registration: None,
+        confirms: false,
+        registers_local: false,
+        pins: false,
+        patience: LIMIT,
+    };
     let mut cluster = OfiCluster::new(2, setting);
     let there = cluster.heap(1, LEN);
     let here = cluster.private(0, LEN);
@@ -127,5 +135,88 @@ fn who_is_given_up_reaches_the_heap_no_more() {
         let outcome = outcome(&mut cluster, false, id);
         assert!(matches!(outcome, Err(OpError::PeerLost { peer: 1 })), "{outcome:?}");
         assert_eq!(bytes(&mut cluster, 1, there, LEN), vec![0; LEN]);
+    }
+}
+
+/// Puts whose pages' keys were at hand.
+fn hits(cluster: &mut OfiCluster) -> u64 {
+    cluster.node(0).registration_counters().hits
+}
+
+/// As if the provider pinned: two ranks that know where each other's heaps lie.
+fn two_that_pin(provider: &Provider) -> (OfiCluster, Place) {
+    let registration = Strategy::Firehose.settings(firehose(64, 64));
+    let setting = Setting {
+        provider,
+        registration,
+        confirms: false,
+        registers_local: true,
+        pins: true,
+        patience: LIMIT,
+    };
+    let mut cluster = OfiCluster::new(2, setting);
+    let there = cluster.heap(1, LEN);
+    let here = cluster.private(0, LEN);
+    let id = start(&mut cluster, Direction::Put, here, there, LEN);
+    assert_eq!(outcome(&mut cluster, true, id), Ok(0));
+    assert_eq!(hits(&mut cluster), 0, "it was not known where the heap lies");
+    (cluster, there)
+}
+
+#[test]
+fn pages_of_heaps_are_registered_and_then_reached_one_sided() {
+    for provider in providers() {
+        let (mut cluster, there) = two_that_pin(&provider);
+        for len in [1, 9, 4096, 4097, LEN] {
+            let source = filled(&mut cluster, 0, len, len as u8);
+            // The first asks for what it does not have; the second needs nobody.
+            for polled in [true, false] {
+                let id = start(&mut cluster, Direction::Put, source, there, len);
+                assert_eq!(outcome(&mut cluster, polled, id), Ok(0), "{len} bytes");
+                assert_eq!(bytes(&mut cluster, 1, there, len), vec![len as u8; len]);
+            }
+            let target = cluster.heap(0, len);
+            let id = start(&mut cluster, Direction::Get, target, there, len);
+            assert_eq!(outcome(&mut cluster, false, id), Ok(0), "{len} bytes");
+            assert_eq!(bytes(&mut cluster, 0, target, len), vec![len as u8; len]);
+        }
+        assert!(hits(&mut cluster) >= 10);
+        let word = filled(&mut cluster, 0, 8, 3);
+        let before = hits(&mut cluster);
+        let id = start(&mut cluster, Direction::Put, word, there, 8);
+        assert_eq!(outcome(&mut cluster, true, id), Ok(0));
+        assert_eq!(hits(&mut cluster), before, "a word is copied whole");
+    }
+}
+
+#[test]
+fn who_frees_pages_that_peers_have_keys_of_keeps_them() {
+    for provider in providers() {
+        let (mut cluster, there) = two_that_pin(&provider);
+        let source = filled(&mut cluster, 0, LEN, 7);
+        let put = |cluster: &mut OfiCluster, polled| {
+            let id = start(cluster, Direction::Put, source, there, LEN);
+            assert_eq!(outcome(cluster, polled, id), Ok(0));
+        };
+        put(&mut cluster, true);
+        cluster.free_heap(1);
+        assert_eq!(cluster.heap(1, LEN), there, "the next block lies where the freed one lay");
+        assert!(
+            bytes(&mut cluster, 1, there, LEN).iter().all(|byte| *byte == 7),
+            "its pages are those of before"
+        );
+        cluster.poke(1, there, &[0; LEN]);
+        put(&mut cluster, false);
+        assert_eq!(
+            bytes(&mut cluster, 1, there, LEN),
+            vec![7; LEN],
+            "the key leads to the pages of the heap"
+        );
+        // Once they are not registered any more they are taken away.
+        cluster.free_heap(1);
+        assert!(cluster.heap_resident(1) > 0);
+        cluster.node(1).lose(0);
+        cluster.node(1).invalidate(0, u64::MAX);
+        assert_eq!(cluster.heap_resident(1), 0);
     }
 }

@@ -14,7 +14,14 @@ use crate::transport::ofi::token::{Party, Token};
 use crate::transport::ofi::transport::OfiTransport;
 
 fn setting(provider: &Provider) -> Setting<'_> {
-    Setting { provider, registration: None, confirms: false, registers_local: false, patience: LIMIT }
+    Setting {
+        provider,
+        registration: None,
+        confirms: false,
+        registers_local: false,
+        pins: false,
+        patience: LIMIT,
+    }
 }
 
 fn party(rank: Rank, incarnation: u32) -> Party {

@@ -36,8 +36,14 @@ fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Se
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
         let patience = Duration::from_secs(100);
-        let setting =
-            Setting { provider: &provider, registration, confirms: false, registers_local: false, patience };
+        let setting = Setting {
+            provider: &provider,
+            registration,
+            confirms: false,
+            registers_local: false,
+            pins: false,
+            patience,
+        };
         let setting = change(setting);
         run(&mut |size| OfiCluster::new(size, setting));
     }
@@ -82,6 +88,17 @@ fn the_suite_holds_where_local_memory_must_be_registered() {
         registers_local: true,
         ..setting
     });
+}
+
+#[test]
+fn the_suite_holds_where_heaps_are_registered_page_by_page() {
+    for (peers, victims) in [(256, 64), (8, 2)] {
+        holds_with(Strategy::Firehose.settings(firehose(peers, victims)), |setting| Setting {
+            registers_local: true,
+            pins: true,
+            ..setting
+        });
+    }
 }
 
 #[test]
