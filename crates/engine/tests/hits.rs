@@ -8,7 +8,7 @@ use common::Script;
 use engine::node::Polled;
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;
-use engine::{Direction, Event, Inbox, MemId, Node, OpError, OpId, Piece, Place};
+use engine::{Direction, Event, Inbox, MemId, Node, OpError, OpId, Piece, Place, Submit};
 
 const TIMEOUT: OpError = OpError::Timeout { peer: 2 };
 
@@ -138,4 +138,41 @@ fn what_is_not_wholly_at_hand_is_no_hit() {
     let empty = Piece::new(space(5 << 12), space(0), 0).expect("far below 2^64");
     let id = node.transfer(2, Direction::Put, &[empty], None);
     assert_eq!(node.outcome(id), Some(Ok(0)));
+}
+
+#[test]
+fn heaps_that_are_registered_are_memory_like_all_other() {
+    let mut node = holding();
+    let (space, heap) = (|offset| Place::new(MemId::Space, offset), |offset| Place::new(MemId::Heap, offset));
+    let piece = |remote, local| Piece::new(remote, local, 100).expect("far below 2^64");
+    let lists = [
+        vec![piece(heap(0x1000), space(64))],
+        vec![piece(heap(0x1000), heap(0))],
+        vec![piece(space(0x5000), space(64)), piece(heap(0x1080), space(0x80))],
+    ];
+    for pieces in lists {
+        let hits = node.registration_counters().hits;
+        node.transport().heaps = Some(0x4000);
+        let by_key = node.transfer(2, Direction::Put, &pieces, None);
+        assert_eq!(node.registration_counters().hits, hits + pieces.len() as u64);
+        complete(&mut node, Ok(0));
+        assert_eq!((node.outcome(by_key), node.references()), (Some(Ok(0)), (0, 0)));
+        // Where they are not, nothing that has to do with one goes by key.
+        node.transport().heaps = None;
+        node.transport().copies.push_back(Submit::Done(0));
+        let copied = node.transfer(2, Direction::Put, &pieces, None);
+        assert_eq!(node.outcome(copied), Some(Ok(0)));
+        assert_eq!(node.registration_counters().hits, hits + pieces.len() as u64);
+    }
+}
+
+#[test]
+fn who_is_reached_without_keys_is_asked_for_none() {
+    let mut node = holding();
+    let before = node.registration_counters();
+    (node.transport().near, node.transport().room) = (Some(2), 0);
+    node.transport().copies.push_back(Submit::Done(0));
+    let id = start(&mut node, Direction::Put);
+    assert_eq!((node.outcome(id), node.transport().refused), (Some(Ok(0)), 0));
+    assert_eq!(node.registration_counters(), before);
 }

@@ -49,6 +49,10 @@ pub(crate) struct Script {
     pub(crate) disconnected: Vec<Rank>,
     /// Whether it registers memory.
     pub(crate) registers: bool,
+    /// Where in their spaces heaps lie, if they are registered.
+    pub(crate) heaps: Option<u64>,
+    /// A peer that is reached without keys.
+    pub(crate) near: Option<Rank>,
 }
 
 impl Script {
@@ -70,6 +74,8 @@ impl Script {
             abandoned: Vec::new(),
             disconnected: Vec::new(),
             registers: false,
+            heaps: None,
+            near: None,
         }
     }
 
@@ -148,6 +154,20 @@ impl Transport for Script {
     fn copy_keyed(&mut self, op: OpId, _: Rank, _: Direction, _: &[KeyedPiece]) -> Submit {
         self.started.push(op);
         if self.copies_keyed { Submit::Pending } else { Submit::Unreachable(Why::NotOffered) }
+    }
+
+    fn is_keyed(&self, peer: Rank) -> bool {
+        self.near != Some(peer)
+    }
+
+    fn in_spaces(&mut self, _: Rank, piece: Piece) -> Option<Piece> {
+        let base = self.heaps?;
+        let found = |place: Place| match place.mem {
+            MemId::Space => Some(place),
+            MemId::Heap => Some(Place::new(MemId::Space, base + place.offset)),
+            MemId::Control => None,
+        };
+        Piece::new(found(piece.remote)?, found(piece.local)?, piece.len)
     }
 
     fn atomic(&mut self, op: OpId, _: Rank, _: Place, _: Atomic) -> Submit {
