@@ -35,6 +35,46 @@ fn all_other_tests_hold_over_the_network() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// What was put after the owner had waited, and had told of new memory by other ways than ours, is there.
+#[test]
+fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    if !is_there() {
+        return;
+    }
+    TOLD.store(0, Ordering::SeqCst);
+    let config = || by_network().strategy(Strategy::Firehose);
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let mut mine = vec![0_u8; 1 << 20];
+            let theirs = exchange_private(node, &mut mine);
+            for round in 1..20 {
+                let byte = round as u8;
+                if node.rank() == 0 {
+                    while TOLD.load(Ordering::SeqCst) + 1 < round {
+                        std::thread::yield_now();
+                    }
+                    node.put_bytes(theirs, &vec![byte; 1 << 20]).expect("put");
+                }
+                node.barrier().expect("barrier");
+                if node.rank() == 1 {
+                    assert!(mine.iter().all(|found| *found == byte), "round {round}");
+                    let len = mine.len();
+                    // SAFETY: whole pages of this vector, whose bytes are zero afterwards; nobody puts to them now.
+                    let emptied = unsafe {
+                        let first = mine.as_mut_ptr().add(mine.as_ptr().align_offset(4096));
+                        libc::madvise(first.cast(), len - 8192, libc::MADV_DONTNEED)
+                    };
+                    assert_eq!((emptied, node.memory_sync()), (0, Ok(())));
+                    TOLD.store(round, Ordering::SeqCst);
+                }
+            }
+        },
+    );
+}
+
 #[test]
 fn nothing_of_a_peer_is_mapped_or_attached_to() {
     for strategy in [Strategy::Bounce, Strategy::Firehose].into_iter().filter(|_| is_there()) {

@@ -83,7 +83,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
-    pub(super) fn holds_back(&self) -> bool {
+    pub fn holds_back(&self) -> bool {
         self.registrar
             .as_ref()
             .is_some_and(|registrar| registrar.revoked.iter().any(|revoked| !revoked.given_up))
