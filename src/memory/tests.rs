@@ -2,23 +2,28 @@
 
 #[path = "../../crates/vm/tests/memory_changes/area.rs"]
 pub(crate) mod area;
+pub(crate) mod changes;
 mod pinning;
 #[path = "../../crates/vm/tests/memory_changes/pins.rs"]
 mod pins;
 pub(crate) mod rows;
+mod spot;
+
+use std::path::Path;
+use std::process::Command;
 
 use area::{Area, PAGE};
+use changes::STILL;
 use engine::Direction;
 use pinning::Pair;
 
-use rows::{Ends, all_hold, bytes_of, holds, rounds};
-
-const PAGES: u64 = 3;
+use rows::{Ends, ONLY, all_hold, bytes_of, holds, rounds};
+use spot::PAGES;
 
 #[test]
 fn memory_that_stays_is_registered_once_and_reached_one_sided() {
     let Some(mut pair) = Pair::new() else { return };
-    let places = holds(&mut pair, rounds(), |_| true).expect("it changes nothing");
+    let places = holds(&mut pair, rounds(), &STILL).expect("it changes nothing");
     let (one_sided, told) = pair.counts();
     // Each place is asked for by one transfer at first; then all are hits. What is told is that places are left.
     assert!(
@@ -31,6 +36,30 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
 fn memory_that_has_changed_is_never_mistaken() {
     if Pair::new().is_some() {
         all_hold("pins", || Pair::new().expect("there was one just now"));
+    }
+}
+
+/// Allocators that programs have in the C library's place, each by a process that is started with it.
+#[test]
+fn preloaded_allocators_are_no_different() {
+    const FOLDERS: [&str; 4] =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    if Pair::new().is_none() {
+        return;
+    }
+    for name in ["libjemalloc.so.2", "libmimalloc.so.2"] {
+        let found = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter().find(|file| file.exists());
+        let Some(file) = found else {
+            eprintln!("skipped: there is no {name} here");
+            continue;
+        };
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        child.args(["--exact", "memory::tests::memory_that_has_changed_is_never_mistaken", "--nocapture"]);
+        let output = child.env("LD_PRELOAD", file).env(ONLY, "malloc").output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        eprintln!("with {name}:\n{said}");
+        assert!(output.status.success(), "{name}");
+        assert!(said.contains("pins: malloc, large") && !said.contains("ld.so"), "{name} is used");
     }
 }
 
@@ -50,6 +79,28 @@ fn memory_of_files_is_never_registered() {
         rustix::fs::ftruncate(&file, PAGES * PAGE).expect("it may grow");
     }
     assert_eq!(pair.counts().0, 0, "nothing is one-sided");
+}
+
+/// Where the owner tells of new memory by other channels, and has waited before.
+#[test]
+fn who_has_waited_for_all_holders_may_tell_by_any_channel() {
+    for waits in [true, false] {
+        let Some(mut pair) = Pair::new() else { return };
+        let (here, there) = (Area::new(PAGES), Area::new(PAGES));
+        for byte in 1..30 {
+            here.fill(byte);
+            pair.put_unasked(&here, &there);
+            let is_right = bytes_of(&there) == [byte; (PAGES * PAGE) as usize];
+            assert_eq!(is_right, waits || byte == 1, "put {byte}");
+            if !is_right {
+                break;
+            }
+            there.map_anew();
+            if waits {
+                pair.sync();
+            }
+        }
+    }
 }
 
 /// If these were not mistaken, no other test here would show anything.

@@ -3,6 +3,7 @@
 //! Each check passes, fails, or says aloud why it was skipped; only a failure makes the command fail.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod checks;
 mod ci;
 mod command;
@@ -57,6 +58,12 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Change memory in every way at both ends of transfers, over pins of the kernel's and over libfabric's providers.
+    Changes {
+        /// How often in each way, over each.
+        #[arg(long, default_value_t = 20_000)]
+        rounds: u32,
+    },
     /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it may).
     Verbs {
         /// Only one thing of each kind, in two minutes.
@@ -82,6 +89,7 @@ fn main() -> ExitCode {
         Check::Asan => ("asan", nightly::asan()),
         Check::Mutate => ("mutate", mutate::mutate()),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
+        Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Hits => ("hits", hits::hits()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(verbs::Form::Short)),

@@ -173,6 +173,23 @@ impl Pair {
         self.nodes.iter_mut().for_each(|node| node.transport().memory = Memory::Unwatched);
     }
 
+    /// Puts, and lets nobody know of anything before.
+    pub(super) fn put_unasked(&mut self, here: &Area, there: &Area) {
+        self.run(0, Direction::Put, [here.addr, there.addr], here.len);
+    }
+
+    /// Lets rank 1 wait until nobody uses what is not its memory any more.
+    pub(super) fn sync(&mut self) {
+        let (start, mut inbox) = (Instant::now(), Inbox::default());
+        hear(&mut self.nodes[1]);
+        while self.nodes[1].holds_back() {
+            assert!(start.elapsed() < LIMIT, "it does not end");
+            for node in &mut self.nodes {
+                node.poll(&mut inbox);
+            }
+        }
+    }
+
     fn run(&mut self, rank: Rank, direction: Direction, [here, there]: [u64; 2], len: u64) {
         let place = |addr| Place::new(MemId::Space, addr);
         let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
@@ -212,9 +229,9 @@ static FLAGS: [std::sync::atomic::AtomicU64; 2] = [const { std::sync::atomic::At
 fn settings() -> Settings {
     Settings {
         bucket: BucketSize::new(12).expect("a page"),
-        run_max: 4,
-        peers_bytes: 16 << 12,
-        victims_bytes: 8 << 12,
+        run_max: 16,
+        peers_bytes: 64 << 12,
+        victims_bytes: 64 << 12,
         victims_borrow: true,
         quota: Quota::Leases { guaranteed: 0 },
         order: Order::Sieve,

@@ -9,7 +9,7 @@ use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 
 /// Buffers at a time.
-const SLOTS: u32 = 64;
+const SLOTS: u32 = 512;
 
 /// Pinned ranges, by slot.
 pub(crate) struct Pins {
