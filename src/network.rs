@@ -219,8 +219,12 @@ pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option
     if strategy == Strategy::Bounce {
         return None;
     }
-    let budget = pin_bytes.unwrap_or_else(default_budget);
-    strategy.settings(Settings {
+    strategy.settings(settings(pin_bytes.unwrap_or_else(default_budget)))
+}
+
+/// What strategies are made from where a rank may register so many bytes at a time.
+pub fn settings(budget: u64) -> Settings {
+    Settings {
         bucket: BUCKET,
         run_max: RUN_MAX,
         peers_bytes: budget - budget / 4,
@@ -231,7 +235,7 @@ pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option
         keep: Keep::Firehoses,
         put_in_move_max: PUT_IN_MOVE_MAX,
         recall_within: RECALL_WITHIN,
-    })
+    }
 }
 
 /// Half of what this process may pin, where that is limited; otherwise a quarter of the memory.

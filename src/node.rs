@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use engine::node::BARRIER_KEEPER;
+use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::bootstrap::Host;
@@ -186,6 +186,11 @@ impl Node {
         };
         self.inner.tallies.add_to(&mut counters);
         Stats::new(counters)
+    }
+
+    /// What this node has done about registered memory so far; all zero where it registers nothing.
+    pub fn registrations(&self) -> RegistrationCounters {
+        self.inner.engine().registration_counters()
     }
 
     /// When an operation that starts now must end, as the engine counts time.

@@ -17,6 +17,9 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The key that targets register their memory with, where they may choose.
 const KEY: u64 = 0x51a9d;
 
+/// What memory is registered by.
+const PAGE_BYTES: usize = 4096;
+
 /// An endpoint of its own, and memory that the other side may reach.
 pub struct Wire {
     endpoint: Endpoint,
@@ -46,7 +49,8 @@ impl Wire {
         let failed = |source| failure(&provider.description().provider, source);
         let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
         let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
-        let segment = Segment::create("standpipe-bare", (len as u64).next_multiple_of(4096)).expect("memory");
+        let segment = Segment::create("standpipe-bare", (len as u64).next_multiple_of(PAGE_BYTES as u64))
+            .expect("memory");
         let memory = segment.memory().clone();
         let start = std::ptr::with_exposed_provenance_mut(memory.base_addr() as usize);
         // SAFETY: the mapping is kept as long as the endpoint, which is closed before it; no reference to what lies in it
@@ -57,6 +61,42 @@ impl Wire {
         };
         let place = [region.remote_addr, key];
         Ok(Wire { endpoint, memory, desc: region.desc, place, there: None })
+    }
+
+    /// Whether the provider takes local ends that are not registered.
+    pub fn is_locally_free(&self) -> bool {
+        !self.endpoint.description().mr_mode.local
+    }
+
+    /// What `times` registrations of so many pages take, and what their ends take.
+    ///
+    /// # Errors
+    /// [`NetworkError::Provider`] where one fails: so many pages may not be registered.
+    ///
+    /// # Panics
+    /// For more pages than there is memory.
+    pub fn register(
+        &mut self,
+        pages: usize,
+        times: u32,
+    ) -> Result<(Vec<Duration>, Vec<Duration>), NetworkError> {
+        let len = pages * PAGE_BYTES;
+        let there = self.memory.copy_in(0, &vec![0; len]);
+        assert!(there.is_ok(), "no more than the memory");
+        let start = std::ptr::with_exposed_provenance_mut(self.memory.base_addr() as usize);
+        let mut took = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let begun = Instant::now();
+            // SAFETY: the mapping is kept as long as the endpoint, and no reference to what lies in it is ever made.
+            let region = unsafe { self.endpoint.register(start, len, Access::ALL, KEY + 1) };
+            took.0.push(begun.elapsed());
+            let region = region.map_err(|error| self.failed(error))?;
+            let begun = Instant::now();
+            let ended = self.endpoint.deregister(region.id);
+            took.1.push(begun.elapsed());
+            ended.map_err(|error| self.failed(error))?;
+        }
+        Ok(took)
     }
 
     /// What the other side must know.
@@ -183,6 +223,8 @@ mod tests {
         let mut far = Wire::open(Some("tcp"), 64 << 10).expect("a second endpoint");
         let (memory, card, done) = (far.memory.clone(), far.card(), AtomicBool::new(false));
         near.meet(&card).expect("a card");
+        let (made, ended) = near.register(16, 3).expect("it has so many pages");
+        assert_eq!((made.len(), ended.len()), (3, 3));
         near.memory.copy_in(0, &[7; 64 << 10]).expect("its size");
         std::thread::scope(|scope| {
             scope.spawn(|| far.serve(|| done.load(Ordering::Relaxed)).expect("served"));

@@ -28,6 +28,8 @@ const FENCES: &[&str] = &[
     "crates/cli/src/kernels/job.rs",
     // The study's workers name the addresses of their blocks.
     "crates/cli/src/kv/job.rs",
+    // The live studies' ranks name the addresses of their peer's memory.
+    "crates/cli/src/study/live/rank.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
     "crates/cli/src/perf/worker.rs",
 ];

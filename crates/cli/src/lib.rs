@@ -20,3 +20,4 @@ pub mod table;
 pub mod top;
 pub mod transport;
 pub mod units;
+pub mod vm;

@@ -19,9 +19,11 @@ use standpipe_cli::{
     signals::Attended,
     sim,
     study::{
-        firehose::{self, FirehoseArgs},
+        firehose::FirehoseArgs,
+        live::rank::{self, RankArgs},
         pindown::{self, PinDownArgs},
         policies::{self, PoliciesArgs},
+        run_firehose,
         scale::{self, RowArgs, ScaleArgs},
     },
     top,
@@ -89,6 +91,9 @@ enum Command {
     /// A process that `study scale` starts
     #[command(hide = true, name = scale::SUBCOMMAND)]
     ScaleRow(RowArgs),
+    /// A rank that a study over a network starts
+    #[command(hide = true, name = rank::SUBCOMMAND)]
+    StudyRank(RankArgs),
     /// A process that `perf` starts
     #[command(hide = true, name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),
@@ -149,7 +154,7 @@ impl Command {
     fn without(&self) -> Option<&'static str> {
         match self {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
-            Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) => None,
+            Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) | Self::StudyRank(_) => None,
             Self::Study(_) => Some("no report was written"),
             Self::Doctor(_)
             | Self::Info(_)
@@ -166,10 +171,11 @@ impl Command {
             Self::Doctor(args) => doctor::run(&args),
             Self::Info(args) => info::run(&args),
             Self::Study(Study::Kv(args)) => study::run(&args),
-            Self::Study(Study::Firehose(args)) => firehose::run(&args),
+            Self::Study(Study::Firehose(args)) => run_firehose(&args),
             Self::Study(Study::PinDown(args)) => pindown::run(&args),
             Self::Study(Study::Scale(args)) => scale::run(&args),
             Self::Study(Study::Policies(args)) => policies::run(&args),
+            Self::StudyRank(args) => rank::run(&args),
             Self::ScaleRow(args) => scale::run_row(&args),
             Self::KvWorker(args) => worker_process::run(&args),
             Self::Kernel(args) => kernel::run(&args),

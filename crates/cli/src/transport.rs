@@ -56,6 +56,12 @@ pub struct Chosen {
 }
 
 impl TransportArgs {
+    /// Whether an option names a transport.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.transport.is_some()
+    }
+
     /// What these options and the environment choose.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
+use sim::Costs;
 
 /// Runs a study to its end; gives its JSON and its page.
 fn study(words: &[&str], out: &Path) -> (Value, String) {
@@ -112,6 +113,67 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
         page.contains("--paper has 350,000 in two"),
         "why the programs are not those of `kernel --paper`"
     );
+}
+
+#[test]
+fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
+    if let Err(error) = standpipe::network::version() {
+        return eprintln!("skipped: {error}");
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let words = ["firehose", "--transport", "ofi:tcp", "--small", "--puts", "6", "--pin", "128K"];
+    let (json, page) = study(&words, out.path());
+    assert_eq!((&json["transport"], &json["costs"]), (&"ofi:tcp".into(), &"costs.toml".into()));
+    let points = json["points"].as_array().expect("points");
+    // Two figures, six strategies, and as many working sets.
+    let sets = points.len() / 12;
+    assert!(sets >= 2 && points.len() == 12 * sets, "{json}");
+    for point in points {
+        assert!(number(point, "put_ns") > 0.0 && number(point, "predicted_put_ns") > 0.0, "{point}");
+        let bounded = point["strategy"] == "firehose" || point["strategy"] == "pin-down";
+        assert!(!bounded || number(point, "registered_bytes") <= 128.0 * 1024.0, "{point}");
+        assert!(point["strategy"] != "bounce" || number(point, "registrations") == 0.0, "{point}");
+        assert!(
+            point["strategy"] != "rendezvous-unpin" || number(point, "registered_bytes") == 0.0,
+            "{point}"
+        );
+        assert!(point["strategy"] != "rendezvous-unpin" || number(point, "registrations") == 12.0, "{point}");
+    }
+    for key in ["figures", "predicted"] {
+        let figures = json[key].as_array().expect("figures");
+        assert_eq!((figures.len(), figures[0]["series"].as_array().map(Vec::len)), (2, Some(6)), "{key}");
+        assert!(
+            figures.iter().all(|figure| number(figure, "knee") == 0.09375),
+            "{key}: three quarters of 128 KiB"
+        );
+    }
+    assert!(json["applications"].as_array().is_some_and(Vec::is_empty), "a key of the simulated study");
+    assert_eq!((page.matches("<svg").count(), page.matches("Simulated on").count()), (4, 0));
+    let costs = Costs::load(&out.path().join("costs.toml")).expect("costs that the simulator takes");
+    assert!(costs.latency_ns > 0 && costs.name.ends_with("by ofi:tcp"), "{costs:?}");
+    let refused = Command::new(env!("CARGO_BIN_EXE_standpipe"))
+        .args(["study", "firehose", "--transport", "shm", "--out"])
+        .arg(out.path())
+        .output()
+        .expect("it starts");
+    assert_eq!(refused.status.code(), Some(2), "shared memory registers nothing");
+}
+
+#[test]
+fn a_machine_that_cannot_be_made_is_named() {
+    let out = tempfile::tempdir().expect("a directory");
+    let results = out.path().join("results");
+    let output = Command::new(env!("CARGO_BIN_EXE_standpipe"))
+        .args(["study", "firehose", "--vm", "--rdma-vm", "/no/such/rdma-vm", "--out"])
+        .arg(&results)
+        .output()
+        .expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && stderr.contains("/no/such/rdma-vm cannot be started"),
+        "{stderr}"
+    );
+    assert!(!results.exists(), "no report, no folder");
 }
 
 #[test]

@@ -63,7 +63,13 @@ const SHORT: [Step; 6] = [
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
 ];
 
-const LONG: [Step; 8] = [
+/// Both studies over a network, as `--vm` runs them.
+const FIREHOSE: &str =
+    "study firehose --transport 'ofi:verbs;ofi_rxm' --small --puts 10 --json --out /tmp/study-firehose";
+const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose --workers 2 --requests 4 --block-bytes 4K \
+                  --layers 4 --cap 1M --json --out /tmp/study-kv";
+
+const LONG: [Step; 10] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
     step("outlets", "", 300),
@@ -72,6 +78,8 @@ const LONG: [Step; 8] = [
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
     step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),
+    step("bin/standpipe", FIREHOSE, 900),
+    step("bin/standpipe", KV, 600),
 ];
 
 /// Builds the tests, boots the machine, and runs them there.

@@ -20,6 +20,7 @@ use crate::{
     refused::Refused,
     report::output::{Output, OutputArgs},
     transport::{Chosen, TransportArgs},
+    vm::{self, VmArgs},
 };
 
 /// Arguments of `standpipe study kv`.
@@ -30,6 +31,8 @@ pub struct StudyArgs {
     #[command(flatten)]
     transport: TransportArgs,
     #[command(flatten)]
+    vm: VmArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -39,6 +42,9 @@ pub struct StudyArgs {
 /// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the results
 /// cannot be written.
 pub fn run(args: &StudyArgs) -> Result<ExitCode> {
+    if let Some(ended) = args.vm.run(&args.output, args.transport.is_named()) {
+        return ended;
+    }
     let plan = args.kv.plan().map_err(Refused::new)?;
     let chosen = args.transport.choose()?;
     let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
@@ -150,5 +156,5 @@ fn report<'a>(
 /// The command line that repeats a run.
 fn command(args: &KvArgs, chosen: &Chosen) -> String {
     let words = [args.to_words(), chosen.words()].concat();
-    format!("standpipe study kv {}", words.join(" "))
+    format!("standpipe study kv {}{}", words.join(" "), vm::word())
 }

@@ -20,25 +20,27 @@ pub(super) struct Measured {
 
 /// One cost.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
+pub(crate) struct Figure {
     /// Its name in the file.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// A number as TOML has it.
-    pub(super) value: String,
-    pub(super) how: String,
+    pub(crate) value: String,
+    /// How it was got.
+    pub(crate) how: String,
 }
 
 /// Whole nanoseconds, of which everything that was measured takes one at least.
-fn nanos(ns: f64) -> u64 {
+pub(crate) fn nanos(ns: f64) -> u64 {
     (ns.round() as u64).max(1)
 }
 
-fn whole(field: &'static str, value: u64, how: impl Into<String>) -> Figure {
+/// A cost in whole numbers.
+pub(crate) fn whole(field: &'static str, value: u64, how: impl Into<String>) -> Figure {
     Figure { field, value: value.to_string(), how: how.into() }
 }
 
 /// Times for a byte, which are far below a nanosecond.
-fn real(field: &'static str, value: f64, how: String) -> Figure {
+pub(crate) fn real(field: &'static str, value: f64, how: String) -> Figure {
     Figure { field, value: format!("{:.4}", value.max(1e-4)), how }
 }
 
@@ -151,19 +153,20 @@ fn settings() -> [Figure; 7] {
 /// Letters of a line of comment.
 const WIDTH: usize = 118;
 
-const HEAD: &str = "Costs of one machine, measured on it by `standpipe sim --measure`.\n\
+/// What a file of [`figures`] begins with.
+pub(super) const HEAD: &str = "Costs of one machine, measured on it by `standpipe sim --measure`.\n\
                     \n\
                     Where a number comes from: [measured] here, between processes that share memory; [derived] \
                     arithmetic on that; [stand-in] measured on what comes nearest; [read] from the system or the \
                     library; [assumed] chosen, with the reason; [none] this machine has no such thing.";
 
-/// The file's text; `load` is what the machine did besides when it was measured.
-pub(super) fn text(name: &str, load: Option<f64>, figures: &[Figure]) -> String {
+/// The text of a file that begins with `head`; `load` is what the machine did besides when it was measured.
+pub(crate) fn text(head: &str, name: &str, load: Option<f64>, figures: &[Figure]) -> String {
     // A string of JSON is one of TOML.
     let name = serde_json::Value::from(name);
     let busy = load
         .map(|load| format!("The load average was {load:.1} on {} cores when this began.", host::cores()));
-    let head = HEAD.lines().chain(busy.as_deref()).map(comment).collect::<String>();
+    let head = head.lines().chain(busy.as_deref()).map(comment).collect::<String>();
     let figures =
         figures.iter().map(|Figure { field, value, how }| format!("{}{field} = {value}\n", comment(how)));
     format!("{head}\nname = {name}\n\n{}", figures.collect::<String>())
@@ -212,7 +215,7 @@ mod tests {
     fn figures_make_a_file_that_the_simulator_takes() {
         let name = "Processor \"9\" \\ 2";
         let figures = figures(&measured(200.0));
-        let text = text(name, Some(1.25), &figures);
+        let text = text(HEAD, name, Some(1.25), &figures);
         let costs = Costs::parse(&text).expect("all costs are in it");
         assert_eq!(costs.name, name);
         let times = (costs.latency_ns, costs.send_overhead_ns, costs.receive_overhead_ns);
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn a_round_trip_takes_in_the_model_what_it_took_here() {
         for (round_trip, sum) in [(200.0, 100), (904.0, 452), (60.0, 47)] {
-            let costs = Costs::parse(&text("here", None, &figures(&measured(round_trip))))
+            let costs = Costs::parse(&text(HEAD, "here", None, &figures(&measured(round_trip))))
                 .expect("all costs are in it");
             let times = [costs.latency_ns, costs.send_overhead_ns, costs.receive_overhead_ns];
             assert_eq!(times.iter().sum::<u64>(), sum, "{times:?}");

@@ -2,15 +2,17 @@
 
 /// A line `fixed + each · n`, neither of which is negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Line {
-    pub(super) fixed: f64,
-    pub(super) each: f64,
+pub(crate) struct Line {
+    /// What a thing takes once.
+    pub(crate) fixed: f64,
+    /// What it takes for each.
+    pub(crate) each: f64,
 }
 
 impl Line {
     /// The line that misses the points `(n, time)` by the smallest shares of their times: a microsecond too much
     /// weighs as much at two as a millisecond at two thousand. There must be two different `n`, and times above zero.
-    pub(super) fn through(points: &[(f64, f64)]) -> Line {
+    pub(crate) fn through(points: &[(f64, f64)]) -> Line {
         // Least squares of (fixed + each · n − time) / time.
         let sum = |term: fn(f64, f64) -> f64| points.iter().map(|(n, time)| term(*n, *time)).sum::<f64>();
         let (ones, ns) = (sum(|_, time| 1.0 / (time * time)), sum(|n, time| n / (time * time)));

@@ -1,7 +1,7 @@
 //! `standpipe sim --measure`: what this machine costs, as a file for the simulator.
 
-mod figures;
-mod fit;
+pub(crate) mod figures;
+pub(crate) mod fit;
 mod pinning;
 
 use std::fs::Permissions;
@@ -16,7 +16,7 @@ use serde_json::json;
 use standpipe::host;
 use tempfile::NamedTempFile;
 
-use self::figures::{Figure, Measured, figures, text};
+use self::figures::{Figure, HEAD, Measured, figures, text};
 use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::Row, case::Target};
 use crate::refused::Refused;
 use crate::{machine, printed::print, progress, signals::Leftover, table};
@@ -34,7 +34,7 @@ pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
         eprintln!("standpipe: {warning}");
     }
     let (name, figures) = (name(), figures(&measure()?));
-    let text = text(&name, load, &figures);
+    let text = text(HEAD, &name, load, &figures);
     let costs = Costs::parse(&text).context("what was measured is beyond what the simulator takes")?;
     writer.write(&text)?;
     if json {

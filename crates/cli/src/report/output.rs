@@ -55,15 +55,31 @@ impl<'a> Output<'a> {
         Ok(output)
     }
 
-    /// Writes both files or none, and the result to standard output: as JSON, or as `text`.
+    /// Writes all files or none, and the result to standard output: as JSON, or as `text`.
     ///
     /// # Errors
     /// If something cannot be written.
     pub fn deliver(&self, html: &str, text: &str, result: &impl Serialize) -> Result<()> {
+        self.deliver_with(html, text, result, &[])
+    }
+
+    /// The same, with more files of these names and texts in the directory.
+    ///
+    /// # Errors
+    /// If something cannot be written.
+    pub fn deliver_with(
+        &self,
+        html: &str,
+        text: &str,
+        result: &impl Serialize,
+        beside: &[(&str, String)],
+    ) -> Result<()> {
         let json = serde_json::to_string_pretty(result)?;
         let page = self.args.out.join("report.html");
         signals::undisturbed(|| {
-            let written = [write(&page, html)?, write(&self.args.out.join("result.json"), &json)?];
+            let beside = beside.iter().map(|(name, text)| write(&self.args.out.join(name), text));
+            let mut written = beside.collect::<Result<Vec<_>>>()?;
+            written.extend([write(&page, html)?, write(&self.args.out.join("result.json"), &json)?]);
             for (file, path) in written {
                 file.persist(&path).with_context(|| format!("writing {}", path.display()))?;
             }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
+use standpipe::Transport;
 
 use super::{
     ahead::{self, Percents},
@@ -20,7 +21,9 @@ use crate::{
         page::{Figure, Grid},
         plots::{Chart, Mark, Series, short},
     },
-    units::between,
+    transport,
+    units::{between, parse_bytes},
+    vm::VmArgs,
 };
 
 /// Arguments of `standpipe study firehose`.
@@ -28,15 +31,24 @@ use crate::{
 pub struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
     #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
-    puts: u64,
+    pub(super) puts: u64,
     /// Fewer puts, programs with a twentieth of the puts, and a fifteenth of the memory in the figures: to see that it runs
     #[arg(long)]
-    small: bool,
+    pub(super) small: bool,
     /// Decides to which places puts at random go
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
+    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, and each strategy is
+    /// measured for real, beside what the simulator says with costs that are measured in the same run
+    #[arg(long, value_name = "NAME", value_parser = transport::parse)]
+    pub(super) transport: Option<Transport>,
+    /// With --transport: how much memory may be registered at a time (4M; 256K with --small)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transport")]
+    pub(super) pin: Option<u64>,
     #[command(flatten)]
-    output: OutputArgs,
+    pub(super) vm: VmArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,31 +59,31 @@ struct Outcome {
 }
 
 #[derive(Debug, Serialize)]
-struct FigureResult {
-    name: &'static str,
-    x: &'static str,
-    y: &'static str,
+pub(super) struct FigureResult {
+    pub(super) name: &'static str,
+    pub(super) x: &'static str,
+    pub(super) y: &'static str,
     /// M, where there is a working set.
-    knee: Option<f64>,
-    series: Vec<SeriesResult>,
+    pub(super) knee: Option<f64>,
+    pub(super) series: Vec<SeriesResult>,
     /// Along the bottom: where firehose is better than rendezvous-no-unpin, and where it is not.
-    firehose_ahead_at: Vec<f64>,
-    firehose_behind_at: Vec<f64>,
+    pub(super) firehose_ahead_at: Vec<f64>,
+    pub(super) firehose_behind_at: Vec<f64>,
     /// By how much it is better at each: percent more bandwidth, or less time.
-    firehose_ahead_percent: Percents,
+    pub(super) firehose_ahead_percent: Percents,
 }
 
 #[derive(Debug, Serialize)]
-struct SeriesResult {
-    name: &'static str,
-    points: Vec<(f64, f64)>,
+pub(super) struct SeriesResult {
+    pub(super) name: &'static str,
+    pub(super) points: Vec<(f64, f64)>,
 }
 
 /// Runs the study.
 ///
 /// # Errors
 /// If a simulated put fails, or the results cannot be written.
-pub fn run(args: &FirehoseArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &FirehoseArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
     let programs = Figures { puts: args.puts, seed: args.seed, ..Figures::paper() };
     let experiment = if args.small { small(&programs) } else { programs.clone() };
@@ -237,6 +249,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             args.seed,
             if args.small { " --small" } else { "" }
         ),
+        beside: Vec::new(),
     }
 }
 

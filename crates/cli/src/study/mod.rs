@@ -1,11 +1,32 @@
-//! The studies that run in the simulator: the papers' figures and tables, and what lies beyond them.
+//! The papers' figures and tables, and what lies beyond them: in the simulator, and between real processes.
 
 mod ahead;
 mod applications;
 pub mod firehose;
+pub mod live;
 pub mod pindown;
 pub mod policies;
 mod recording;
 pub mod scale;
 mod show;
 mod work;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use self::firehose::FirehoseArgs;
+
+/// Runs `standpipe study firehose`, in virtual time unless a transport is named.
+///
+/// # Errors
+/// If something simulated or real fails, or the results cannot be written.
+pub fn run_firehose(args: &FirehoseArgs) -> Result<ExitCode> {
+    if let Some(ended) = args.vm.run(&args.output, args.transport.is_some()) {
+        return ended;
+    }
+    match &args.transport {
+        Some(transport) => live::firehose::run(args, transport),
+        None => firehose::run(args),
+    }
+}

@@ -237,6 +237,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
             row("what may be pinned", "three quarters for peers (M), one for victims (MAXVICTIM)"),
         ],
         command: command(args),
+        beside: Vec::new(),
     }
 }
 

@@ -211,6 +211,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
             row("memory of a node", "growth of the simulating process’s peak, divided by the nodes"),
         ],
         command: format!("standpipe study scale --nodes-max {}", args.nodes_max),
+        beside: Vec::new(),
     }
 }
 

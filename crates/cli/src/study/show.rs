@@ -36,7 +36,14 @@ pub(super) struct Show {
     pub(super) setup: Vec<(String, String)>,
     /// The command line that repeats them.
     pub(super) command: String,
+    /// Files that go beside the report: names and texts.
+    pub(super) beside: Vec<(&'static str, String)>,
 }
+
+const VIRTUAL: &str = "Times are virtual: the costs decide them, not this machine. What programs put where, and how much \
+                       memory simulating took, is this machine’s.";
+const LIVE: &str = "Times are this machine’s, but those that are called predicted: they are the simulator’s, with the \
+                    costs that were measured here.";
 
 /// A study's result with where it came from.
 #[derive(Debug, Serialize)]
@@ -63,7 +70,7 @@ impl Show {
             seed: self.seed,
             result,
         };
-        output.deliver(&self.html(), &self.text(), &told)
+        output.deliver_with(&self.html(), &self.text(), &told, &self.beside)
     }
 
     /// The whole page.
@@ -82,16 +89,16 @@ impl Show {
              {findings}\
              <h2>What was run</h2>\n<div class=\"grid\">\n{setup}{machine}</div>\n\
              <h2>To repeat it</h2>\n<div class=\"card\"><pre>{command}</pre></div>\n\
-             <footer>Written by standpipe {version}. Times are virtual: the costs decide them, not this machine. \
-             What programs put where, and how much memory simulating took, is this machine’s.</footer>\n",
+             <footer>Written by standpipe {version}. {times}</footer>\n",
             heading = self.heading,
             lead = escape(&self.lead),
             summary = lines(&self.summary, "li"),
             findings = self.findings_html(&lines(&self.findings, "p"), &explanations),
             setup = table("Set-up", &self.all_setup()),
-            machine = table("Simulated on", &machine::facts()),
+            machine = table(if self.is_live() { "Measured on" } else { "Simulated on" }, &machine::facts()),
             command = escape(&self.command),
             version = env!("CARGO_PKG_VERSION"),
+            times = if self.is_live() { LIVE } else { VIRTUAL },
         );
         document(self.heading, &main)
     }
@@ -105,6 +112,11 @@ impl Show {
             ("", "") => String::new(),
             _ => format!("<h2>Findings</h2>\n<div class=\"stack\">\n{card}{explanations}</div>\n"),
         }
+    }
+
+    /// Whether times are of this machine.
+    fn is_live(&self) -> bool {
+        file_of(&self.costs) == MEASURED
     }
 
     fn all_setup(&self) -> Vec<(String, String)> {
@@ -122,11 +134,15 @@ impl Show {
     }
 }
 
-/// The name of the file that these costs are in.
+/// The name of the file that these costs are in: one that is built in, or the one that is written beside the report
+/// where they were measured.
 fn file_of(costs: &Costs) -> &'static str {
     let named = |name: &&str| Costs::named(name).is_some_and(|known| known.name == costs.name);
-    Costs::NAMES.into_iter().find(named).expect("studies take costs that are built in")
+    Costs::NAMES.into_iter().find(named).unwrap_or(MEASURED)
 }
+
+/// The file of costs that were measured.
+pub(super) const MEASURED: &str = "costs.toml";
 
 /// A row of a set-up.
 pub(super) fn row(what: &str, value: impl ToString) -> (String, String) {

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::pair::{Pair, Put};
 use crate::costs::Costs;
-use crate::replay::ReplayError;
+use crate::replay::{Ran, ReplayError};
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,9 +103,12 @@ impl Figures {
             let y = match shape {
                 Shape::BandwidthBySize => self.same_place(strategy, self.sizes[index])?,
                 Shape::BandwidthByWorkingSet => {
-                    LARGE as f64 * 1e3 / self.random(strategy, self.working_sets[index], LARGE)?
+                    let ran = self.random(strategy, self.working_sets[index], LARGE)?;
+                    LARGE as f64 * 1e3 / ran.transfers().mean_ns()
                 }
-                Shape::RoundTripByWorkingSet => self.random(strategy, self.working_sets[index], SMALL)? / 1e3,
+                Shape::RoundTripByWorkingSet => {
+                    self.random(strategy, self.working_sets[index], SMALL)?.transfers().mean_ns() / 1e3
+                }
             };
             each();
             Ok((x, y))
@@ -124,8 +127,11 @@ impl Figures {
         Ok(len as f64 * 1e3 / ran.transfers().mean_ns())
     }
 
-    /// What a put of `len` bytes to a random place in so many bytes takes, in ns, once each place has been put to.
-    fn random(&self, strategy: Strategy, working_set: u64, len: u64) -> Result<f64, ReplayError> {
+    /// Puts of `len` bytes to random places in so many bytes, once each place has been put to.
+    ///
+    /// # Errors
+    /// If a put fails, which nothing makes it do.
+    pub fn random(&self, strategy: Strategy, working_set: u64, len: u64) -> Result<Ran, ReplayError> {
         let mut pair = Pair::new(&self.costs, strategy, self.settings, LARGE, working_set);
         let stride = len.max(self.settings.bucket.bytes());
         let at = |place: u64| Put { from: 0, to: place * stride, len };
@@ -134,8 +140,7 @@ impl Figures {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let pinnable = working_set + LARGE <= self.budget();
         let puts = if pinnable { self.puts } else { 5 * self.puts };
-        let ran = pair.put((0..puts).map(|_| at(rng.random_range(0..places))))?;
-        Ok(ran.transfers().mean_ns())
+        pair.put((0..puts).map(|_| at(rng.random_range(0..places))))
     }
 }
 

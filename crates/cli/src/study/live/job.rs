@@ -1,0 +1,106 @@
+//! A live study's jobs, one for each strategy, all of which are there from the beginning to the end: so they can be asked
+//! in turn, and what disturbs the machine disturbs all alike.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use standpipe::Strategy;
+
+use super::case::{Answer, Case};
+use super::rank::SUBCOMMAND;
+use crate::lines::{decode, encode};
+use crate::transport::{STRATEGY, TRANSPORT};
+
+/// What all jobs have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// By what ranks reach each other.
+    pub(super) transport: String,
+    /// Bytes that may be registered.
+    pub(super) budget: u64,
+    /// Bytes of memory that is put to.
+    pub(super) bytes: u64,
+    /// Bytes of the longest write by bare libfabric.
+    pub(super) written: u64,
+}
+
+/// A job of two ranks, by itself in processes of its own.
+#[derive(Debug)]
+pub(super) struct Job {
+    strategy: Strategy,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Job {
+    /// Starts a job that registers by this strategy.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(super) fn start(plan: &Plan, strategy: Strategy) -> Result<Job> {
+        let program = env::current_exe().context("this program's own file")?;
+        let mut child = Command::new(&program)
+            .args(["run", "-n", "2", "--"])
+            .arg(&program)
+            .args([SUBCOMMAND, &plan.bytes.to_string(), &plan.written.to_string()])
+            .env(TRANSPORT, &plan.transport)
+            .env(STRATEGY, strategy.name())
+            .env(PIN, plan.budget.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a job")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().expect("it is piped"));
+        Ok(Job { strategy, child, input, output: BufReader::new(output) })
+    }
+
+    /// How it registers.
+    pub(super) fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Has it do something.
+    ///
+    /// # Errors
+    /// If it has ended, which it says the reason for on standard error.
+    pub(super) fn ask(&mut self, case: &Case) -> Result<Answer> {
+        let ended = || format!("the job that registers by {} has ended", self.strategy.name());
+        let input = self.input.as_mut().expect("it is open until the job is dropped");
+        writeln!(input, "{}", encode(case)).with_context(ended)?;
+        let mut line = String::new();
+        self.output.read_line(&mut line).with_context(ended)?;
+        match decode(&line) {
+            Some(answer) => Ok(answer),
+            None if line.is_empty() => bail!("{}", ended()),
+            None => bail!("{} said: {line}", self.strategy.name()),
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // It ends when there is nothing more to read.
+        drop(self.input.take());
+        let begun = Instant::now();
+        while begun.elapsed() < GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Its ranks go with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const PIN: &str = "STANDPIPE_PIN";
+/// How long a job may take to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
