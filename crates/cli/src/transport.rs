@@ -41,7 +41,7 @@ pub struct TransportArgs {
     #[arg(long, value_name = "NAME", value_parser = parse)]
     transport: Option<Transport>,
     /// Over ofi, how private memory is registered: bounce (never), firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin
-    /// or pin-everything. Without it, as STANDPIPE_STRATEGY says
+    /// or pin-everything. Without it, as STANDPIPE_STRATEGY says, or else bounce
     #[arg(long, value_name = "NAME", value_parser = parse_strategy)]
     strategy: Option<Strategy>,
 }
