@@ -173,8 +173,7 @@ pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkErro
 
 fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port, NetworkError> {
     let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
-    let provider = find(fabric, name, reach).map_err(failed)?;
-    let provider = provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })?;
+    let provider = provider(fabric, name, reach)?;
     quirks::warn(&provider.description().provider);
     // Some let nobody sleep; those who wait then look again now and then.
     let port = Port::open(&provider, true).or_else(|_| Port::open(&provider, false));
@@ -182,19 +181,13 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port,
     port.map_err(failed)
 }
 
-/// The provider that an endpoint of this name would be opened at, if its opening succeeds.
-pub(crate) fn provider(name: Option<&str>) -> Result<Provider, NetworkError> {
-    let fabric = Fabric::load()?;
-    for name in name.map_or(PREFERRED.to_vec(), |name| vec![name]) {
-        let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
-        if let Some(provider) = find(fabric, name, Reach::Host).map_err(failed)? {
-            return Ok(provider);
-        }
-    }
-    Err(NetworkError::NoProvider { name: name.unwrap_or("at all").to_owned() })
+/// The provider of this name on the interface to use.
+pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Provider, NetworkError> {
+    let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
+    let provider = find(fabric, name, reach).map_err(failed)?;
+    provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })
 }
 
-/// The provider of this name on the interface to use.
 fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Provider>, fabric::Error> {
     let all = [(Some(LOOPBACK), true), (Some(LOOPBACK), false), (None, true), (None, false)];
     for (source, delivery) in all {

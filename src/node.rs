@@ -74,6 +74,12 @@ impl Node {
         self.inner.peers.known(peer).map(|peer| peer.attach())
     }
 
+    /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the best that could
+    /// be opened. `None` where there is shared memory only.
+    pub fn provider(&self) -> Option<String> {
+        self.inner.engine().transport().provider().map(str::to_owned)
+    }
+
     /// Every rank that is known to be gone.
     pub fn lost_peers(&self) -> Vec<Rank> {
         self.inner.peers.lost_ranks()

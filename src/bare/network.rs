@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use fabric::{
-    Access, Completion, Desc, Endpoint, Error, Key, Local, Options, Peer, Post, Remote, RemotePiece, Sleep,
-    Until,
+    Access, Completion, Desc, Endpoint, Error, Fabric, Key, Local, Options, Peer, Post, Remote, RemotePiece,
+    Sleep, Until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vm::{Segment, SharedMemory};
 
-use crate::network::{NetworkError, provider};
+use crate::network::{NetworkError, Reach, provider};
 
 /// How long a target sleeps before it looks whether it is still wanted.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -37,15 +37,16 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Opens an endpoint at the provider that a job of this name would use, with `len` bytes of memory.
+    /// Opens an endpoint at the provider of this name, as [`Node::provider`](crate::Node::provider) gives it, with `len`
+    /// bytes of memory.
     ///
     /// # Errors
     /// [`NetworkError`], also where the provider's keys are longer than 64 bits.
     ///
     /// # Panics
     /// If the system has no memory.
-    pub fn open(name: Option<&str>, len: usize) -> Result<Wire, NetworkError> {
-        let provider = provider(name)?;
+    pub fn open(name: &str, len: usize) -> Result<Wire, NetworkError> {
+        let provider = provider(Fabric::load()?, name, Reach::Host)?;
         let failed = |source| failure(&provider.description().provider, source);
         let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
         let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
@@ -219,8 +220,8 @@ mod tests {
 
     #[test]
     fn what_is_written_arrives_and_is_read_back() {
-        let Ok(mut near) = Wire::open(Some("tcp"), 64 << 10) else { return eprintln!("skipped: no tcp") };
-        let mut far = Wire::open(Some("tcp"), 64 << 10).expect("a second endpoint");
+        let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return eprintln!("skipped: no tcp") };
+        let mut far = Wire::open("tcp", 64 << 10).expect("a second endpoint");
         let (memory, card, done) = (far.memory.clone(), far.card(), AtomicBool::new(false));
         near.meet(&card).expect("a card");
         let (made, ended) = near.register(16, 3).expect("it has so many pages");

@@ -52,6 +52,11 @@ impl Mixed {
         Mixed { shm, net: Some(Box::new(Net { ofi, peers, alarm, turn: false, restless: 0 })) }
     }
 
+    /// The provider by which far peers are reached.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.net.as_ref().map(|net| net.ofi.provider())
+    }
+
     /// Waits a moment for a message, `looks` short looks at most.
     #[inline(always)]
     pub(crate) fn linger(&mut self, looks: u32) {

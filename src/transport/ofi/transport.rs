@@ -155,6 +155,11 @@ impl OfiTransport {
         self.strangers
     }
 
+    /// The provider's name.
+    pub(crate) fn provider(&self) -> &str {
+        &self.port.description().provider
+    }
+
     /// The descriptor to sleep on, if the port was opened for it and the provider has one. See
     /// [`OfiTransport::rest`].
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -7,10 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, Transport, bare, host};
+use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
-use crate::transport::TRANSPORT;
 
 /// Time that a case's samples take, about.
 const MEASURE: Duration = Duration::from_millis(1200);
@@ -133,8 +132,8 @@ const STOP: usize = 0;
 
 fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "one-sided operations are measured between two processes");
-    if let Some(Transport::Ofi { provider }) = transport() {
-        return over_network(node, case, provider.as_deref());
+    if let Some(provider) = node.provider() {
+        return over_network(node, case, &provider);
     }
     let shared = Shared::new(node, case)?;
     if node.rank() == 1 {
@@ -166,13 +165,8 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     row.map(Some)
 }
 
-/// What the environment tells all ranks to use.
-fn transport() -> Option<Transport> {
-    std::env::var(TRANSPORT).ok().and_then(|name| Transport::parse(name.trim()))
-}
-
 /// A put or get over the network, beside the same write or read by bare libfabric.
-fn over_network(node: &Node, case: &Case, provider: Option<&str>) -> Result<Option<Samples>> {
+fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
     let shared = Shared::new(node, case)?;
     let mut wire = bare::Wire::open(provider, case.size)?;
     if node.rank() == 1 {

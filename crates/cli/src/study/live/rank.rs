@@ -11,15 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use standpipe::{Config, HandlerId, Node, Remote, Transport, bare};
+use standpipe::{Config, HandlerId, Node, Remote, bare};
 
 use super::case::{Answer, Case, Owner, Puts};
 use crate::lines::{decode, tell};
-use crate::transport::TRANSPORT;
 
 /// The hidden subcommand that runs a rank.
 pub const SUBCOMMAND: &str = "study-rank";
@@ -41,11 +40,8 @@ pub fn run(args: &RankArgs) -> Result<ExitCode> {
     let heard = Arc::new(Heard::default());
     let node = Node::open(heard.handlers(Config::from_env()?.timeout(PATIENCE)))
         .context("joining the study's job")?;
-    let provider = match std::env::var(TRANSPORT).ok().and_then(|name| Transport::parse(name.trim())) {
-        Some(Transport::Ofi { provider }) => provider,
-        _ => bail!("a live study is over a network"),
-    };
-    let open = || bare::Wire::open(provider.as_deref(), args.written);
+    let provider = node.provider().context("a live study is over a network")?;
+    let open = || bare::Wire::open(&provider, args.written);
     let mut wire = (args.written > 0).then(open).transpose()?;
     if node.rank() == 1 {
         own(&node, wire.as_mut(), args.bytes, &heard)?;
