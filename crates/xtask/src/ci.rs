@@ -1,5 +1,6 @@
 //! Everything, in short forms, in order.
 
+use crate::form::Form;
 use crate::outcome::Outcome;
 use crate::{checks, command, fuzz, hits, nightly, verbs};
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ struct Row {
     processor: Duration,
 }
 
-const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS: u64 = 5;
 
 const CHECKS: &[Named] = &[
     ("fmt", checks::fmt),
@@ -24,10 +25,10 @@ const CHECKS: &[Named] = &[
     ("doc", checks::doc),
     ("loom", checks::loom),
     ("miri", nightly::miri),
-    ("tsan", nightly::tsan),
-    ("asan", nightly::asan),
+    ("tsan", || nightly::tsan(Form::Short)),
+    ("asan", || nightly::asan(Form::Short)),
     ("hits", hits::hits),
-    ("verbs", || verbs::verbs(verbs::Form::Short)),
+    ("verbs", || verbs::verbs(Form::Short)),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 

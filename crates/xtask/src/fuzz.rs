@@ -27,7 +27,7 @@ pub(crate) fn run(seconds: u64, only: Option<&str>) -> Outcome {
     if targets.is_empty() {
         return Outcome::Failed(format!("there is no target {}", only.unwrap_or("in fuzz/fuzz_targets")));
     }
-    targets.iter().try_for_each(|target| fuzz(target, seconds)).into()
+    build(&targets).and_then(|()| targets.iter().try_for_each(|target| fuzz(target, seconds))).into()
 }
 
 /// The names of the targets, in order.
@@ -47,9 +47,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
     for dir in [&corpus, &artifacts] {
         fs::create_dir_all(dir).map_err(|error| Failure(format!("{}: {error}", dir.display())))?;
     }
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    cargo(&format!("build --release --target {triple} --bin {target}"))?;
-    let (result, said) = command::run(&format!("target/fuzz/{triple}/release/{target}"))
+    let (result, said) = command::run(&format!("target/fuzz/{}/release/{target}", triple()))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -77,11 +75,20 @@ fn statistics(said: &str) -> String {
     said.lines().filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn cargo(arguments: &str) -> Result<(), Failure> {
-    command::run(&format!("cargo +nightly {arguments} --manifest-path fuzz/Cargo.toml"))
+/// Builds all of these at once: each core has one to link.
+fn build(targets: &[String]) -> Result<(), Failure> {
+    let programs: String = targets.iter().map(|target| format!(" --bin {target}")).collect();
+    let triple = triple();
+    let line =
+        format!("cargo +nightly build --release --target {triple} --manifest-path fuzz/Cargo.toml{programs}");
+    command::run(&line)
         .env("RUSTFLAGS", COVERAGE)
         .env("CARGO_TARGET_DIR", root().join("target/fuzz"))
         .status()
+}
+
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod changes;
 mod checks;
 mod ci;
 mod command;
+mod form;
 mod fresh;
 mod fuzz;
 mod hits;
@@ -18,6 +19,7 @@ mod storms;
 mod verbs;
 
 use clap::Parser;
+use form::Form;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -85,15 +87,15 @@ fn main() -> ExitCode {
         Check::Lint => ("lint", checks::lint()),
         Check::Loom => ("loom", checks::loom()),
         Check::Miri => ("miri", nightly::miri()),
-        Check::Tsan => ("tsan", nightly::tsan()),
-        Check::Asan => ("asan", nightly::asan()),
+        Check::Tsan => ("tsan", nightly::tsan(Form::Long)),
+        Check::Asan => ("asan", nightly::asan(Form::Long)),
         Check::Mutate => ("mutate", mutate::mutate()),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Hits => ("hits", hits::hits()),
-        Check::Verbs { short: true } => ("verbs", verbs::verbs(verbs::Form::Short)),
-        Check::Verbs { short: false } => ("verbs", verbs::verbs(verbs::Form::Long)),
+        Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
+        Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
         Check::Ci => return ci::run(),

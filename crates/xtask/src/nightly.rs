@@ -1,6 +1,7 @@
 //! Checks that need a nightly compiler: Miri and the sanitizers.
 
-use crate::command::{Failure, INSTALL_LIMIT_S, Run, root, run};
+use crate::command::{Failure, INSTALL_LIMIT_S, root, run};
+use crate::form::Form;
 use crate::outcome::{Missing, Outcome};
 use std::fs;
 use std::path::Path;
@@ -47,16 +48,24 @@ pub(crate) fn miri() -> Outcome {
 }
 
 /// Data races in `vm` and in the library. The standard library is rebuilt, so that its own accesses are seen.
-pub(crate) fn tsan() -> Outcome {
-    sanitize("thread", &["rust-src"], "-Zbuild-std")
+pub(crate) fn tsan(form: Form) -> Outcome {
+    sanitize("thread", &["rust-src"], "-Zbuild-std", form)
 }
 
 /// Wrong accesses in `vm` and in the library.
-pub(crate) fn asan() -> Outcome {
-    sanitize("address", &[], "")
+pub(crate) fn asan(form: Form) -> Outcome {
+    sanitize("address", &[], "", form)
 }
 
-fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
+/// What the short form runs: memory that processes and threads share, what each public call does with it, and jobs of
+/// processes. Copies over libfabric are left to the long form: their code is not shared, and their tests wait for minutes.
+const SHORT: &str = "--test api --test job -- --skip transport::ofi --skip network";
+
+/// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
+/// that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
+const LONG_BUT: &str = "-- --skip ofi::tests::suite --skip network";
+
+fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Outcome {
     if let Err(missing) = install(components) {
         return missing.into();
     }
@@ -66,27 +75,25 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str) -> Outcome {
     let suppressions = root().join("crates/xtask/tsan-suppressions.txt");
     // Some tests forget events, or end a process amid its work: then threads are left, and that is no race.
     let tsan_options = format!("report_thread_leaks=0 suppressions='{}'", suppressions.display());
-    let test = |packages: &str| -> Run {
-        run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {packages}"))
-            // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps again at the
-            // same address looks like memory that both share.
-            .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
-            .env("ASAN_OPTIONS", "detect_leaks=0")
-            .env("TSAN_OPTIONS", &tsan_options)
-            // A sanitizer slows every access; with some optimization there are half as many.
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
-            // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
-            .env("RUST_BACKTRACE", "0")
-            .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
+    // All at once: each package by itself has dependencies with other features, and so most of them twice. `vm` has other
+    // tests, too; they change memory on purpose while the kernel reads it.
+    let packages = "--package standpipe-vm --package standpipe --lib --test two_processes";
+    let tests = match form {
+        Form::Short => SHORT.to_owned(),
+        Form::Long => format!("{}{LONG_BUT}", integration_tests()),
     };
-    // Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
-    // that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
-    let skipped = "--skip ofi::tests::suite --skip network";
-    let library = || test(&format!("--package standpipe --lib {} -- {skipped}", integration_tests()));
-    // Its other tests change memory on purpose while the kernel reads it.
-    test("--package standpipe-vm --lib --test two_processes")
+    run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {packages} {tests}"))
+        // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps again at the
+        // same address looks like memory that both share.
+        .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .env("TSAN_OPTIONS", &tsan_options)
+        // A sanitizer slows every access; with some optimization there are half as many.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
+        .env("RUST_BACKTRACE", "0")
+        .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
         .status()
-        .and_then(|()| library().status())
         .into()
 }
 

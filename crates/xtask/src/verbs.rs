@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Failure, run};
+use crate::form::Form;
 use crate::outcome::Outcome;
 
 /// Makes the virtual machine; says `-h` how.
@@ -17,15 +18,6 @@ const BUILD_LIMIT_S: u64 = 1800;
 
 /// What is tested in the machine.
 const PROVIDER: &str = "verbs;ofi_rxm";
-
-/// How much is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// One thing of each kind, in two minutes.
-    Short,
-    /// Everything, which takes half an hour: the machine is emulated.
-    Long,
-}
 
 /// A program that was built, what it is told, and what it finds in its environment.
 struct Step {
@@ -48,6 +40,7 @@ const HEAPS: &str = "--nocapture transport::ofi::tests::heaps::pages transport::
 /// Each way to change memory, at both ends of transfers.
 const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 
+/// One thing of each kind, in two minutes.
 const SHORT: [Step; 6] = [
     step("two_processes", "", 60),
     step("loopback", "pieces_are messages_arrive atomics_are", 60),
@@ -69,6 +62,7 @@ const FIREHOSE: &str =
 const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose --workers 2 --requests 4 --block-bytes 4K \
                   --layers 4 --cap 1M --json --out /tmp/study-kv";
 
+/// Everything, which takes half an hour: the machine is emulated.
 const LONG: [Step; 10] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
