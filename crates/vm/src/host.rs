@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, Resource, Signal};
 use rustix::thread::CpuSet;
 
+/// Bit of the capability that lets a process lock, and so pin, as much memory as it likes.
+const CAP_IPC_LOCK: u32 = 14;
 /// Bit of the capability that lets a process trace any other.
 const CAP_SYS_PTRACE: u32 = 19;
 /// Flag of `userfaultfd` for faults of user code only, which needs no privilege.
@@ -127,9 +129,27 @@ pub fn seccomp() -> Option<Seccomp> {
 
 /// Whether this process may trace every other, by the capability CAP_SYS_PTRACE.
 pub fn traces_anyone() -> Option<bool> {
+    has_capability(CAP_SYS_PTRACE)
+}
+
+/// Whether [`memlock`] does not bind this process, by the capability CAP_IPC_LOCK.
+pub fn locks_anything() -> Option<bool> {
+    has_capability(CAP_IPC_LOCK)
+}
+
+fn has_capability(bit: u32) -> Option<bool> {
     let status = own_status()?;
     let capabilities = u64::from_str_radix(status_field(&status, "CapEff")?, 16).ok()?;
-    Some(capabilities >> CAP_SYS_PTRACE & 1 == 1)
+    Some(capabilities >> bit & 1 == 1)
+}
+
+/// The kernel's devices with verbs, by name: InfiniBand, RoCE and iWARP.
+pub fn verbs_devices() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 /// What `userfaultfd(2)` offers to this process.

@@ -40,8 +40,11 @@ const HEAPS: &str = "--nocapture transport::ofi::tests::heaps::pages transport::
 /// Each way to change memory, at both ends of transfers.
 const CHANGES: &str = "--nocapture transport::ofi::tests::changes";
 
-/// One thing of each kind, in two minutes.
-const SHORT: [Step; 6] = [
+/// What is pinned, and what limits of that do: the others of these tests need no verbs.
+const LIMITS: &str = "--nocapture providers_that_pin no_more_is_pinned";
+
+/// One thing of each kind, in three minutes.
+const SHORT: [Step; 7] = [
     step("two_processes", "", 60),
     step("loopback", "pieces_are messages_arrive atomics_are", 60),
     Step {
@@ -53,6 +56,7 @@ const SHORT: [Step; 6] = [
     },
     step("standpipe", HEAPS, 60),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=5", limit_s: 300 },
+    Step { program: "limits", args: LIMITS, env: "STANDPIPE_TEST_ONLY_MEMLOCK=65536", limit_s: 300 },
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
 ];
 
@@ -63,13 +67,14 @@ const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose -
                   --layers 4 --cap 1M --json --out /tmp/study-kv";
 
 /// Everything, which takes half an hour: the machine is emulated.
-const LONG: [Step; 10] = [
+const LONG: [Step; 11] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
     step("outlets", "", 300),
     step("standpipe", "transport::ofi::tests::suite", 6000),
     step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
+    step("limits", "--nocapture", 600),
     step("bin/standpipe", "perf put --transport 'ofi:verbs;ofi_rxm' --json", 100),
     step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),
     step("bin/standpipe", FIREHOSE, 900),

@@ -119,6 +119,10 @@ impl Port {
             let Some(buffer) = port.take(Size::Message) else { break };
             port.idle.push(buffer);
         }
+        // Where buffers are pinned, those that suffice as a rule are now: later what the engine registers is all that comes.
+        if port.description.mr_mode.local {
+            [Size::Message, Size::Small].into_iter().for_each(|size| _ = port.make(size));
+        }
         port.listen();
         Ok(port)
     }

@@ -22,7 +22,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         ptrace_scope(facts),
         check("CAP_SYS_PTRACE", Status::Info, facts.traces_anyone.map_or_else(unknown, held), ""),
         attach(facts),
-        memlock(facts.memlock),
+        memlock(facts),
         heap_limit(ADDRESS, facts.address_space, facts.memory_bytes, ADDRESS_REMEDY),
         heap_limit("file size", facts.file_size, facts.memory_bytes, FILE_REMEDY),
         userfaultfd(facts.userfaultfd),
@@ -151,8 +151,30 @@ fn libfabric(facts: &Facts) -> Check {
     }
 }
 
-fn memlock(limit: Limit) -> Check {
-    check("memlock", Status::Info, text(limit), "nothing is pinned between processes of one host")
+/// Bytes that suffice for what verbs pins before anything is moved, 83 MiB over soft-RoCE, and for some buckets.
+const VERBS_BYTES: u64 = 128 << 20;
+
+const UNPINNED: &str = "nothing is pinned between processes of one host, or over tcp";
+const MEMLOCK_REMEDY: &str = "libfabric's verbs pins its queues and buffers, 83 MiB a process at soft-RoCE, and cannot be \
+                              opened: STANDPIPE_TRANSPORT=ofi takes tcp, and says so; what is registered may be half of \
+                              the limit, and the rest goes by message: ulimit -l unlimited, `* - memlock unlimited` in \
+                              /etc/security/limits.conf, or LimitMEMLOCK=infinity for a service of systemd";
+
+fn memlock(facts: &Facts) -> Check {
+    let (name, limit) = ("memlock", text(facts.memlock));
+    if facts.locks_anything == Some(true) {
+        return check(name, Status::Info, format!("{limit}; CAP_IPC_LOCK: it does not bind"), UNPINNED);
+    }
+    match facts.verbs_devices.as_slice() {
+        _ if facts.memlock.soft.is_none_or(|soft| soft >= VERBS_BYTES) => {
+            check(name, Status::Ok, limit, UNPINNED)
+        }
+        [] => check(name, Status::Info, limit, &format!("{UNPINNED}; over a card, {MEMLOCK_REMEDY}")),
+        devices => {
+            let value = format!("{limit}: not enough for {}", devices.join(", "));
+            check(name, Status::Warn, value, MEMLOCK_REMEDY)
+        }
+    }
 }
 
 fn text(limit: Limit) -> String {
@@ -260,6 +282,8 @@ mod tests {
             attach_never: false,
             bad_setting: None,
             memlock: Limit { soft: Some(8 << 20), hard: None },
+            locks_anything: Some(false),
+            verbs_devices: Vec::new(),
             address_space: Limit { soft: None, hard: None },
             file_size: Limit { soft: Some(9 << 30), hard: None },
             userfaultfd: Userfaultfd::UserModeOnly,
@@ -307,6 +331,20 @@ mod tests {
             let check = find(&facts, name);
             assert!(check.status == Status::Warn && check.remedy.contains(remedy), "{check:?}");
         }
+    }
+
+    #[test]
+    fn a_card_that_cannot_be_used_for_want_of_locked_memory_is_named_with_the_remedy() {
+        let card = Facts { verbs_devices: vec!["mlx5_0".to_owned()], ..good() };
+        let bound = find(&card, "memlock");
+        assert!(bound.status == Status::Warn && bound.value.contains("mlx5_0"), "{bound:?}");
+        for remedy in ["ulimit -l unlimited", "limits.conf", "LimitMEMLOCK"] {
+            assert!(bound.remedy.contains(remedy) && find(&good(), "memlock").remedy.contains(remedy));
+        }
+        let unlimited = Facts { memlock: Limit { soft: None, hard: None }, ..card.clone() };
+        assert_eq!(find(&unlimited, "memlock").status, Status::Ok);
+        let privileged = Facts { locks_anything: Some(true), ..card };
+        assert_eq!(find(&privileged, "memlock").status, Status::Info);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use standpipe::Config;
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
-    kernel_release, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages, traces_anyone,
-    userfaultfd,
+    kernel_release, locks_anything, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages,
+    traces_anyone, userfaultfd, verbs_devices,
 };
 use standpipe::network;
 
@@ -27,6 +27,9 @@ pub(super) struct Facts {
     /// What is wrong with a setting in the environment, and its name.
     pub(super) bad_setting: Option<(String, &'static str)>,
     pub(super) memlock: Limit,
+    /// Whether that limit does not bind this process.
+    pub(super) locks_anything: Option<bool>,
+    pub(super) verbs_devices: Vec<String>,
     pub(super) address_space: Limit,
     pub(super) file_size: Limit,
     pub(super) userfaultfd: Userfaultfd,
@@ -52,6 +55,8 @@ impl Facts {
             attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
             bad_setting: Config::from_env().err().map(|error| (error.to_string(), error.name)),
             memlock: memlock(),
+            locks_anything: locks_anything(),
+            verbs_devices: verbs_devices(),
             address_space: address_space(),
             file_size: file_size(),
             userfaultfd: userfaultfd(),
