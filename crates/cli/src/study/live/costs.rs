@@ -212,13 +212,14 @@ fn settings(locally_free: bool) -> [Figure; 7] {
             (4096, "[read] longer ones go from the caller's memory, which the provider wants registered")
         }
     };
+    let (pinnable, limit) = match host::memlock().soft {
+        Some(bytes) if !locally_free => (bytes, "[read] the limit on locked memory (ulimit -l)"),
+        Some(_) => (1 << 40, "[assumed] a provider that wants no local end registered pins nothing"),
+        None => (1 << 40, "[read] locking is not limited here"),
+    };
     let none = "[none] nothing is known of a table of translations";
     [
-        whole(
-            "pinnable_bytes",
-            host::memlock().soft.unwrap_or(1 << 40),
-            "[read] the limit on locked memory (ulimit -l)",
-        ),
+        whole("pinnable_bytes", pinnable, limit),
         whole("table_entries", 0, none),
         whole("table_miss_ns", 0, none),
         whole("payload_max_bytes", 8192, "[read] the engine's chunks"),
@@ -269,6 +270,7 @@ mod tests {
         let put = costs.send_overhead_ns + 2 * costs.latency_ns + costs.completion_overhead_ns;
         assert_eq!((put, costs.gap_ns_per_byte), (24_000, 0.5));
         assert_eq!((costs.copy_ns_per_byte, costs.register_ns(4096 * 16)), (0.75, 2600));
+        assert_eq!(costs.pinnable_bytes, 1 << 40, "tcp pins nothing, whatever may be locked");
         assert!(costs.name.ends_with("by ofi:tcp") && text.lines().all(|line| line.chars().count() <= 120));
     }
 
