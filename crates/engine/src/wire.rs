@@ -170,7 +170,7 @@ impl AmHead {
 
 /// How a chunk went at the target, as the answer's argument 1: 0 is well, 1 a fault.
 pub(crate) const CHUNK_OK: u64 = 0;
-const CHUNK_FAULT: u64 = 1;
+pub(crate) const CHUNK_FAULT: u64 = 1;
 
 /// The status word for a chunk's result at the target.
 pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {

@@ -402,6 +402,8 @@ impl Trial {
             (Kind::AmLong, _) if header.handler < HANDLERS && header.token < 3 => Verdict::Deliver,
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
+            // It may bring a put with it, and is answered though nothing is registered here.
+            (Kind::Move, Lane::Request) => Verdict::Unanswerable,
             (Kind::BarrierOpen, Lane::Request) if (1..=self.arrived).contains(&header.args[0]) => {
                 self.opened = self.opened.max(header.args[0]);
                 Verdict::Nothing

@@ -266,3 +266,22 @@ fn a_peer_asks_for_no_buckets_beyond_the_address_space() {
     ask(&mut node, 2, (1 << 48) - 1, 1);
     assert_eq!(node.rights_given(2).len(), 1);
 }
+
+/// A rank that registers nothing, among others that do: what comes with the question is put, and the rest goes by message.
+#[test]
+fn who_registers_nothing_says_so_to_those_who_ask() {
+    let mut node = node();
+    for (place, wrote) in [(8, true), (u64::MAX / 2, false)] {
+        let mut payload = 0_u64.to_le_bytes().to_vec();
+        payload.extend(1_u32.to_le_bytes());
+        payload.extend([7; 4]);
+        let header = Header { len: 16, token: 9, place, args: [1, 0, 1, 0], ..Header::new(Kind::Move) };
+        node.transport().arrive(2, Lane::Request, header.encode(), &payload);
+        drain(&mut node);
+        let answer = sent(&mut node, Kind::Moved).pop().expect("a move is always answered");
+        assert_eq!((answer.header.token, answer.header.len, answer.payload.len()), (9, 0, 0));
+        assert_eq!(answer.header.args[1] == 0, wrote, "whether it was put");
+    }
+    assert_eq!(node.transport().memory[8..12], [7; 4]);
+    assert_eq!(node.counters().malformed, 0);
+}

@@ -101,19 +101,40 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Does what a put that comes with a move asks for, if there is one: its status.
+    fn ride(transport: &mut T, header: &Header, data: &[u8]) -> u64 {
+        match header.args[2] {
+            0 => wire::CHUNK_OK,
+            _ => {
+                let place = Place::new(crate::MemId::Space, header.place);
+                wire::chunk_status(&transport.write(place, data))
+            }
+        }
+    }
+
+    /// Gives nothing to a peer that asks, as this process registers nothing: it goes by message then.
+    #[cold]
+    pub(super) fn refuse_move(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let parts = message::take_move(payload, header.args[0], header.args[1]);
+        let Some(parts) = parts else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let status = Self::ride(&mut self.transport, header, parts.data);
+        let answer = Header { token: header.token, args: [0, status, 0, 0], ..Header::new(Kind::Moved) };
+        self.answer(peer, &answer, 0);
+    }
+
     /// Serves a peer that asks.
     pub(super) fn serve_move(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let counts = (usize::try_from(header.args[0]), usize::try_from(header.args[1]));
-        let parts = match counts {
-            (Ok(attach), Ok(detach)) => message::take_move(payload, attach, detach),
-            _ => None,
-        };
+        let parts = message::take_move(payload, header.args[0], header.args[1]);
         let registrar = self.registrar.as_ref();
         let may_ask = |run: Run| registrar.is_some_and(|registrar| registrar.may_ask(run));
         let parts = parts.filter(|parts| parts.attach().all(may_ask));
         let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
             self.counters.malformed += 1;
-            let refusal = Header { token: header.token, ..Header::new(Kind::Moved) };
+            let args = [0, wire::CHUNK_FAULT, 0, 0];
+            let refusal = Header { token: header.token, args, ..Header::new(Kind::Moved) };
             self.post(peer, Lane::Reply, refusal, &[]);
             return;
         };
@@ -127,13 +148,7 @@ impl<T: Transport> Node<T> {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registrar.table.attach(peer, run, &mut holders);
         }
-        let status = match header.args[2] {
-            0 => wire::CHUNK_OK,
-            _ => {
-                let place = Place::new(crate::MemId::Space, header.place);
-                wire::chunk_status(&self.transport.write(place, parts.data))
-            }
-        };
+        let status = Self::ride(&mut self.transport, header, parts.data);
         let serve = registrar.serves.vacant_entry();
         let (key, mut pending) = (serve.key(), 0);
         for holder in &holders {

@@ -225,6 +225,9 @@ impl<T: Transport> Node<T> {
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(header),
             (Kind::BarrierBroken, Lane::Request) => self.on_barrier_broken(header),
+            (Kind::Move, Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
+                self.refuse_move(peer, header, &inbox.payload);
+            }
             _ if self.registrar.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
             _ if self.is_gone(peer) => {}

@@ -292,7 +292,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Answers a request with `len` bytes of the scratch space.
-    fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
+    pub(super) fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
         if self.must_wait(peer, Lane::Reply) {
             let payload = self.scratch[..len].to_vec();
             self.hold(peer, Lane::Reply, *header, &payload);

@@ -58,7 +58,8 @@ pub(crate) fn put_move(attach: &[Run], detach: &[HolderId], data: &[u8], into: &
 }
 
 /// Takes a move's payload apart; `None` where that is not one.
-pub(crate) fn take_move(payload: &[u8], attach: usize, detach: usize) -> Option<Move<'_>> {
+pub(crate) fn take_move(payload: &[u8], attach: u64, detach: u64) -> Option<Move<'_>> {
+    let (attach, detach) = (usize::try_from(attach).ok()?, usize::try_from(detach).ok()?);
     let (runs, rest) = payload.split_at_checked(attach.checked_mul(ATTACH_BYTES)?)?;
     let (holders, data) = rest.split_at_checked(detach.checked_mul(DETACH_BYTES)?)?;
     let (runs, holders) = (runs.as_chunks().0, holders.as_chunks().0);
@@ -121,7 +122,7 @@ mod tests {
             let detach: Vec<HolderId> = detach.into_iter().map(HolderId).collect();
             let mut payload = Vec::new();
             put_move(&attach, &detach, &data, &mut payload);
-            let parts = take_move(&payload, attach.len(), detach.len()).expect("it is a move");
+            let parts = take_move(&payload, attach.len() as u64, detach.len() as u64).expect("it is a move");
             prop_assert!(parts.attach().eq(attach) && parts.detach().eq(detach) && parts.data == data);
         }
 
@@ -135,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_apart_or_refused(payload: Vec<u8>, attach: usize, detach: usize) {
+        fn any_bytes_are_taken_apart_or_refused(payload: Vec<u8>, attach: u64, detach: u64) {
             if let Some(parts) = take_move(&payload, attach, detach) {
                 prop_assert!(parts.attach().all(|run| run.count > 0 && run.first < BUCKETS_END));
             }
