@@ -130,8 +130,8 @@ impl Node {
         }
     }
 
-    /// Waits until no peer uses what was registered of this process's memory before it was last changed: unmapped, moved,
-    /// mapped anew or emptied. Whoever tells peers of new memory by Standpipe needs no such call: what this node sends
+    /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned: memory
+    /// that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by Standpipe needs no such call: what this node sends
     /// after a change waits for that by itself. It is for those who tell them by other channels: a file, a socket, memory
     /// of their own. Costs nothing where nothing has changed, or nothing is registered.
     ///
@@ -139,7 +139,8 @@ impl Node {
     /// [`Error::Timeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
         let inner = &self.inner;
-        let synced = || (!inner.engine().holds_back()).then_some(());
+        let revocations = inner.engine().revocations();
+        let synced = || inner.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
             inner.may_wait("memory_sync")?;
             inner.wait(self.timeout, synced).ok_or(Error::Timeout { peer: self.rank() })?;

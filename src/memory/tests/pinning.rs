@@ -182,7 +182,8 @@ impl Pair {
     pub(super) fn sync(&mut self) {
         let (start, mut inbox) = (Instant::now(), Inbox::default());
         hear(&mut self.nodes[1]);
-        while self.nodes[1].holds_back() {
+        let revocations = self.nodes[1].revocations();
+        while !self.nodes[1].are_given_back(revocations) {
             assert!(start.elapsed() < LIMIT, "it does not end");
             for node in &mut self.nodes {
                 node.poll(&mut inbox);

@@ -82,11 +82,20 @@ impl<T: Transport> Node<T> {
         (registrar.table.references(), registrar.hoses.references())
     }
 
+    /// How many rights to this process's memory have been revoked so far, because it changed.
+    pub fn revocations(&self) -> u64 {
+        self.registrar.as_ref().map_or(0, |registrar| registrar.revocations)
+    }
+
+    /// Whether none of the first so many rights that were revoked is used any more.
+    pub fn are_given_back(&self, revocations: u64) -> bool {
+        let Some(registrar) = &self.registrar else { return true };
+        !registrar.revoked.iter().any(|revoked| !revoked.given_up && revoked.number < revocations)
+    }
+
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
-    pub fn holds_back(&self) -> bool {
-        self.registrar
-            .as_ref()
-            .is_some_and(|registrar| registrar.revoked.iter().any(|revoked| !revoked.given_up))
+    pub(super) fn holds_back(&self) -> bool {
+        !self.are_given_back(u64::MAX)
     }
 
     /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
@@ -133,7 +142,9 @@ impl<T: Transport> Node<T> {
             }
             Action::Settled(reg) => self.on_settled(reg),
             Action::Revoke(peer, holder) => {
-                registrar.revoked.push(Revoked { peer, holder, since: None, given_up: false });
+                let number = registrar.revocations;
+                registrar.revocations += 1;
+                registrar.revoked.push(Revoked { peer, holder, number, since: None, given_up: false });
                 registrar.wants_time = true;
                 let args = [u64::from(holder.0), 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);

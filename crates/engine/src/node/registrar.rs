@@ -58,6 +58,8 @@ pub(super) struct Registrar {
     pub(super) early: Vec<(Rank, HolderId)>,
     /// Rights that were revoked, and whose holders have not answered.
     pub(super) revoked: Vec<Revoked>,
+    /// How many there ever were.
+    pub(super) revocations: u64,
     /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
     /// once anybody has looked.
     pub(super) recalled: BTreeMap<Rank, Option<Nanos>>,
@@ -76,6 +78,8 @@ pub(super) struct Registrar {
 pub(super) struct Revoked {
     pub(super) peer: Rank,
     pub(super) holder: HolderId,
+    /// How many were revoked before.
+    pub(super) number: u64,
     /// Since when it is waited for, once anybody has looked.
     pub(super) since: Option<Nanos>,
     /// The holder gave it up by itself, before it heard.
@@ -136,6 +140,7 @@ impl Registrar {
             owed: BTreeMap::new(),
             early: Vec::new(),
             revoked: Vec::new(),
+            revocations: 0,
             recalled: BTreeMap::new(),
             wants_time: false,
             counters: RegistrationCounters::default(),
