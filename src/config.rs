@@ -65,7 +65,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "STANDPIPE_STRATEGY",
         unit: "bounce, firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin, pin-everything",
-        default: "firehose where the provider pins what is registered, bounce where it pins nothing (tcp)",
+        default: "firehose where the provider pins what is registered (verbs, cxi), bounce elsewhere",
         cost: "over providers that pin nothing, all but bounce: the program must keep mapped what it lets peers know of",
         help: "over ofi, how memory is registered; bounce: never, it goes by message; the same at every rank",
     },
@@ -74,7 +74,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "bytes (K, M, G, T)",
         default: "half of what may be locked (`ulimit -l`), at most a quarter of physical memory",
         cost: "memory that the system cannot page out",
-        help: "over ofi, how much private memory may be registered at a time; the same at every rank",
+        help: "over ofi, how much memory, heaps included, may be registered at a time; the same at every rank",
     },
     Setting {
         name: "STANDPIPE_MEET_MS",
@@ -288,9 +288,9 @@ impl Config {
     }
 
     /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without it that is
-    /// [`Strategy::Firehose`] with a provider that pins what is registered, and [`Strategy::Bounce`] with one that pins
-    /// nothing, as `tcp`: with such a one, and any other strategy, this process must keep mapped what peers have been told
-    /// of. They may have it registered still, and this process dies, or shows something else, if it is not there.
+    /// [`Strategy::Firehose`] with a provider that is known to pin what is registered (`verbs`, `cxi`), and
+    /// [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy, this process must keep mapped
+    /// what peers have been told of. They may have it registered still, and this process dies, or shows something else, if it is not there.
     ///
     /// # Panics
     /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.
@@ -300,7 +300,7 @@ impl Config {
         self
     }
 
-    /// Sets how much private memory may be registered at a time, in bytes; the same at every rank.
+    /// Sets how much memory, heaps included, may be registered at a time, in bytes; the same at every rank.
     pub fn pin_bytes(mut self, bytes: u64) -> Config {
         self.pin_bytes = Some(bytes);
         self

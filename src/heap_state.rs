@@ -1,6 +1,6 @@
 //! Who has which part of a node's heap.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -47,12 +47,12 @@ struct Pages {
     allocator: HeapAllocator,
     /// By how many registrations each page is held, by its number: who has its key must find the page that is mapped, so
     /// that such pages stay until they are let go of, whoever frees the blocks on them.
-    held: HashMap<u64, u32>,
+    held: BTreeMap<u64, u32>,
 }
 
 impl HeapState {
     pub(crate) fn new(segment: Segment, control: Control, allocator: HeapAllocator) -> HeapState {
-        HeapState { segment, control, pages: Mutex::new(Pages { allocator, held: HashMap::new() }) }
+        HeapState { segment, control, pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }) }
     }
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.
@@ -116,17 +116,14 @@ impl HeapState {
 impl Pages {
     /// The parts of a run that no registration holds.
     fn not_held(&self, run: PageRun) -> Vec<PageRun> {
-        if self.held.is_empty() {
-            return vec![run];
-        }
-        let mut parts: Vec<PageRun> = Vec::new();
-        for page in pages_of(&(run.offset..run.offset + run.len)).filter(|page| !self.held.contains_key(page))
-        {
-            let offset = page * PAGE_BYTES;
-            match parts.last_mut() {
-                Some(part) if part.offset + part.len == offset => part.len += PAGE_BYTES,
-                _ => parts.push(PageRun { offset, len: PAGE_BYTES }),
+        let pages = pages_of(&(run.offset..run.offset + run.len));
+        let (mut parts, mut first) = (Vec::new(), pages.start);
+        let held = self.held.range(pages.clone()).map(|(page, _)| *page);
+        for page in held.chain([pages.end]) {
+            if first < page {
+                parts.push(PageRun { offset: first * PAGE_BYTES, len: (page - first) * PAGE_BYTES });
             }
+            first = page + 1;
         }
         parts
     }

@@ -4,8 +4,8 @@
 //! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page where it does
 //! (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is noticed (`memory`), and
 //! holders give back what is gone before they hear from its owner again; but what is on its way until then, and was so
-//! by a mistake of the program's, meets the old pages where the provider pins memory. Nothing comes of that but that the
-//! bytes are lost, so there `firehose` is the default. Where the provider pins nothing, as `tcp`, it is copied by the
+//! by a mistake of the program's, meets the old pages where the provider pins memory: a put is lost, and a get has the
+//! bytes of before. Nothing else comes of it, so there `firehose` is the default. Where the provider pins nothing, as `tcp`, it is copied by the
 //! processor of the owner, which dies of it if nothing is mapped there any more (`fabric` tells how that was found out). No
 //! strategy avoids this that registers at all: under `rendezvous-unpin`, transfers that overlap share a registration, and
 //! so may one that starts after an unmapping. By message each chunk is copied by the kernel, when it arrives: a bad address
@@ -23,6 +23,10 @@ use crate::transport::ofi::port::Port;
 /// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
 /// `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be named.
 const PREFERRED: [&str; 5] = ["cxi", "efa", "verbs;ofi_rxm", "psm3", "tcp"];
+
+/// Providers, by how their names begin, that are known to reach registered memory by pinned pages alone. Of others that
+/// want memory registered, some copy by the processor of the owner.
+const PINNING: [&str; 2] = ["verbs", "cxi"];
 
 /// Where a job of one host looks first: nobody from outside is to reach its endpoints.
 const LOOPBACK: &str = "127.0.0.1";
@@ -207,6 +211,12 @@ fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Prov
     Ok(None)
 }
 
+/// How memory is registered where nobody says.
+pub(crate) fn default_strategy(description: &Description) -> Strategy {
+    let pins = PINNING.iter().any(|name| description.provider.starts_with(name));
+    if pins { Strategy::Firehose } else { Strategy::Bounce }
+}
+
 /// What the engine registers under a strategy, with so many bytes pinned at most; `None`: nothing, ever.
 pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option<Settings> {
     if strategy == Strategy::Bounce {
@@ -249,6 +259,16 @@ mod tests {
         }
         assert_eq!(registration(Strategy::Bounce, Some(1 << 30)), None);
         assert!(default_budget() > 0);
+    }
+
+    #[test]
+    fn firehose_is_for_providers_that_pin_unless_one_asks() {
+        let Ok(fabric) = Fabric::load() else { return eprintln!("skipped: no libfabric") };
+        let Ok(Some(tcp)) = find(fabric, "tcp", Reach::Host) else { return eprintln!("skipped: no tcp") };
+        let mut description = tcp.description().clone();
+        assert_eq!(default_strategy(&description), Strategy::Bounce);
+        description.provider = "verbs;ofi_rxm".to_owned();
+        assert_eq!(default_strategy(&description), Strategy::Firehose);
     }
 
     #[test]

@@ -231,14 +231,18 @@ fn far_engine(
     let incarnations = vec![0; size as usize];
     let members = Members { secret: secret.into(), own, incarnations, find: Box::new(find) };
     let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?);
-    let pins = !port.description().mr_mode.is_free();
-    let strategy = config.strategy.unwrap_or(if pins { Strategy::Firehose } else { Strategy::Bounce });
-    let settings = network::registration(strategy, config.pin_bytes);
     let mistakes = quirks::may_mistake_memory(port.description());
+    let strategy = match config.strategy {
+        Some(strategy) => strategy,
+        None if mistakes => Strategy::Bounce,
+        None => network::default_strategy(port.description()),
+    };
+    let settings = network::registration(strategy, config.pin_bytes);
     let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
     if settings.is_some() {
         ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
-        ofi.heap = (pins && !mistakes).then(|| Arc::clone(heap));
+        let piecewise = !ofi.shares_heaps && !mistakes;
+        ofi.heap = piecewise.then(|| Arc::clone(heap));
     }
     // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
     let (known, silence) = (Arc::clone(peers), config.silence);

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use area::{Area, PAGE};
-use changes::STILL;
+use changes::{BREAK, STILL};
 use engine::Direction;
 use pinning::Pair;
 
@@ -39,7 +39,15 @@ fn memory_that_has_changed_is_never_mistaken() {
     }
 }
 
-/// Allocators that programs have in the C library's place, each by a process that is started with it.
+/// Rows that need processes of their own: the break, which is the process's, and allocators that programs have in the C
+/// library's place.
+#[test]
+fn the_break_moves_in_a_process_of_its_own() {
+    if Pair::new().is_some() {
+        alone("memory::tests::memory_that_has_changed_is_never_mistaken", BREAK, None);
+    }
+}
+
 #[test]
 fn preloaded_allocators_are_no_different() {
     const FOLDERS: [&str; 4] =
@@ -49,18 +57,28 @@ fn preloaded_allocators_are_no_different() {
     }
     for name in ["libjemalloc.so.2", "libmimalloc.so.2"] {
         let found = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter().find(|file| file.exists());
-        let Some(file) = found else {
-            eprintln!("skipped: there is no {name} here");
-            continue;
-        };
-        let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args(["--exact", "memory::tests::memory_that_has_changed_is_never_mistaken", "--nocapture"]);
-        let output = child.env("LD_PRELOAD", file).env(ONLY, "malloc").output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        eprintln!("with {name}:\n{said}");
-        assert!(output.status.success(), "{name}");
-        assert!(said.contains("pins: malloc, large") && !said.contains("ld.so"), "{name} is used");
+        match found {
+            Some(file) => {
+                alone("memory::tests::memory_that_has_changed_is_never_mistaken", "malloc", Some(&file))
+            }
+            None => eprintln!("skipped: there is no {name} here"),
+        }
     }
+}
+
+/// Runs a test that holds rows in another process, for the rows whose names begin so, perhaps with a library before all
+/// others.
+pub(crate) fn alone(test: &str, rows: &str, preloaded: Option<&Path>) {
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(ONLY, rows);
+    if let Some(file) = preloaded {
+        child.env("LD_PRELOAD", file);
+    }
+    let output = child.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{rows}, alone, with {preloaded:?}:\n{said}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(said.contains(&format!(": {rows}")) && said.contains(" rounds, ") && !said.contains("ld.so"));
 }
 
 /// It is shared, so that nothing of it is kept, and all goes by message.

@@ -3,7 +3,7 @@
 use engine::Direction;
 
 use super::area::Area;
-use super::changes::{ROWS, Row};
+use super::changes::{BREAK, ROWS, Row};
 
 /// How often each change is made, unless `STANDPIPE_CHANGE_ROUNDS` says otherwise.
 const ROUNDS: u32 = 90;
@@ -61,7 +61,8 @@ pub(crate) fn holds(ends: &mut impl Ends, rounds: u32, row: &Row) -> Option<u32>
 /// The same for every row, over ends that `make` makes.
 pub(crate) fn all_hold<E: Ends>(over: &str, mut make: impl FnMut() -> E) {
     let only = std::env::var(ONLY).unwrap_or_default();
-    for row in ROWS.iter().filter(|row| row.name.starts_with(&only)) {
+    let wanted = |row: &&Row| row.name.starts_with(&only) && (row.name != BREAK || only == BREAK);
+    for row in ROWS.iter().filter(wanted) {
         let (mut ends, rounds) = (make(), rounds_of(row));
         let Some(places) = holds(&mut ends, rounds, row) else {
             eprintln!("skipped: {over}: {}: this kernel cannot", row.name);

@@ -169,15 +169,11 @@ fn break_of_the_tests() -> (u64, u64) {
     })
 }
 
-/// Moves the break below what the tests have added, and up again, unless others have added more.
-pub(crate) fn move_the_break() {
+/// Moves the break below what the tests have added, and up again. `false`: others have added more.
+pub(crate) fn move_the_break() -> bool {
     let (first, top) = break_of_the_tests();
-    // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the tests'.
-    unsafe {
-        if libc::sbrk(0) as u64 == top {
-            let down = first as isize - top as isize;
-            libc::sbrk(down);
-            libc::sbrk(-down);
-        }
-    }
+    let down = first as isize - top as isize;
+    // SAFETY: it is set down and up again only while it is where it was set, so that what goes is the tests'. The process
+    // is for this alone, and its other thread, whose allocator alone moves the break, waits for this one.
+    unsafe { libc::sbrk(0) as u64 == top && libc::sbrk(down) as i64 != -1 && libc::sbrk(-down) as i64 != -1 }
 }

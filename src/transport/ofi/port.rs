@@ -256,11 +256,11 @@ impl Port {
         Err(RegisterError::Limit)
     }
 
-    pub(super) fn deregister(&mut self, region: fabric::RegionId) {
-        let Some(endpoint) = &mut self.endpoint else { return };
-        if let Err(error) = endpoint.deregister(region) {
-            tracing::warn!(%error, "a registration stays");
-        }
+    /// Takes a registration back. `false`: peers may still reach what it was of.
+    pub(super) fn deregister(&mut self, region: fabric::RegionId) -> bool {
+        let Some(endpoint) = &mut self.endpoint else { return false };
+        let closed = endpoint.deregister(region);
+        closed.inspect_err(|error| tracing::warn!(%error, "a registration stays")).is_ok()
     }
 
     /// Sends the first `len` bytes of a buffer as a message, for this purpose.

@@ -77,7 +77,7 @@ pub(crate) struct OfiTransport {
     pub(super) settling: VecDeque<(Instant, usize)>,
     pub(super) asked: Slab<Asked>,
     /// Whether heaps are reached by one key each.
-    pub(super) shares_heaps: bool,
+    pub(crate) shares_heaps: bool,
     /// This process's heap, if it is registered page by page, as private memory is.
     pub(crate) heap: Option<Arc<HeapState>>,
     /// The pieces of one copy to or from a heap, while it is started.

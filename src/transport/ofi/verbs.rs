@@ -100,8 +100,9 @@ impl Transport for OfiTransport {
     }
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
-        if let Some(Registered { id, held, .. }) = self.regions.remove(&reg) {
-            self.port.deregister(id);
+        if let Some(Registered { id, held, .. }) = self.regions.remove(&reg)
+            && self.port.deregister(id)
+        {
             self.let_go(held);
         }
         Deregistering::Done

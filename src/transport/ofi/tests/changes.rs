@@ -11,7 +11,9 @@ use engine::{Direction, Inbox, MemId, Piece, Place, Rank};
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
+use crate::memory::tests::alone;
 use crate::memory::tests::area::Area;
+use crate::memory::tests::changes::BREAK;
 use crate::memory::tests::rows::{Ends, all_hold};
 use crate::memory::{Memory, Registers, hear};
 use crate::transport::ofi::transport::OfiTransport;
@@ -83,5 +85,12 @@ fn no_byte_of_before_a_change_is_transferred() {
             patience: LIMIT,
         };
         all_hold(&provider.description().provider, || Pair::new(setting));
+    }
+}
+
+#[test]
+fn the_break_moves_in_a_process_of_its_own() {
+    if vm::Monitor::of_process().is_ok() && !providers().is_empty() {
+        alone("transport::ofi::tests::changes::no_byte_of_before_a_change_is_transferred", BREAK, None);
     }
 }
