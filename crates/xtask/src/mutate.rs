@@ -51,7 +51,7 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "messages are held back until revoked rights are given back",
         file: "engine/src/node/registering.rs",
-        keeps: "revoked.iter().any(|revoked| !revoked.given_up)",
+        keeps: "revoked.iter().any(|revoked| !revoked.given_up && revoked.number < revocations)",
         breaks: "revoked.iter().any(|_| false)",
     },
     Mutation {
