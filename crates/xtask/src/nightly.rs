@@ -58,7 +58,8 @@ pub(crate) fn asan(form: Form) -> Outcome {
 }
 
 /// What the short form runs: memory that processes and threads share, what each public call does with it, and jobs of
-/// processes. Allocators that were built without a sanitizer do not work beside one. Copies over libfabric are left to the long form: their code is not shared, and their tests wait for minutes.
+/// processes. Copies over libfabric are left to the long form: their code is not shared, and their tests wait for minutes.
+/// Allocators that were built without a sanitizer do not work beside one.
 const SHORT: &str = "--test api --test job -- --skip transport::ofi --skip network --skip preloaded";
 
 /// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
