@@ -54,6 +54,10 @@ impl Linked for Entries {
         let entry = &self.0[at as usize];
         entry.local + entry.holders > 0 || entry.state != State::Ready
     }
+
+    fn name(&self, at: u32) -> u64 {
+        self.0[at as usize].first
+    }
 }
 
 impl Entry {

@@ -81,6 +81,10 @@ impl Linked for Hoses {
     fn is_used(&self, at: u32) -> bool {
         self.0[at as usize].refs > 0
     }
+
+    fn name(&self, at: u32) -> u64 {
+        self.0[at as usize].run().first
+    }
 }
 
 /// What is held of one peer. Another process of the same rank, later, is another peer.
