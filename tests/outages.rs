@@ -27,7 +27,7 @@ const CALL_MAX: Duration = Duration::from_secs(10);
 
 /// How long the death of a host, which its system tells of, may stay unnoticed: a signal comes twice a second, and who was
 /// never talked to is knocked at for four seconds.
-const NOTICE_MAX: Duration = Duration::from_secs(60);
+const NOTICE_MAX: Duration = Duration::from_secs(15);
 
 /// What the ranks of some tests allow for silence, and what is added to it by pulses and a busy machine.
 const SILENCE_MS: &str = "3000";
