@@ -204,12 +204,15 @@ impl Endpoint {
     /// # Errors
     /// As for [`Endpoint::open`].
     pub fn open_outlet(&mut self, options: &Options) -> Result<OutletId, Error> {
+        self.outlets.check_left()?;
         let channel = kept(|| Channel::open(&self.domain, &self.info, &self.av, options))?;
         Ok(self.outlets.insert(channel))
     }
 
     /// Closes an outlet: what was started from it and has not ended never does, and the provider touches the memory lent
-    /// to it no more. What it has given to the network by then may still arrive at peers.
+    /// to it no more. What it has given to the network by then may still arrive at peers. Over `tcp;ofi_rxm`, one with reads
+    /// under way is not closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes
+    /// move, but its connections and buffers stay until the process ends. A few may be left so.
     ///
     /// # Errors
     /// [`Error::NoOutlet`]; [`Error::Call`] for `fi_close`, after which the outlet is open, and has what it was lent.
@@ -261,24 +264,32 @@ impl Endpoint {
     /// Closes in the order that every provider accepts.
     fn close_all(&mut self) -> Result<(), Error> {
         self.regions.close_all()?;
-        self.outlets.close_all()?;
-        self.main.close()?;
+        let outlets_closed = self.outlets.close_all()?;
+        if !self.main.close()? || !outlets_closed {
+            // These stay, and use the rest.
+            self.leak();
+            return Ok(());
+        }
         self.av.close()?;
         self.domain.close()?;
         self.fabric.close()
+    }
+
+    /// Closes nothing more: whatever still uses something keeps it.
+    fn leak(&mut self) {
+        self.regions.leak();
+        self.outlets.leak();
+        self.main.leak();
+        self.av.leak();
+        self.domain.leak();
+        self.fabric.leak();
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if self.close_all().is_err() {
-            // Whatever still uses something keeps it.
-            self.regions.leak();
-            self.outlets.leak();
-            self.main.leak();
-            self.av.leak();
-            self.domain.leak();
-            self.fabric.leak();
+            self.leak();
         }
     }
 }

@@ -47,6 +47,13 @@ pub enum Error {
         /// Its number.
         index: u32,
     },
+    /// No more outlets: so many could not be closed when they should, and keep their connections and buffers until the
+    /// process ends.
+    #[error("{left} outlets could not be closed")]
+    OutletsLeft {
+        /// How many.
+        left: usize,
+    },
     /// The provider made nothing of an address of a peer.
     #[error("{len} bytes are no address that this provider understands")]
     BadAddress {

@@ -28,23 +28,35 @@ struct Entry {
 
 /// The outlets of an endpoint.
 #[derive(Default)]
-pub(crate) struct Outlets(Vec<Entry>);
+pub(crate) struct Outlets {
+    all: Vec<Entry>,
+    /// How many were left to the process instead of being closed: each keeps its connections and buffers.
+    left: usize,
+}
+
+/// As many may be left.
+const LEFT_MAX: usize = 8;
 
 impl Outlets {
+    /// Whether there may be one more.
+    pub(crate) fn check_left(&self) -> Result<(), Error> {
+        if self.left < LEFT_MAX { Ok(()) } else { Err(Error::OutletsLeft { left: self.left }) }
+    }
+
     pub(crate) fn insert(&mut self, channel: Channel) -> OutletId {
-        let free = self.0.iter().position(|entry| entry.channel.is_none());
+        let free = self.all.iter().position(|entry| entry.channel.is_none());
         let index = free.unwrap_or_else(|| {
-            self.0.push(Entry::default());
-            self.0.len() - 1
+            self.all.push(Entry::default());
+            self.all.len() - 1
         });
-        let entry = &mut self.0[index];
+        let entry = &mut self.all[index];
         entry.channel = Some(Box::new(channel));
         OutletId { index: index as u32, generation: entry.generation }
     }
 
     #[inline]
     fn entry(&mut self, id: OutletId) -> Result<&mut Entry, Error> {
-        let entry = self.0.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
+        let entry = self.all.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
         entry.ok_or(Error::NoOutlet { index: id.index })
     }
 
@@ -53,14 +65,10 @@ impl Outlets {
         self.entry(id)?.channel.as_deref_mut().ok_or(Error::NoOutlet { index: id.index })
     }
 
-    /// Closes one; after an error it is still open.
+    /// Closes one, or leaves it to the process; after an error it is still open.
     pub(crate) fn close(&mut self, id: OutletId) -> Result<(), Error> {
-        let channel = self.get(id)?;
-        channel.ep.close()?;
-        if channel.cq.close().is_err() {
-            // A queue without an endpoint stays: nothing is lent to that.
-            channel.leak();
-        }
+        let closed = self.get(id)?.close()?;
+        self.left += usize::from(!closed);
         let entry = self.entry(id)?;
         entry.channel = None;
         entry.generation = entry.generation.wrapping_add(1);
@@ -69,15 +77,18 @@ impl Outlets {
 
     /// Those that are open.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Channel> {
-        self.0.iter().filter_map(|entry| entry.channel.as_deref())
+        self.all.iter().filter_map(|entry| entry.channel.as_deref())
     }
 
-    /// Closes all, up to the first that cannot be.
-    pub(crate) fn close_all(&mut self) -> Result<(), Error> {
-        self.0.iter_mut().filter_map(|entry| entry.channel.as_deref_mut()).try_for_each(Channel::close)
+    /// Closes all, up to the first that cannot be. Whether none was left to the process, now or before.
+    pub(crate) fn close_all(&mut self) -> Result<bool, Error> {
+        for channel in self.all.iter_mut().filter_map(|entry| entry.channel.as_deref_mut()) {
+            self.left += usize::from(!channel.close()?);
+        }
+        Ok(self.left == 0)
     }
 
     pub(crate) fn leak(&mut self) {
-        self.0.iter_mut().filter_map(|entry| entry.channel.as_deref_mut()).for_each(Channel::leak);
+        self.all.iter_mut().filter_map(|entry| entry.channel.as_deref_mut()).for_each(Channel::leak);
     }
 }

@@ -83,6 +83,11 @@ impl Slots {
         self.metas.len() - self.free.len()
     }
 
+    /// Whether an operation of that kind is in flight.
+    pub(crate) fn has(&self, op: Op) -> bool {
+        self.metas.iter().any(|meta| meta.op == Some(op))
+    }
+
     /// Keeps the contexts for ever, because the provider may still write to them.
     pub(crate) fn leak(&mut self) {
         self.contexts = NonNull::from(&mut [] as &mut [fi_context2; 0]);
@@ -110,7 +115,9 @@ mod tests {
         let second = slots.take(Op::Receive, u64::MAX).expect("one is free");
         assert_eq!(slots.take(Op::Read, 0), None);
         assert_eq!(slots.used(), 2);
+        assert!(slots.has(Op::Receive) && !slots.has(Op::Read));
         assert_eq!(slots.release(second), Some((Op::Receive, u64::MAX)));
+        assert!(!slots.has(Op::Receive));
         assert_eq!(slots.release(second), None, "it is free already");
         assert_eq!(slots.take(Op::Read, 9), Some(second));
         assert_eq!(slots.release(first), Some((Op::Write, 7)));
