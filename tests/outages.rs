@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hosts::{Host, address, hosts};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 use standpipe::{Config, Error, Node, Rank};
 use support::{Private, eventually, heap_of, itself, private_of, publish, said, say};
 
@@ -230,6 +230,15 @@ impl Job {
         lines.iter().any(|(at, line)| *at >= since && line == text)
     }
 
+    /// The ranks whose processes have ended, and how.
+    fn ended(&self) -> Vec<(usize, WaitIdStatus)> {
+        let how = |started: &Started| {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(Pid::from_child(&started.child)), options).expect("our child")
+        };
+        self.0.iter().enumerate().filter_map(|(rank, started)| Some((rank, how(started)?))).collect()
+    }
+
     /// Waits until a rank says this, from now on or before.
     fn hears(&self, rank: usize, text: &str, within: Duration) {
         self.hears_since(rank, text, Instant::now().checked_sub(LIFE).expect("it has run so long"), within);
@@ -241,7 +250,8 @@ impl Job {
             if begun.elapsed() > within {
                 let lines = self.0[rank].lines.lock().expect("no panic");
                 let last: Vec<&String> = lines.iter().rev().take(20).map(|(_, line)| line).collect();
-                panic!("rank {rank} has not said {text:?} within {within:?}, but {last:?}");
+                let ended = self.ended();
+                panic!("rank {rank} has not said {text:?} within {within:?}, but {last:?}; ended: {ended:?}");
             }
             std::thread::sleep(Duration::from_millis(5));
         }
