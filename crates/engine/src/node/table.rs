@@ -490,6 +490,11 @@ impl<T: Transport> Node<T> {
         self.lost.contains_key(&peer)
     }
 
+    /// The peers of which [`Node::is_lost`] says so, in order.
+    pub fn lost_peers(&self) -> impl Iterator<Item = Rank> {
+        self.lost.keys().copied()
+    }
+
     /// Whether the process that the peer was is gone, and none has taken its place.
     pub(super) fn is_gone(&self, peer: Rank) -> bool {
         self.lost.get(&peer) == Some(&Lost::Gone)

@@ -314,12 +314,13 @@ impl Run {
         if self.crews[rank as usize].health == Health::Dead {
             return;
         }
-        for peer in (0..self.cluster.size()).filter(|peer| *peer != rank) {
-            let lost = self.cluster.view(rank).is_lost(peer) && !self.is(peer, Health::Dead);
-            if lost && !self.are_strangers(rank, peer) {
-                self.cut.insert((rank.min(peer), rank.max(peer)));
-            }
-        }
+        let pair = |peer: Rank| (rank.min(peer), rank.max(peer));
+        let is_news = |peer: &Rank| {
+            let runs = *peer != rank && !self.is(*peer, Health::Dead);
+            runs && !self.cut.contains(&pair(*peer)) && !self.are_strangers(rank, *peer)
+        };
+        let news: Vec<Rank> = self.cluster.view(rank).lost_peers().filter(is_news).collect();
+        self.cut.extend(news.into_iter().map(pair));
     }
 
     /// Whether one of the two has given the other up, or is gone.
