@@ -22,6 +22,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What happened about registration; all zero where there is none.
+    #[inline]
     pub fn registration_counters(&self) -> RegistrationCounters {
         self.registrar.as_ref().map_or_else(RegistrationCounters::default, |registrar| RegistrationCounters {
             table: registrar.table.counters(),

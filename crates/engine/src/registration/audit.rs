@@ -8,7 +8,7 @@ impl Table {
     /// What does not add up.
     pub(crate) fn audit(&self) -> Result<(), String> {
         let mut sums = Sums::default();
-        let (mut holders, mut buckets) = (Holders::default(), 0);
+        let (mut holders, mut buckets) = (Holders { count: 0, held: vec![0; self.leases.ranks()] }, 0);
         for (at, entry) in self.entries.0.iter().enumerate() {
             let here = self.audit_holders(at as u32, entry, &mut holders)?;
             if entry.state == State::Free {
@@ -103,7 +103,6 @@ impl Table {
 }
 
 /// What was found in the lists of runs: firehoses in all, and the bytes of each peer's.
-#[derive(Default)]
 struct Holders {
     count: usize,
     held: Vec<u64>,

@@ -493,17 +493,17 @@ impl Firehoses {
     pub(crate) fn audit(&self) -> Result<(), String> {
         let (mut held, mut here) = (vec![0; self.peers.len()], 0);
         for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
-            held[hose.known as usize] += self.bytes(hose.run());
+            let peer = &self.peers[hose.known as usize];
+            held[hose.known as usize] += u64::from(hose.count);
             if hose.revoked && hose.refs == 0 {
                 return Err(format!("firehose {at} is revoked, idle, and kept"));
             }
-            if !hose.revoked && self.peers[hose.known as usize].gone {
+            if peer.gone && !hose.revoked {
                 return Err(format!("firehose {at} is of a peer that is gone, and may be used"));
             }
             here += 1;
             // The others were found before, and are as many still.
-            let changed = self.peers[hose.known as usize].changed.get();
-            if changed && self.by_name(hose.name()) != Some(at as u32) {
+            if peer.changed.get() && self.by_name(hose.name()) != Some(at as u32) {
                 return Err(format!("firehose {at} is not found by its owner's name for it"));
             }
         }
@@ -523,6 +523,7 @@ impl Firehoses {
                 ));
             }
         }
+        held.iter_mut().for_each(|held| *held *= self.bucket_bytes);
         match self.peers.iter().zip(&held).find(|(peer, held)| peer.held != **held) {
             Some((peer, held)) => Err(format!(
                 "the firehoses of rank {} make {held} bytes, kept in mind is {}",

@@ -49,6 +49,11 @@ impl Leases {
         }
     }
 
+    /// Ranks of the job.
+    pub(crate) fn ranks(&self) -> usize {
+        self.others as usize + 1
+    }
+
     /// Bytes that `peer` may hold at most.
     pub(crate) fn share(&self, peer: Rank) -> u64 {
         match self.quota {
