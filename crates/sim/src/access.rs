@@ -3,7 +3,9 @@
 use engine::{Direction, Key, KeyedPiece, MemId, OpError, Place, Rank, RegId};
 
 use crate::flight::Origin;
-use crate::space::{Access, first};
+use crate::nic::{Registration, Unmapped};
+use crate::process::Process;
+use crate::space::{Space, first};
 use crate::violation::{Breach, Violation};
 use crate::world::World;
 
@@ -51,12 +53,18 @@ impl World {
                 true => OpError::Fault { peer, mem: end.place.mem, addr, len },
                 false => OpError::LocalFault { mem: end.place.mem, addr, len },
             };
-            self.check(origin, source, len).map_err(|addr| fault(source, addr))?;
-            self.check(origin, target, len).map_err(|addr| fault(target, addr))?;
-            if origin.abandoned {
+            // Mostly all is as it should be, and what was found is what is copied.
+            if !origin.abandoned
+                && let Some(copied) = self.copy_clean(source, target, len)
+            {
+                copied.map_err(|(end, addr)| fault(end, addr))?;
                 continue;
             }
-            self.copy_piece(source, target, len).map_err(|(end, addr)| fault(end, addr))?;
+            self.check(origin, source, len).map_err(|addr| fault(source, addr))?;
+            self.check(origin, target, len).map_err(|addr| fault(target, addr))?;
+            if !origin.abandoned {
+                self.copy_piece(source, target, len).map_err(|(end, addr)| fault(end, addr))?;
+            }
         }
         Ok(())
     }
@@ -76,14 +84,8 @@ impl World {
 
     /// Whether the card finds this end registered. What is not is noted; `Err` where the card refuses.
     fn check(&mut self, origin: &Origin, end: End, len: u64) -> Result<(), u64> {
-        let (nic, at) = (&self.process(end.rank).nic, end.place.offset);
-        let found = match end.right {
-            Right::All => return Ok(()),
-            Right::Key(..) | Right::Reg(_) if end.place.mem != MemId::Space => Err(Breach::Beyond),
-            Right::Key(key, base) => nic.by_key(key, base, at, len),
-            Right::Reg(reg) => nic.find(reg, at, len),
-        };
-        let found = found.map(|registration| registration.unmapped(at, len));
+        let at = end.place.offset;
+        let found = reach(&self.processes, end, len).map(|reached| reached.unmapped(len));
         let breach = match found {
             Ok(None) => return Ok(()),
             Ok(Some(unmapped)) => {
@@ -102,41 +104,64 @@ impl World {
         self.violations.push(Violation { at, started, serial, initiator, owner, offset, len, breach });
     }
 
+    /// Copies, if both ends are registered and nothing there was unmapped since: `None` if not. `Err` as
+    /// [`World::copy_piece`]'s.
+    fn copy_clean(&mut self, source: End, target: End, len: u64) -> Option<Result<(), (End, u64)>> {
+        let clean = |reached: &Reached<'_>| reached.unmapped(len).is_none();
+        let from = reach(&self.processes, source, len).ok().filter(clean)?;
+        let to = reach(&self.processes, target, len).ok().filter(clean)?;
+        let all = first(&mut self.scratch, len);
+        let read = from.read(all).map_err(|addr| (source, addr));
+        Some(read.and_then(|()| to.write(all).map_err(|addr| (target, addr))))
+    }
+
     /// Copies between ends that were checked. `Err` with the end, and the first byte there, that cannot be accessed.
     fn copy_piece(&mut self, source: End, target: End, len: u64) -> Result<(), (End, u64)> {
-        let mut bytes = std::mem::take(&mut self.scratch);
-        let all = first(&mut bytes, len);
-        let copied = self
-            .read_end(source, all)
-            .map_err(|addr| (source, addr))
-            .and_then(|()| self.write_end(target, all).map_err(|addr| (target, addr)));
-        self.scratch = bytes;
-        copied
+        let reach = |end| reach(&self.processes, end, len).expect("the end was checked");
+        let all = first(&mut self.scratch, len);
+        reach(source).read(all).map_err(|addr| (source, addr))?;
+        reach(target).write(all).map_err(|addr| (target, addr))
+    }
+}
+
+/// The memory that a card finds at an end, and where it begins there.
+enum Reached<'a> {
+    All(&'a Space, u64),
+    Pinned(&'a Registration, u64),
+}
+
+/// What a card finds at an end, if its right to go there is good.
+fn reach(processes: &[Process], end: End, len: u64) -> Result<Reached<'_>, Breach> {
+    let (process, Place { mem, offset }) = (&processes[end.rank as usize], end.place);
+    let registration = match end.right {
+        Right::All => return Ok(Reached::All(process.memory(mem), offset)),
+        Right::Key(..) | Right::Reg(_) if mem != MemId::Space => Err(Breach::Beyond),
+        Right::Key(key, base) => process.nic.by_key(key, base, offset, len),
+        Right::Reg(reg) => process.nic.find(reg, offset, len),
+    };
+    registration.map(|registration| Reached::Pinned(registration, offset))
+}
+
+impl Reached<'_> {
+    /// Whether any of it was unmapped since it was pinned.
+    fn unmapped(&self, len: u64) -> Option<Unmapped> {
+        match self {
+            Reached::All(..) => None,
+            Reached::Pinned(registration, at) => registration.unmapped(*at, len),
+        }
     }
 
-    fn read_end(&self, end: End, into: &mut [u8]) -> Result<(), u64> {
-        let (process, at, len) = (self.process(end.rank), end.place.offset, into.len() as u64);
-        let registration = match end.right {
-            Right::All => return process.read(end.place, into),
-            Right::Key(key, base) => process.nic.by_key(key, base, at, len),
-            Right::Reg(reg) => process.nic.find(reg, at, len),
-        };
-        let registration = registration.expect("the end was checked");
-        registration.walk(at, len, Access::Read, |part, from, run| {
-            part.read(from, &mut into[(from - at) as usize..][..run as usize]);
-        })
+    fn read(&self, into: &mut [u8]) -> Result<(), u64> {
+        match *self {
+            Reached::All(space, at) => space.read(at, into),
+            Reached::Pinned(registration, at) => registration.read(at, into),
+        }
     }
 
-    fn write_end(&self, end: End, from: &[u8]) -> Result<(), u64> {
-        let (process, at, len) = (self.process(end.rank), end.place.offset, from.len() as u64);
-        let registration = match end.right {
-            Right::All => return process.write(end.place, from),
-            Right::Key(key, base) => process.nic.by_key(key, base, at, len),
-            Right::Reg(reg) => process.nic.find(reg, at, len),
-        };
-        let registration = registration.expect("the end was checked");
-        registration.walk(at, len, Access::Full, |part, to, run| {
-            part.write(to, &from[(to - at) as usize..][..run as usize]);
-        })
+    fn write(&self, from: &[u8]) -> Result<(), u64> {
+        match *self {
+            Reached::All(space, at) => space.write(at, from),
+            Reached::Pinned(registration, at) => registration.write(at, from),
+        }
     }
 }

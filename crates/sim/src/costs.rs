@@ -199,9 +199,10 @@ fn built_in(text: &str) -> Costs {
     Costs::parse(text).expect("a test parses every built-in file")
 }
 
-/// The nearest whole number of nanoseconds, 0 or more; without a call, as there are several for each message.
+/// The nearest whole number of nanoseconds, 0 or more and below 2^63: through a signed number, which takes half the
+/// instructions, and without a call, as there are several for each message.
 fn whole(nanos: f64) -> Nanos {
-    (nanos + 0.5) as Nanos
+    (nanos + 0.5) as i64 as Nanos
 }
 
 #[cfg(test)]

@@ -165,7 +165,12 @@ impl Weather {
     }
 
     /// What a message or an operation takes longer on a wire of this latency.
+    #[inline]
     pub(crate) fn delay(&mut self, latency: Nanos) -> Nanos {
+        if self.faults.reorder + self.faults.delay > 0.0 { self.roll_delay(latency) } else { 0 }
+    }
+
+    fn roll_delay(&mut self, latency: Nanos) -> Nanos {
         let mut delay = 0;
         if self.happens(self.faults.reorder) {
             delay += self.below(10 * latency + 1);

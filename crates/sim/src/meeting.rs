@@ -21,15 +21,20 @@ impl World {
     }
 
     /// Which process of `peer`'s rank `rank` talks to.
+    #[inline]
     pub(crate) fn met(&self, rank: Rank, peer: Rank) -> u32 {
         self.acquaintance(rank, peer).incarnation
     }
 
+    #[inline]
     fn acquaintance(&self, rank: Rank, peer: Rank) -> Met {
-        match self.any_lost {
-            false => Met::default(),
-            true if rank == peer => Met { incarnation: self.incarnation(rank), void: 0 },
-            true => self.process(rank).met.get(&peer).copied().unwrap_or_default(),
+        if self.any_lost { self.remembered(rank, peer) } else { Met::default() }
+    }
+
+    fn remembered(&self, rank: Rank, peer: Rank) -> Met {
+        match rank == peer {
+            true => Met { incarnation: self.incarnation(rank), void: 0 },
+            false => self.process(rank).met.get(&peer).copied().unwrap_or_default(),
         }
     }
 

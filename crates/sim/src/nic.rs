@@ -61,13 +61,28 @@ enum State {
 impl Registration {
     /// The pinned memory at `at`.
     fn part(&self, at: u64) -> &Part {
-        let after = self.parts.partition_point(|part| part.end <= at);
-        &self.parts[after]
+        // Mostly there is but one.
+        let first = self.parts.first().filter(|part| at < part.end);
+        first.unwrap_or_else(|| &self.parts[self.parts.partition_point(|part| part.end <= at)])
+    }
+
+    /// Reads pinned memory from `at` on. `Err` with the first byte that may not be read.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), u64> {
+        self.walk(at, into.len() as u64, Access::Read, |part, from, run| {
+            part.read(from, &mut into[(from - at) as usize..][..run as usize]);
+        })
+    }
+
+    /// Writes pinned memory from `at` on. `Err` with the first byte that may not be written.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), u64> {
+        self.walk(at, from.len() as u64, Access::Full, |part, to, run| {
+            part.write(to, &from[(to - at) as usize..][..run as usize]);
+        })
     }
 
     /// Calls `each` with every stretch of the pinned memory from `at` on. `Err` with the first byte that may not be
     /// accessed so.
-    pub(crate) fn walk(
+    fn walk(
         &self,
         at: u64,
         len: u64,

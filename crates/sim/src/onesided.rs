@@ -59,7 +59,10 @@ impl World {
         let left = self.leave(from, ready, work);
         let at = left + self.wire(from, peer);
         let work = Work::Copy { direction, pieces, keyed };
-        let flight = self.take_off(Flight { op: Some(op), peer, peer_incarnation: 0, origin, left, work });
+        // To the process that its initiator has met.
+        let peer_incarnation = self.met(from, peer);
+        let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
+        let flight = self.flights.insert(flight) as u32;
         self.queue
             .push(at, if direction == Direction::Put { Event::Land(flight) } else { Event::Fetch(flight) });
     }
@@ -71,14 +74,10 @@ impl World {
         let at = left + self.wire(from, peer);
         let told = self.process(from).heard.clone();
         let work = Work::Atomic(word, atomic, told);
-        let flight = self.take_off(Flight { op: Some(op), peer, peer_incarnation: 0, origin, left, work });
+        let peer_incarnation = self.met(from, peer);
+        let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
+        let flight = self.flights.insert(flight) as u32;
         self.queue.push(at, Event::Land(flight));
-    }
-
-    /// Begins a flight, which is to the process that its initiator has met.
-    fn take_off(&mut self, flight: Flight) -> u32 {
-        let peer_incarnation = self.met(flight.origin.rank, flight.peer);
-        self.flights.insert(Flight { peer_incarnation, ..flight }) as u32
     }
 
     /// Gives an operation up: it touches local memory no more.

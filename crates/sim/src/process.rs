@@ -96,16 +96,12 @@ impl Process {
 
     /// Reads its memory. `Err` with the first byte that cannot be read.
     pub(crate) fn read(&self, from: Place, into: &mut [u8]) -> Result<(), u64> {
-        self.memory(from.mem).walk(from.offset, into.len() as u64, Access::Read, |part, at, len| {
-            part.read(at, &mut into[(at - from.offset) as usize..][..len as usize]);
-        })
+        self.memory(from.mem).read(from.offset, into)
     }
 
     /// Writes its memory. `Err` with the first byte that cannot be written.
     pub(crate) fn write(&self, to: Place, from: &[u8]) -> Result<(), u64> {
-        self.memory(to.mem).walk(to.offset, from.len() as u64, Access::Full, |part, at, len| {
-            part.write(at, &from[(at - to.offset) as usize..][..len as usize]);
-        })
+        self.memory(to.mem).write(to.offset, from)
     }
 
     /// Applies an atomic to a word and returns what was there; `None` where no word can be.

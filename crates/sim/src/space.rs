@@ -3,10 +3,8 @@
 //! A range names a *backing*, which has the bytes, as a mapping names a memory object. Whoever holds the backing keeps
 //! the bytes: memory that is unmapped while it is registered lives on, seen by the card and by nobody else.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-use rustc_hash::FxHashMap;
 
 /// What may be done with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +17,40 @@ pub enum Access {
     Full,
 }
 
+/// Pages that are looked up together.
+const CHUNK: usize = 64;
+
+/// One page's bytes, once there are any.
+type Page = Option<Box<[u8]>>;
+
+/// Pages by number, in chunks: those far from all others take little memory.
+#[derive(Debug, Default)]
+struct Pages(Vec<Option<Box<[Page; CHUNK]>>>);
+
+impl Pages {
+    fn get(&self, number: u64) -> Option<&[u8]> {
+        self.0.get(number as usize / CHUNK)?.as_ref()?[number as usize % CHUNK].as_deref()
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut [u8]> {
+        self.0.get_mut(number as usize / CHUNK)?.as_mut()?[number as usize % CHUNK].as_deref_mut()
+    }
+
+    fn insert(&mut self, number: u64, bytes: Box<[u8]>) {
+        let chunk = number as usize / CHUNK;
+        if self.0.len() <= chunk {
+            self.0.resize_with(chunk + 1, || None);
+        }
+        let chunk = self.0[chunk].get_or_insert_with(|| Box::new([const { None }; CHUNK]));
+        chunk[number as usize % CHUNK] = Some(bytes);
+    }
+}
+
 /// The bytes behind one mapping: zero until they are written.
 #[derive(Debug)]
 pub(crate) struct Backing {
     page_shift: u32,
-    pages: RefCell<FxHashMap<u64, Box<[u8]>>>,
+    pages: RefCell<Pages>,
 }
 
 /// A stretch of a backing: byte `start` of the address space is byte `start - base` of it.
@@ -37,49 +64,60 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Calls `each` with every stretch of `len` bytes from `at` on that lies in one page: how far it is from `at`, how
-    /// long it is, its page, and where in the page it begins.
-    fn pages(&self, at: u64, len: u64, mut each: impl FnMut(usize, usize, u64, usize)) {
-        debug_assert!(
-            self.start <= at && at + len <= self.end,
-            "the caller has found the part for these bytes"
-        );
-        let page_bytes = 1 << self.backing.page_shift;
-        let mut done = 0;
-        while done < len {
-            let offset = at - self.base + done;
-            let within = offset & (page_bytes - 1);
-            let run = (page_bytes - within).min(len - done);
-            each(done as usize, run as usize, offset >> self.backing.page_shift, within as usize);
-            done += run;
-        }
+    /// Where byte `at` is in the backing: its page, its place there, and how many bytes there are from it to the page's
+    /// end.
+    fn in_page(&self, at: u64) -> (u64, usize, usize) {
+        let (offset, page_bytes) = (at - self.base, 1 << self.backing.page_shift);
+        let within = offset as usize & (page_bytes - 1);
+        (offset >> self.backing.page_shift, within, page_bytes - within)
     }
 
     /// Reads from byte `at` of the address space on.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
+    pub(crate) fn read(&self, mut at: u64, mut into: &mut [u8]) {
+        debug_assert!(self.has(at, into.len() as u64), "the caller has found the part for these bytes");
         let pages = self.backing.pages.borrow();
-        self.pages(at, into.len() as u64, |done, run, page, within| match pages.get(&page) {
-            Some(bytes) => into[done..done + run].copy_from_slice(&bytes[within..within + run]),
-            None => into[done..done + run].fill(0),
-        });
+        loop {
+            let (page, within, room) = self.in_page(at);
+            let run = room.min(into.len());
+            let (here, rest) = into.split_at_mut(run);
+            match pages.get(page) {
+                Some(bytes) => here.copy_from_slice(&bytes[within..][..run]),
+                None => here.fill(0),
+            }
+            if rest.is_empty() {
+                return;
+            }
+            (at, into) = (at + run as u64, rest);
+        }
     }
 
     /// Writes from byte `at` of the address space on. Zeros written where nothing is take no memory.
-    pub(crate) fn write(&self, at: u64, from: &[u8]) {
+    pub(crate) fn write(&self, mut at: u64, mut from: &[u8]) {
+        debug_assert!(self.has(at, from.len() as u64), "the caller has found the part for these bytes");
         let mut pages = self.backing.pages.borrow_mut();
-        let page_bytes = 1 << self.backing.page_shift;
-        self.pages(at, from.len() as u64, |done, run, page, within| {
-            let from = &from[done..done + run];
-            match pages.get_mut(&page) {
-                Some(bytes) => bytes[within..within + run].copy_from_slice(from),
-                None if is_zero(from) => {}
+        loop {
+            let (page, within, room) = self.in_page(at);
+            let run = room.min(from.len());
+            let (here, rest) = from.split_at(run);
+            match pages.get_mut(page) {
+                Some(bytes) => bytes[within..][..run].copy_from_slice(here),
+                None if is_zero(here) => {}
                 None => {
-                    let mut bytes = vec![0; page_bytes].into_boxed_slice();
-                    bytes[within..within + run].copy_from_slice(from);
+                    let mut bytes = vec![0; 1 << self.backing.page_shift].into_boxed_slice();
+                    bytes[within..][..run].copy_from_slice(here);
                     pages.insert(page, bytes);
                 }
             }
-        });
+            if rest.is_empty() {
+                return;
+            }
+            (at, from) = (at + run as u64, rest);
+        }
+    }
+
+    /// Whether all of these bytes lie here.
+    fn has(&self, at: u64, len: u64) -> bool {
+        self.start <= at && at.checked_add(len).is_some_and(|end| end <= self.end)
     }
 }
 
@@ -100,6 +138,8 @@ pub(crate) struct Space {
     page_shift: u32,
     /// By start: mostly a few.
     parts: Vec<Part>,
+    /// The one that was looked for last.
+    last: Cell<usize>,
     /// Where the next range goes whose place does not matter.
     next: u64,
 }
@@ -107,7 +147,7 @@ pub(crate) struct Space {
 impl Space {
     /// An address space with nothing in it.
     pub(crate) fn new(page_bytes: u64) -> Space {
-        Space { page_shift: page_bytes.ilog2(), parts: Vec::new(), next: 1 << 20 }
+        Space { page_shift: page_bytes.ilog2(), parts: Vec::new(), last: Cell::new(0), next: 1 << 20 }
     }
 
     /// Bytes of a page.
@@ -155,8 +195,40 @@ impl Space {
     }
 
     /// The part that byte `at` lies in.
+    #[inline]
     pub(crate) fn part(&self, at: u64) -> Option<&Part> {
-        self.parts[..self.up_to(at)].last().filter(|part| at < part.end)
+        self.parts.get(self.last.get()).filter(|part| part.has(at, 1)).or_else(|| self.find(at))
+    }
+
+    fn find(&self, at: u64) -> Option<&Part> {
+        let index = self.up_to(at).checked_sub(1)?;
+        self.last.set(index);
+        Some(&self.parts[index]).filter(|part| at < part.end)
+    }
+
+    /// Reads what lies there. `Err` with the first byte that cannot be read.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<(), u64> {
+        let len = into.len() as u64;
+        // Mostly it is all in one part.
+        if let Some(part) = self.part(at).filter(|part| part.access >= Access::Read && part.has(at, len)) {
+            part.read(at, into);
+            return Ok(());
+        }
+        self.walk(at, len, Access::Read, |part, from, run| {
+            part.read(from, &mut into[(from - at) as usize..][..run as usize]);
+        })
+    }
+
+    /// Writes what lies there. `Err` with the first byte that cannot be written; what comes before has been.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), u64> {
+        let len = from.len() as u64;
+        if let Some(part) = self.part(at).filter(|part| part.access >= Access::Full && part.has(at, len)) {
+            part.write(at, from);
+            return Ok(());
+        }
+        self.walk(at, len, Access::Full, |part, to, run| {
+            part.write(to, &from[(to - at) as usize..][..run as usize]);
+        })
     }
 
     /// The `index`th of the ranges, by address.
@@ -199,16 +271,12 @@ mod tests {
 
     fn read(space: &Space, at: u64, len: u64) -> Result<Vec<u8>, u64> {
         let mut bytes = vec![0xcc; len as usize];
-        space.walk(at, len, Access::Read, |part, from, run| {
-            part.read(from, &mut bytes[(from - at) as usize..][..run as usize]);
-        })?;
+        space.read(at, &mut bytes)?;
         Ok(bytes)
     }
 
     fn write(space: &Space, at: u64, from: &[u8]) -> Result<(), u64> {
-        space.walk(at, from.len() as u64, Access::Full, |part, here, run| {
-            part.write(here, &from[(here - at) as usize..][..run as usize]);
-        })
+        space.write(at, from)
     }
 
     #[test]
@@ -225,7 +293,10 @@ mod tests {
         let mut space = Space::new(PAGE);
         let at = space.map(1 << 30, Access::Full);
         write(&space, at, &[0; 100_000]).expect("the range is mapped");
-        let pages = |space: &Space| space.part(at).expect("mapped").backing.pages.borrow().len();
+        let pages = |space: &Space| {
+            let pages = &space.part(at).expect("mapped").backing.pages;
+            pages.borrow().0.iter().flatten().flat_map(|chunk| chunk.iter()).flatten().count()
+        };
         assert_eq!(pages(&space), 0);
         write(&space, at + 5, &[7]).expect("the range is mapped");
         write(&space, at, &[0; 100]).expect("the range is mapped");

@@ -63,10 +63,13 @@ pub(crate) enum Next {
     Nothing,
 }
 
-/// One word for a lane: hashed in a third of the time that its parts take.
-fn lane_number(from: Rank, to: Rank, lane: Lane) -> u64 {
-    u64::from(from) << 33 | u64::from(to) << 1 | u64::from(lane == Lane::Reply)
+/// A lane among those from one rank.
+fn lane_number(to: Rank, lane: Lane) -> usize {
+    to as usize * 2 + usize::from(lane == Lane::Reply)
 }
+
+/// The lane has no place in the world's traffic yet.
+const NEVER_USED: u32 = u32::MAX;
 
 /// Everything but the nodes.
 #[derive(Debug)]
@@ -93,8 +96,8 @@ pub(crate) struct World {
     pub(crate) spare_pieces: Vec<Vec<KeyedPiece>>,
     /// Only for those that talk.
     traffic: Vec<Traffic>,
-    /// By [`lane_number`]: its place there. Never iterated over: its order is no part of a run.
-    lanes: FxHashMap<u64, u32>,
+    /// By who sends and [`lane_number`], as far as any was used: its place there.
+    lanes: Vec<Vec<u32>>,
     /// Whether anybody was ever lost to anybody.
     pub(crate) any_lost: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
@@ -121,7 +124,7 @@ impl World {
             taken: Vec::new(),
             spare_pieces: Vec::new(),
             traffic: Vec::new(),
-            lanes: FxHashMap::default(),
+            lanes: vec![Vec::new(); size as usize],
             any_lost: false,
             words: FxHashMap::default(),
             changes: 0,
@@ -309,19 +312,24 @@ impl World {
         let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
         let told = if tells { heard.clone() } else { Heard::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
-        let index = self.taken.pop().unwrap_or(self.messages.len() as u32);
-        let mut copy = self
-            .messages
-            .get_mut(index as usize)
-            .map_or_else(Vec::new, |old| std::mem::take(&mut old.payload));
-        copy.clear();
-        copy.extend_from_slice(payload);
-        let (header, payload) = (*header, copy);
-        let message = Message { from, to, incarnations, lane, traffic: place, left, header, payload, told };
-        match self.messages.get_mut(index as usize) {
-            Some(place) => *place = message,
-            None => self.messages.push(message),
-        }
+        let traffic = place;
+        let index = match self.taken.pop() {
+            Some(index) => {
+                let message = &mut self.messages[index as usize];
+                let mut copy = std::mem::take(&mut message.payload);
+                copy.clear();
+                copy.extend_from_slice(payload);
+                let (header, payload) = (*header, copy);
+                *message = Message { from, to, incarnations, lane, traffic, left, header, payload, told };
+                index
+            }
+            None => {
+                let (header, payload) = (*header, payload.to_vec());
+                let message = Message { from, to, incarnations, lane, traffic, left, header, payload, told };
+                self.messages.push(message);
+                self.messages.len() as u32 - 1
+            }
+        };
         self.queue.push(at, Event::Arrive(index));
         Ok(())
     }
@@ -410,18 +418,28 @@ impl World {
 
     /// A lane is new: whoever was at its ends is there no more.
     pub(crate) fn clear_lane(&mut self, from: Rank, to: Rank, lane: Lane) {
-        if let Some(place) = self.lanes.get(&lane_number(from, to, lane)) {
-            let traffic = &mut self.traffic[*place as usize];
+        let place = self.lanes[from as usize].get(lane_number(to, lane));
+        if let Some(traffic) = place.and_then(|place| self.traffic.get_mut(*place as usize)) {
             (traffic.held, traffic.found_full, traffic.last) = (0, false, 0);
         }
     }
 
     /// The place of a lane's traffic.
     fn traffic_of(&mut self, from: Rank, to: Rank, lane: Lane) -> u32 {
-        *self.lanes.entry(lane_number(from, to, lane)).or_insert_with(|| {
-            self.traffic.push(Traffic::default());
-            self.traffic.len() as u32 - 1
-        })
+        match self.lanes[from as usize].get(lane_number(to, lane)) {
+            Some(place) if *place != NEVER_USED => *place,
+            _ => self.new_traffic(from, to, lane),
+        }
+    }
+
+    #[cold]
+    fn new_traffic(&mut self, from: Rank, to: Rank, lane: Lane) -> u32 {
+        let (lanes, number) = (&mut self.lanes[from as usize], lane_number(to, lane));
+        lanes.resize(lanes.len().max(number + 1), NEVER_USED);
+        let place = self.traffic.len() as u32;
+        lanes[number] = place;
+        self.traffic.push(Traffic::default());
+        place
     }
 
     /// Makes `rank` look in so much time, if it does not look before.

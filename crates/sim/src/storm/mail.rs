@@ -7,9 +7,15 @@ use super::run::{Health, Run};
 use super::shadow::{Found, Since, WORD, Words};
 use crate::space;
 
-/// The payload of a letter.
-fn payload(letter: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|index| (letter.wrapping_mul(31) + index) as u8).collect()
+/// The payload of a letter, in the first of these bytes.
+fn payload(bytes: &mut Vec<u8>, letter: u64, len: usize) -> &[u8] {
+    let bytes = space::first(bytes, len as u64);
+    let mut next = (letter as u8).wrapping_mul(31);
+    for byte in &mut *bytes {
+        *byte = next;
+        next = next.wrapping_add(1);
+    }
+    bytes
 }
 
 impl Run {
@@ -38,8 +44,8 @@ impl Run {
         let known = self.knowledge.of(from);
         let incarnations = self.incarnations(from, to);
         let letter = self.mail.write(Letter { from, to, incarnations, lane, known, len, landed: None });
-        let bytes = payload(letter, len);
-        let body = if len == 0 { AmBody::Short } else { AmBody::Medium(&bytes) };
+        let bytes = payload(&mut self.bytes, letter, len);
+        let body = if len == 0 { AmBody::Short } else { AmBody::Medium(bytes) };
         let message = AmSend { peer: to, lane, handler: 0, args: [letter, 0, 0, 0], body };
         let sent = self.cluster.node(from).send_am(&message);
         if sent.is_err() {
@@ -71,7 +77,7 @@ impl Run {
         match &letter.landed {
             Some((words, below)) => self.judge_landed(rank, &letter, words, *below)?,
             None => {
-                if self.cluster.inbox().payload != payload(number, letter.len) {
+                if self.cluster.inbox().payload != payload(&mut self.bytes, number, letter.len) {
                     return Err(format!("the payload of message {number} is another: {letter:?}"));
                 }
                 let last = self.mail.last.entry((letter.from, rank, letter.lane)).or_default();

@@ -203,7 +203,11 @@ impl Run {
         // Mostly the first, which was used just before.
         let from = if self.dice.once_in(8) { self.dice.below(u64::from(SLOTS)) as u32 } else { 0 };
         let used = self.crews[rank as usize].slots_used;
-        (0..SLOTS).map(|step| (from + step) % SLOTS).find(|slot| used & 1 << slot == 0)
+        let free = !used & ((1 << SLOTS) - 1);
+        let after = free >> from << from;
+        // From there on, or else from the first on.
+        let slots = if after > 0 { after } else { free };
+        (slots > 0).then(|| slots.trailing_zeros())
     }
 
     /// Words of a peer's: those of the writer so many ranks behind it, or anyone's.
