@@ -538,9 +538,7 @@ impl<T: Transport> Node<T> {
                 return true;
             }
             match transport.send(*peer, *lane, &header.encode(), &[]) {
-                Err(SendError::Busy) => {
-                    full.insert((*peer, *lane));
-                }
+                Err(SendError::Busy) => return full.insert((*peer, *lane)),
                 Err(SendError::Failed(_))
                     if matches!(header.kind, Kind::BarrierOpen | Kind::BarrierBroken) =>
                 {
@@ -549,7 +547,7 @@ impl<T: Transport> Node<T> {
                 Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
                 Ok(()) => {}
             }
-            full.contains(&(*peer, *lane))
+            false
         });
         self.outbox.len() < before
     }

@@ -162,6 +162,8 @@ pub struct Firehoses {
     peers: Vec<Peer>,
     free_peers: Vec<u32>,
     by_rank: HashMap<Rank, u32>,
+    /// The place of the peer that was looked for last: one message of a peer asks several times.
+    last: Cell<u32>,
     /// What was counted of peers that are gone.
     gone: PeerCounters,
     /// What a peer lets this process hold before it has said anything.
@@ -182,6 +184,7 @@ impl Firehoses {
             peers: Vec::new(),
             free_peers: Vec::new(),
             by_rank: HashMap::new(),
+            last: Cell::new(0),
             gone: PeerCounters::default(),
             limit,
         }
@@ -336,7 +339,7 @@ impl Firehoses {
     /// Gives up idle firehoses of `peer` until `more` bytes can be held besides what is left, as far as the peer has
     /// said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, more: u64, most: usize, given_up: &mut Vec<HolderId>) {
-        let Some(&known) = self.by_rank.get(&peer) else { return };
+        let Some(known) = self.place_of(peer) else { return };
         while given_up.len() < most {
             let known = &mut self.peers[known as usize];
             if known.held + more <= known.limit {
@@ -350,7 +353,7 @@ impl Firehoses {
     /// Gives up idle firehoses of `peer` of `bytes` in all, or what there is.
     pub(crate) fn shed(&mut self, peer: Rank, bytes: u64, given_up: &mut Vec<HolderId>) {
         let mut shed = 0;
-        let Some(&known) = self.by_rank.get(&peer) else { return };
+        let Some(known) = self.place_of(peer) else { return };
         while shed < bytes {
             let known = &mut self.peers[known as usize];
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
@@ -403,7 +406,7 @@ impl Firehoses {
 
     /// What `peer` calls those of its firehoses that are here.
     pub(crate) fn holders_of(&self, peer: Rank) -> Vec<u32> {
-        let known = self.by_rank.get(&peer).copied();
+        let known = self.place_of(peer);
         let here = self.hoses.0.iter().filter(|hose| !hose.free && Some(hose.known) == known);
         here.map(|hose| hose.holder.0).collect()
     }
@@ -454,7 +457,7 @@ impl Firehoses {
 
     /// The firehose that `peer` calls so.
     fn named(&self, peer: Rank, holder: HolderId) -> Option<u32> {
-        self.by_name(name(*self.by_rank.get(&peer)?, holder))
+        self.by_name(name(self.place_of(peer)?, holder))
     }
 
     fn by_name(&self, name: u64) -> Option<u32> {
@@ -462,8 +465,25 @@ impl Firehoses {
         self.by_holder.find(self.hasher.hash_one(name), is_it).copied()
     }
 
+    /// A peer's place among those that are known, if it is.
+    #[inline]
+    fn place_of(&self, peer: Rank) -> Option<u32> {
+        let last = self.last.get();
+        if self.peers.get(last as usize).is_some_and(|known| known.rank == peer && !known.gone) {
+            return Some(last);
+        }
+        let known = *self.by_rank.get(&peer)?;
+        self.last.set(known);
+        Some(known)
+    }
+
     /// A peer's place among those that are known: from now on it is.
     fn known(&mut self, peer: Rank) -> u32 {
+        self.place_of(peer).unwrap_or_else(|| self.make_known(peer))
+    }
+
+    #[cold]
+    fn make_known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
             let queue = Queue::new(self.order);
             let (held, limit, changed) = (0, self.limit, Cell::new(true));

@@ -1,6 +1,6 @@
 //! How the memory that peers may hold is shared out among them, and who holds how much.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 
 use super::{PeerCounters, Quota, Settings};
 use crate::Rank;
@@ -30,7 +30,10 @@ pub(crate) struct Leases {
     peers_bytes: u64,
     /// The other ranks of the job.
     others: u64,
-    by_peer: BTreeMap<Rank, Lease>,
+    /// By rank.
+    by_peer: Vec<(Rank, Lease)>,
+    /// The place of the one that was looked for last: one message of a peer asks several times.
+    last: Cell<usize>,
     /// Of what is held, the part that is guaranteed.
     kept: u64,
     /// What was counted of peers that are gone.
@@ -43,7 +46,8 @@ impl Leases {
             quota: settings.quota,
             peers_bytes: settings.peers_bytes,
             others: u64::from(ranks.saturating_sub(1).max(1)),
-            by_peer: BTreeMap::new(),
+            by_peer: Vec::new(),
+            last: Cell::new(0),
             kept: 0,
             gone: PeerCounters::default(),
         }
@@ -66,7 +70,7 @@ impl Leases {
     }
 
     pub(crate) fn held(&self, peer: Rank) -> u64 {
-        self.by_peer.get(&peer).map_or(0, |lease| lease.held)
+        self.find(peer).map_or(0, |at| self.by_peer[at].1.held)
     }
 
     pub(crate) fn add(&mut self, peer: Rank, bytes: u64) {
@@ -85,7 +89,7 @@ impl Leases {
             Quota::Leases { guaranteed } => guaranteed,
         };
         let spare = |lease: &Lease| lease.held.saturating_sub(lease.recalled).saturating_sub(guaranteed);
-        let others = self.by_peer.iter_mut().filter(|(rank, lease)| **rank != peer && spare(lease) > 0);
+        let others = self.by_peer.iter_mut().filter(|(rank, lease)| *rank != peer && spare(lease) > 0);
         let (rank, lease) = others.max_by_key(|(_, lease)| spare(lease))?;
         let asked = bytes.min(spare(lease));
         lease.recalled += asked;
@@ -95,19 +99,20 @@ impl Leases {
 
     /// Bytes that `peer` has been asked to give back and has not.
     pub(crate) fn recalled(&self, peer: Rank) -> u64 {
-        self.by_peer.get(&peer).map_or(0, |lease| lease.recalled)
+        self.find(peer).map_or(0, |at| self.by_peer[at].1.recalled)
     }
 
     /// A peer has given back what it could of what it was asked for. For the rest it may be asked again.
     pub(crate) fn recall_answered(&mut self, peer: Rank) {
-        if let Some(lease) = self.by_peer.get_mut(&peer) {
-            lease.recalled = 0;
+        if let Ok(at) = self.find(peer) {
+            self.by_peer[at].1.recalled = 0;
         }
     }
 
     /// Counts a message by which `peer` asks.
     pub(crate) fn count_served(&mut self, peer: Rank) {
-        self.by_peer.entry(peer).or_default().served += 1;
+        let at = self.find_or_make(peer);
+        self.by_peer[at].1.served += 1;
     }
 
     /// What was counted at this end of each peer that is there, and of those that are gone together.
@@ -117,7 +122,8 @@ impl Leases {
 
     /// Forgets a peer that is gone, and from which everything has been taken back.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
-        let Some(lease) = self.by_peer.remove(&peer) else { return };
+        let Ok(at) = self.find(peer) else { return };
+        let (_, lease) = self.by_peer.remove(at);
         debug_assert_eq!(lease.held, 0, "taken back before");
         self.gone += lease.counters();
     }
@@ -129,13 +135,33 @@ impl Leases {
 
     fn set(&mut self, peer: Rank, held: u64) {
         let guaranteed = self.guaranteed();
-        let lease = self.by_peer.entry(peer).or_default();
+        let at = self.find_or_make(peer);
+        let lease = &mut self.by_peer[at].1;
         self.kept = self.kept - lease.held.min(guaranteed) + held.min(guaranteed);
         lease.recalled = lease.recalled.saturating_sub(lease.held.saturating_sub(held));
         lease.held = held;
         if lease.counters() == PeerCounters::default() {
-            self.by_peer.remove(&peer);
+            self.by_peer.remove(at);
         }
+    }
+
+    /// The place of a peer's lease, or where one would be.
+    #[inline]
+    fn find(&self, peer: Rank) -> Result<usize, usize> {
+        let last = self.last.get();
+        if self.by_peer.get(last).is_some_and(|(rank, _)| *rank == peer) {
+            return Ok(last);
+        }
+        let found = self.by_peer.binary_search_by_key(&peer, |(rank, _)| *rank);
+        self.last.set(found.unwrap_or_else(|at| at));
+        found
+    }
+
+    fn find_or_make(&mut self, peer: Rank) -> usize {
+        self.find(peer).unwrap_or_else(|at| {
+            self.by_peer.insert(at, (peer, Lease::default()));
+            at
+        })
     }
 
     fn guaranteed(&self) -> u64 {
