@@ -14,7 +14,7 @@
 
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
-use fabric::{Description, Endpoint, Fabric, Hints, Options, Origin, Provider};
+use fabric::{Description, Endpoint, Fabric, Hints, MrMode, Options, Origin, Provider};
 
 use crate::quirks;
 use crate::readable::debug_is_display;
@@ -55,6 +55,9 @@ const PUT_IN_MOVE_MAX: u32 = 4096;
 /// How long a peer may take to give back a registration, in nanoseconds: it may have lost its core.
 const RECALL_WITHIN: u64 = 10_000_000_000;
 
+/// Bytes of a key in messages.
+const KEY_BYTES: usize = size_of::<u64>();
+
 debug_is_display!(NetworkError);
 
 /// Why no endpoint in the network could be opened.
@@ -68,6 +71,16 @@ pub enum NetworkError {
     NoProvider {
         /// What was asked for.
         name: String,
+    },
+    /// A provider is there whose keys cannot be sent: messages have 64 bits for one.
+    #[error(
+        "the provider {provider} has raw keys, of {key_bytes} bytes: {KEY_BYTES} bytes are all that is provided for"
+    )]
+    RawKeys {
+        /// Its name.
+        provider: String,
+        /// Bytes of a key of its, as it says.
+        key_bytes: usize,
     },
     /// A provider is there, and cannot be opened.
     #[error("the provider {provider} cannot be opened: {source}")]
@@ -109,6 +122,39 @@ pub struct Offer {
     pub sleeps: bool,
     /// Why no endpoint can be opened, if so.
     pub error: Option<String>,
+    /// Whether it was ever tried.
+    pub tested: Tested,
+}
+
+/// Where Standpipe, or at least its face of libfabric, was tried over a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum Tested {
+    /// On what it is made for: it needs no hardware.
+    #[serde(rename = "yes")]
+    Yes,
+    /// On devices that the kernel emulates (soft-RoCE), and on no network card.
+    #[serde(rename = "emulated devices only")]
+    Emulated,
+    /// Nowhere: no machine that it was developed on had what the provider drives.
+    #[serde(rename = "untested on hardware")]
+    No,
+}
+
+impl Tested {
+    /// Of the provider of this name.
+    pub fn of(provider: &str) -> Tested {
+        // The layer above makes datagrams of what the provider has, and drives nothing.
+        match provider.split(';').next() {
+            Some("tcp" | "net" | "sockets") => Tested::Yes,
+            Some("verbs") => Tested::Emulated,
+            _ => Tested::No,
+        }
+    }
+}
+
+/// Providers that are opened where they are, though no machine that Standpipe was developed on had any.
+pub fn untested() -> impl Iterator<Item = &'static str> {
+    PREFERRED.into_iter().filter(|name| Tested::of(name) == Tested::No)
 }
 
 /// The version of the libfabric that is found here.
@@ -145,13 +191,28 @@ fn offer(provider: &Provider) -> Offer {
         Ok(endpoint) => (Ok(endpoint), true),
         Err(_) => (open(false), false),
     };
-    let raw = provider.description().mr_mode.raw.then(|| "its keys are longer than 64 bits".to_owned());
-    match endpoint {
-        Ok(endpoint) => Offer { description: endpoint.description().clone(), sleeps, error: raw },
-        Err(error) => {
-            Offer { description: provider.description().clone(), sleeps, error: Some(error.to_string()) }
+    let (description, error) = match endpoint {
+        Ok(endpoint) => {
+            let refused = refuse_raw_keys(endpoint.description()).err();
+            (endpoint.description().clone(), refused.map(|error| error.to_string()))
         }
+        Err(error) => (provider.description().clone(), Some(error.to_string())),
+    };
+    let tested = Tested::of(&description.provider);
+    Offer { description, sleeps, error, tested }
+}
+
+fn refuse_raw_keys(description: &Description) -> Result<(), NetworkError> {
+    refuse_raw(&description.provider, description.mr_mode, description.key_bytes)
+}
+
+/// `fabric` hands out raw keys and maps them, in its tests: no provider that was at hand has any. But whoever is to map one
+/// needs all of it, and messages have 64 bits for a key.
+fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), NetworkError> {
+    if mr_mode.raw {
+        return Err(NetworkError::RawKeys { provider: provider.to_owned(), key_bytes });
     }
+    Ok(())
 }
 
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.
@@ -189,7 +250,9 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port,
 pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Provider, NetworkError> {
     let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
     let provider = find(fabric, name, reach).map_err(failed)?;
-    provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })
+    let provider = provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })?;
+    refuse_raw_keys(provider.description())?;
+    Ok(provider)
 }
 
 fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Provider>, fabric::Error> {
@@ -259,6 +322,26 @@ mod tests {
         }
         assert_eq!(registration(Strategy::Bounce, Some(1 << 30)), None);
         assert!(default_budget() > 0);
+    }
+
+    #[test]
+    fn raw_keys_are_refused_by_name_and_size() {
+        let plain =
+            MrMode { local: true, virt_addr: true, allocated: true, prov_key: true, ..MrMode::default() };
+        assert!(refuse_raw("raw", plain, 8).is_ok());
+        let refused =
+            refuse_raw("raw", MrMode { raw: true, ..plain }, 32).expect_err("there is no room for it");
+        assert_eq!(
+            refused.to_string(),
+            "the provider raw has raw keys, of 32 bytes: 8 bytes are all that is provided for"
+        );
+    }
+
+    #[test]
+    fn what_nobody_could_try_is_known_by_name() {
+        assert_eq!(untested().collect::<Vec<_>>(), ["cxi", "efa", "psm3"]);
+        let tested = ["tcp;ofi_rxm", "verbs;ofi_rxm", "verbs", "efa", "opx"].map(Tested::of);
+        assert_eq!(tested, [Tested::Yes, Tested::Emulated, Tested::Emulated, Tested::No, Tested::No]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Wire {
     /// bytes of memory.
     ///
     /// # Errors
-    /// [`NetworkError`], also where the provider's keys are longer than 64 bits.
+    /// [`NetworkError`].
     ///
     /// # Panics
     /// If the system has no memory.
@@ -58,7 +58,7 @@ impl Wire {
         // is ever made.
         let region = unsafe { endpoint.register(start, len, Access::ALL, KEY) }.map_err(failed)?;
         let Key::Plain(key) = region.key else {
-            return Err(failed(Error::Absent { call: "keys of 64 bits" }));
+            unreachable!("raw keys are refused above");
         };
         let place = [region.remote_addr, key];
         Ok(Wire { endpoint, memory, desc: region.desc, place, there: None })

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use standpipe::network::{Library, Offer, library};
+use standpipe::network::{Library, Offer, Tested, library, untested};
 
 use crate::printed::print;
 
@@ -25,6 +25,9 @@ struct Transport {
     usable: bool,
     /// Why not.
     error: Option<String>,
+    /// Providers that are chosen where they are, and were never tried for want of hardware.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    untested: Vec<&'static str>,
     /// What it runs on, where that is not the system alone.
     #[serde(flatten)]
     library: Option<Library>,
@@ -50,16 +53,21 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const SHM: Transport = Transport { name: "shm", usable: true, error: None, library: None };
+const SHM: Transport =
+    Transport { name: "shm", usable: true, error: None, untested: Vec::new(), library: None };
 
 fn ofi() -> Transport {
+    let untested = untested().collect();
     match library() {
         Ok(library) => {
             let usable = library.providers.iter().any(|offer| offer.error.is_none());
             let error = (!usable).then(|| "libfabric has no provider that can be used here".to_owned());
-            Transport { name: "ofi", usable, error, library: Some(library) }
+            Transport { name: "ofi", usable, error, untested, library: Some(library) }
         }
-        Err(error) => Transport { name: "ofi", usable: false, error: Some(error.to_string()), library: None },
+        Err(error) => {
+            let error = Some(error.to_string());
+            Transport { name: "ofi", usable: false, error, untested, library: None }
+        }
     }
 }
 
@@ -79,18 +87,34 @@ fn text(info: &Info) -> String {
     if !offers.is_empty() {
         lines.push(format!("\n{}\n\n{}", table(&offers), crate::table::wrapped(LEGEND)));
     }
+    for transport in info.transports.iter().filter(|transport| !transport.untested.is_empty()) {
+        let names = transport.untested.join(", ");
+        let note = format!("{names}: untested on hardware; each is chosen all the same where it is found.");
+        lines.push(format!("\n{}", crate::table::wrapped(&note)));
+    }
     lines.join("\n")
 }
 
 const LEGEND: &str = "registers: what must be registered besides what peers reach: nothing, as keys are mere numbers, or \
                       `pins`, memory that must be there, or own buffers too (`local`). key: bytes of a remote key. atomics: \
                       whether the provider has them; ranks do without. delivered: whether it says when a write has arrived; \
-                      otherwise a read follows. sleeps: whether a thread can sleep until something comes. The setting \
+                      otherwise a read follows. sleeps: whether a thread can sleep until something comes. tested: whether \
+                      Standpipe was ever tried over it, and on what. The setting \
                       STANDPIPE_TRANSPORT=ofi:PROVIDER chooses one.";
 
 fn table(offers: &[&Offer]) -> crate::table::Table {
-    let header =
-        ["provider", "on", "registers", "key", "atomics", "delivered", "sleeps", "longest message", "usable"];
+    let header = [
+        "provider",
+        "on",
+        "registers",
+        "key",
+        "atomics",
+        "delivered",
+        "sleeps",
+        "longest message",
+        "tested",
+        "usable",
+    ];
     let mut table = crate::table::plain(&header);
     for offer in offers {
         let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
@@ -109,10 +133,19 @@ fn table(offers: &[&Offer]) -> crate::table::Table {
             yes(found.delivery),
             yes(offer.sleeps),
             crate::kv::outcome::bytes(found.message_bytes as u64),
+            tested(offer.tested).to_owned(),
             offer.error.clone().unwrap_or_else(|| "yes".to_owned()),
         ]);
     }
     table
+}
+
+fn tested(tested: Tested) -> &'static str {
+    match tested {
+        Tested::Yes => "yes",
+        Tested::Emulated => "on emulated devices",
+        Tested::No => "untested on hardware",
+    }
 }
 
 #[cfg(test)]
@@ -121,17 +154,32 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_says_why() {
-        let ofi =
-            Transport { name: "ofi", usable: false, error: Some("no library".to_owned()), library: None };
+        let error = Some("no library".to_owned());
+        let ofi = Transport { name: "ofi", usable: false, error, untested: vec!["efa"], library: None };
         let info = Info { transports: vec![SHM, ofi] };
         let text = text(&info);
         assert!(
-            text.contains("shm: processes of one host") && text.ends_with("cannot be used: no library"),
+            text.contains("shm: processes of one host") && text.contains("cannot be used: no library\n"),
             "{text}"
         );
+        assert!(text.contains("\nefa: untested on hardware"), "{text}");
         let json = serde_json::to_value(&info).expect("plain data");
         assert_eq!(json["transports"][1]["error"], "no library");
+        assert_eq!(json["transports"][1]["untested"], serde_json::json!(["efa"]));
         assert_eq!(json["transports"][0]["usable"], true);
+    }
+
+    #[test]
+    fn what_nobody_could_try_is_named() {
+        let ofi = ofi();
+        assert_eq!(ofi.untested, ["cxi", "efa", "psm3"]);
+        let note = text(&Info { transports: vec![SHM, ofi] });
+        assert!(note.contains("\ncxi, efa, psm3: untested on hardware"), "{note}");
+        for offer in [Tested::Yes, Tested::Emulated, Tested::No] {
+            let json = serde_json::to_value(offer).expect("plain data");
+            let words = json.as_str().expect("a word or three");
+            assert_eq!(words.contains("untested on hardware"), offer == Tested::No, "{words}");
+        }
     }
 
     #[test]
@@ -147,7 +195,9 @@ mod tests {
         }
         let json = serde_json::to_value(&transport).expect("plain data");
         for provider in json["providers"].as_array().expect("a list") {
-            for key in ["provider", "mr_mode", "key_bytes", "atomics", "delivery", "sleeps", "error"] {
+            for key in
+                ["provider", "mr_mode", "key_bytes", "atomics", "delivery", "sleeps", "tested", "error"]
+            {
                 assert!(provider.get(key).is_some(), "{key} in {provider}");
             }
         }

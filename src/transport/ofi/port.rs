@@ -99,9 +99,7 @@ impl Port {
 
     /// Over an endpoint of this description.
     pub(super) fn over(endpoint: Endpoint, description: Description) -> Result<Port, Error> {
-        if description.mr_mode.raw {
-            return Err(Error::Absent { call: "keys of 64 bits" });
-        }
+        debug_assert!(!description.mr_mode.raw, "who chooses the provider refuses those of raw keys");
         let wait = endpoint.wait_fd().map(watch).transpose()?;
         let mut port = Port {
             address: endpoint.address().into(),
