@@ -88,7 +88,7 @@ pub use errno::Errno;
 pub use error::Error;
 pub use library::{Fabric, LoadError, Origin, Version};
 pub use outlet::{Outlet, OutletId};
-pub use poll::{Completion, Failure, Sleep};
+pub use poll::{Completion, Failure, Look, Sleep};
 pub use post::{Local, PIECES_MAX, Post, Remote, RemotePiece, Until};
 pub use provider::{Description, Hints, MrMode, Progress, Provider};
 pub use region::{Access, Desc, Key, Region, RegionId};

@@ -58,6 +58,22 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// What a [look](Endpoint::look) at the queue has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing has ended.
+    Nothing,
+    /// An operation has ended well.
+    Done {
+        /// What the caller gave when posting.
+        token: u64,
+        /// Bytes received; of other operations nothing.
+        len: usize,
+    },
+    /// There is something else, which [`Endpoint::poll`] tells.
+    Other,
+}
+
 /// Whether to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -73,9 +89,15 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Call`] for `fi_cq_read` if the queue itself is broken; [`Error::Stray`].
-    #[inline(always)]
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         self.main.poll()
+    }
+
+    /// As [`Endpoint::poll`], for what nearly always comes: little more than the provider's own call.
+    #[inline(always)]
+    pub fn look(&mut self) -> Look {
+        self.main.look()
     }
 
     /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of outlets together with it, whether something has happened already. The
@@ -123,8 +145,26 @@ impl Outlet<'_> {
 }
 
 impl Channel {
-    /// As [`Endpoint::poll`].
+    /// As [`Endpoint::look`].
     #[inline(always)]
+    pub(crate) fn look(&mut self) -> Look {
+        if self.unseen.is_empty() {
+            let returned = self.read();
+            if returned <= 0 {
+                let nothing = returned == 0 || returned == -i64::from(libc::EAGAIN);
+                return if nothing { Look::Nothing } else { Look::Other };
+            }
+            self.unseen = 0..(returned as usize).min(BATCH);
+        }
+        let Some(entry) = self.batch.get(self.unseen.start) else { return Look::Other };
+        // It stays in the batch for who asks what is wrong with it.
+        let Some((op, token)) = self.slots.release(entry.op_context) else { return Look::Other };
+        self.unseen.start += 1;
+        let len = if op == Op::Receive { entry.len } else { 0 };
+        Look::Done { token, len }
+    }
+
+    /// As [`Endpoint::poll`].
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, Error> {
         if self.unseen.is_empty() && !self.refill()? {
             return Ok(None);
@@ -142,26 +182,32 @@ impl Channel {
 
     /// Reads completions into the batch; whether there is anything: completions, or, if the batch is still empty, a
     /// failure.
-    #[inline]
     fn refill(&mut self) -> Result<bool, Error> {
-        const CALL: &str = "fi_cq_read";
-        let cq = self.cq.as_ptr();
-        let batch: *mut [fi_cq_data_entry; BATCH] = &mut self.batch;
-        // SAFETY: the queue is open, had this function when it was opened, and has entries of this type; at most as
-        // many are written as the batch has room for.
-        let returned = unsafe {
-            let read = (*(*cq).ops).read.ok_or(Error::Absent { call: CALL })?;
-            read(cq, batch.cast(), BATCH)
-        };
+        let returned = self.read();
         if returned > 0 {
             self.unseen = 0..(returned as usize).min(BATCH);
             return Ok(true);
         }
-        match Errno::returned(returned as i64) {
+        match Errno::returned(returned) {
             _ if returned == 0 => Ok(false),
             Errno::EAGAIN => Ok(false),
             Errno::EAVAIL => Ok(true),
-            errno => Err(Error::Call { call: CALL, errno }),
+            errno => Err(Error::Call { call: "fi_cq_read", errno }),
+        }
+    }
+
+    /// Has the library write completions into the batch: how many, or a failure's number below 0.
+    #[inline(always)]
+    fn read(&mut self) -> i64 {
+        let cq = self.cq.as_ptr();
+        let batch: *mut [fi_cq_data_entry; BATCH] = &mut self.batch;
+        // SAFETY: the queue is open, had this function when it was opened, and has entries of this type; at most as
+        // many are written as the batch has room for.
+        unsafe {
+            match (*(*cq).ops).read {
+                Some(read) => read(cq, batch.cast(), BATCH) as i64,
+                None => -i64::from(libc::ENOSYS),
+            }
         }
     }
 

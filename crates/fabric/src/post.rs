@@ -99,7 +99,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// The [contract of posts](self); the memory is written.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
         unsafe { self.outlet_of_its_own().read(into, from, token) }
@@ -124,6 +124,19 @@ impl Endpoint {
     ) -> Result<Post, Error> {
         // SAFETY: what the called function asks for is what the caller of this one has promised.
         unsafe { self.outlet_of_its_own().write_pieces(from, peer, to, until, token) }
+    }
+
+    /// Writes one piece to a peer's memory; complete when the data are there.
+    ///
+    /// # Errors
+    /// [`Error::NoPeer`]; [`Error::Call`] for `fi_writemsg`.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); the memory is read.
+    #[inline(always)]
+    pub unsafe fn deliver(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
+        // SAFETY: what the called function asks for is what the caller of this one has promised.
+        unsafe { self.outlet_of_its_own().deliver(from, to, token) }
     }
 
     /// Reads pieces of one peer's memory into pieces, in order; as many bytes on either side.
@@ -268,17 +281,52 @@ impl Outlet<'_> {
     ///
     /// # Safety
     /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
         let peer = from.peer.known(self.peers)?;
-        self.channel.post("fi_read", Op::Read, token, |ep, context| {
-            // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
-            // the memory, and the context is the provider's until the operation ends.
-            unsafe {
-                let read = (*(*ep).rma).read?;
-                Some(read(ep, into.addr.cast(), into.len, into.desc.0, peer, from.addr, from.key, context))
-            }
-        })
+        let Some(context) = self.channel.slots.take(Op::Read, token) else { return Ok(Post::Busy) };
+        let ep = self.channel.ep.as_ptr();
+        // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for the
+        // memory, and the context is the provider's until the operation ends.
+        let outcome = unsafe {
+            let (addr, len, desc) = (into.addr.cast(), into.len, into.desc.0);
+            (*(*ep).rma).read.map(|read| read(ep, addr, len, desc, peer, from.addr, from.key, context))
+        };
+        self.channel.begun("fi_read", context, outcome)
+    }
+
+    /// As [`Endpoint::deliver`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    #[inline(always)]
+    pub unsafe fn deliver(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
+        let peer = to.peer.known(self.peers)?;
+        let Some(context) = self.channel.slots.take(Op::Write, token) else { return Ok(Post::Busy) };
+        let (near, mut desc) = (iov(&from), from.desc.0);
+        let far = fi_rma_iov { addr: to.addr, len: from.len, key: to.key };
+        let message = fi_msg_rma {
+            msg_iov: &near,
+            desc: &mut desc,
+            iov_count: 1,
+            addr: peer,
+            rma_iov: &far,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let ep = self.channel.ep.as_ptr();
+        // SAFETY: the endpoint is open, and its table had this function when it was opened; the lists are of one piece
+        // each, read during the call only; the caller vouches for the memory that they name, and the context is the
+        // provider's until the operation ends.
+        let outcome = unsafe {
+            let flags = ffi::FI_DELIVERY_COMPLETE | ffi::FI_COMPLETION;
+            (*(*ep).rma).writemsg.map(|start| start(ep, &message, flags))
+        };
+        self.channel.begun("fi_writemsg", context, outcome)
     }
 
     /// As [`Endpoint::write_pieces`].
@@ -343,7 +391,7 @@ impl Outlet<'_> {
         fits(call, local.len(), local_max.min(PIECES_MAX))?;
         fits(call, remote.len(), remote_max.min(PIECES_MAX))?;
         if let ([local], [remote]) = (local, remote) {
-            // Nearly all are so: nothing but what is used is written.
+            // Nothing but what is used is written.
             let mut lists = Lists { iovs: [iov(local)], descs: [local.desc.0], remotes: [rma_iov(remote)] };
             // SAFETY: what the called function asks for is what the caller of this one has promised.
             return unsafe { self.start(call, op, addr, &mut lists, (1, 1), flags, token) };
@@ -433,9 +481,28 @@ impl Channel {
     ) -> Result<Post, Error> {
         let Some(context) = self.slots.take(op, token) else { return Ok(Post::Busy) };
         let outcome = start(self.ep.as_ptr(), context);
-        if outcome == Some(0) {
-            return Ok(Post::Posted);
-        }
+        self.begun(call, context, outcome)
+    }
+
+    /// What became of an operation that a slot was taken for.
+    #[inline(always)]
+    fn begun(
+        &mut self,
+        call: &'static str,
+        context: *mut c_void,
+        outcome: Option<ssize_t>,
+    ) -> Result<Post, Error> {
+        if outcome == Some(0) { Ok(Post::Posted) } else { self.not_posted(call, context, outcome) }
+    }
+
+    /// Takes the slot back of an operation that did not begin.
+    #[inline(never)]
+    fn not_posted(
+        &mut self,
+        call: &'static str,
+        context: *mut c_void,
+        outcome: Option<ssize_t>,
+    ) -> Result<Post, Error> {
         self.slots.release(context);
         outcome.map_or(Err(Error::Absent { call }), |returned| posted(call, returned))
     }

@@ -57,7 +57,7 @@ impl Slots {
 
     /// Takes a slot; `None` if all are in use. The address is valid until the slots are dropped, and the provider's
     /// until the operation ends.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, op: Op, token: u64) -> Option<*mut c_void> {
         let index = self.free.pop()?;
         self.metas[index as usize] = Meta { token, op: Some(op) };
@@ -65,7 +65,7 @@ impl Slots {
     }
 
     /// Frees the slot of that address, and says what it was for; `None` if it is no slot in use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, context: *mut c_void) -> Option<(Op, u64)> {
         let offset = (context as usize).wrapping_sub(self.base() as usize);
         let index = offset / BYTES;

@@ -9,18 +9,10 @@ use super::port::Ended;
 use super::transport::OfiTransport;
 
 impl OfiTransport {
-    #[inline]
+    /// An operation has ended, of whatever kind.
+    #[inline(never)]
     pub(super) fn on_ended(&mut self, ended: Ended) {
         let Ended { purpose, buffer, result } = ended;
-        if let Purpose::Small(small) = purpose {
-            return self.on_small(small, buffer, result.is_ok());
-        }
-        self.on_longer_ended(purpose, buffer, result);
-    }
-
-    /// Anything but a copy that was kept in its buffer has ended.
-    #[inline(never)]
-    fn on_longer_ended(&mut self, purpose: Purpose, buffer: Buffer, result: Result<usize, ()>) {
         match (purpose, result) {
             (Purpose::Receive, result) => {
                 match result {
@@ -40,7 +32,10 @@ impl OfiTransport {
                     self.lose(rank);
                 }
             }
-            (Purpose::Small(small), result) => self.on_small(small, buffer, result.is_ok()),
+            (Purpose::Small(small), result) => {
+                let told = self.on_small(small, buffer, result.is_ok());
+                self.events.extend(told);
+            }
             (Purpose::Part(part), result) => self.on_part(part, Some(buffer), result.is_ok()),
         }
     }

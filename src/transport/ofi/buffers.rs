@@ -111,18 +111,18 @@ impl Buffers {
         !self.free[size as usize].is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
         self.free[size as usize].pop()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_back(&mut self, buffer: Buffer) {
         let size = self.size(&buffer);
         self.free[size as usize].push(buffer);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn size(&self, buffer: &Buffer) -> Size {
         self.rooms[buffer.0 as usize].size
     }
@@ -133,14 +133,14 @@ impl Buffers {
     }
 
     /// The provider has a buffer, for this purpose.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lend(&mut self, buffer: Buffer, purpose: Purpose) {
         self.rooms[buffer.0 as usize].lent = Some(purpose);
         self.lent += 1;
     }
 
     /// The provider is done with the buffer that it calls so. `None`: it had none of that name.
-    #[inline]
+    #[inline(always)]
     pub(super) fn returned(&mut self, token: u64) -> Option<(Buffer, Purpose)> {
         let purpose = self.rooms.get_mut(token as usize)?.lent.take()?;
         self.lent -= 1;
@@ -159,23 +159,34 @@ impl Buffers {
     }
 
     /// Copies `bytes` to offset `at`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&self, buffer: &Buffer, at: usize, bytes: &[u8]) {
         let room = &self.rooms[buffer.0 as usize];
         assert!(at + bytes.len() <= room.size.bytes(), "{INSIDE}");
-        room.memory.copy_in(room.at + at as u64, bytes).expect(INSIDE);
+        let at = room.at + at as u64;
+        // A word takes no call.
+        match <&[u8; 8]>::try_from(bytes) {
+            Ok(word) => room.memory.copy_in(at, word),
+            Err(_) => room.memory.copy_in(at, bytes),
+        }
+        .expect(INSIDE);
     }
 
     /// Copies from offset `at`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, buffer: &Buffer, at: usize, bytes: &mut [u8]) {
         let room = &self.rooms[buffer.0 as usize];
         assert!(at + bytes.len() <= room.size.bytes(), "{INSIDE}");
-        room.memory.copy_out(room.at + at as u64, bytes).expect(INSIDE);
+        let at = room.at + at as u64;
+        match <&mut [u8; 8]>::try_from(&mut *bytes) {
+            Ok(word) => room.memory.copy_out(at, word),
+            Err(_) => room.memory.copy_out(at, bytes),
+        }
+        .expect(INSIDE);
     }
 
     /// Copies `len` bytes to offset `at` from the local end of a copy that has not ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fill(&self, buffer: &Buffer, at: usize, from: Place, len: usize) {
         let from = std::ptr::with_exposed_provenance(from.offset as usize);
         // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
@@ -184,7 +195,7 @@ impl Buffers {
     }
 
     /// Copies `len` bytes from offset `at` to the local end of a copy that has not ended, nor been given up.
-    #[inline]
+    #[inline(always)]
     pub(super) fn drain(&self, buffer: &Buffer, at: usize, to: Place, len: usize) {
         let to = std::ptr::with_exposed_provenance_mut(to.offset as usize);
         // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
@@ -193,7 +204,7 @@ impl Buffers {
     }
 
     /// The first `len` bytes, as the provider wants them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn local(&self, buffer: &Buffer, len: usize) -> Local {
         let room = &self.rooms[buffer.0 as usize];
         assert!(len <= room.size.bytes(), "{INSIDE}");

@@ -16,6 +16,7 @@ use super::transport::OfiTransport;
 const LINGER: Duration = Duration::from_secs(1);
 
 impl OfiTransport {
+    #[inline(always)]
     pub(super) fn start_copy(
         &mut self,
         op: OpId,
@@ -23,6 +24,17 @@ impl OfiTransport {
         direction: Direction,
         pieces: &[KeyedPiece],
     ) -> Submit {
+        if let [keyed] = pieces
+            && self.start_small(op, rank, direction, keyed)
+        {
+            return Submit::Pending;
+        }
+        self.start_longer(op, rank, direction, pieces)
+    }
+
+    /// Starts a copy of which something has to be kept.
+    #[inline(never)]
+    fn start_longer(&mut self, op: OpId, rank: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         let peer = match self.link(rank) {
             Ok(link) => link.peer,
             Err(error) => return Submit::Failed(error),
@@ -30,11 +42,6 @@ impl OfiTransport {
         let Some(peer) = peer else {
             return Submit::Failed(OpError::Protocol { peer: rank, what: "a copy by key to oneself" });
         };
-        if let [keyed] = pieces
-            && self.start_small(op, (rank, peer), direction, keyed)
-        {
-            return Submit::Pending;
-        }
         let copy = self.copies.insert(op, rank, peer, direction, pieces);
         if self.may_be_direct(rank, direction, pieces) {
             self.copies.all[copy].carrier = self.carriers.enter(rank, &mut self.port);

@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use engine::registration::RegisterError;
 use engine::{Direction, Place};
 use fabric::{
-    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Options, OutletId, PIECES_MAX,
-    Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
+    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Look, Options, OutletId,
+    PIECES_MAX, Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
 use vm::{Segment, SharedMemory};
 
@@ -45,6 +45,16 @@ pub(super) struct Ended {
     pub(super) buffer: Buffer,
     /// Bytes received; `Err`: the operation failed, and the buffer holds anything.
     pub(super) result: Result<usize, ()>,
+}
+
+/// What a [look](Port::look) at the endpoint has found.
+pub(super) enum Looked {
+    /// Nothing has ended.
+    Nothing,
+    /// An operation has.
+    Ended(Ended),
+    /// There is something else, which [`Port::poll`] sees to.
+    Other,
 }
 
 /// A piece of a caller's memory.
@@ -161,7 +171,7 @@ impl Port {
     }
 
     /// A buffer of this size. `None`: there is no memory.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
         if !self.buffers.has(size) {
             self.make(size)?;
@@ -275,8 +285,41 @@ impl Port {
         })
     }
 
+    /// Writes as many of the first bytes of a buffer to a piece of the peer's memory, to be told when they are there.
+    #[inline(always)]
+    pub(super) fn deliver(
+        &mut self,
+        peer: Peer,
+        RemotePiece { addr, len, key }: RemotePiece,
+        buffer: Buffer,
+        purpose: Purpose,
+    ) -> Result<(), Kept> {
+        let (local, token) = (self.buffers.local(&buffer, len), buffer.token());
+        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
+        // SAFETY: `keep_lent` keeps the buffer, registered where that is needed, until its completion has come or the
+        // endpoint is closed; nobody else has it, so nobody writes it.
+        let posted = unsafe { endpoint.deliver(local, Remote { peer, addr, key }, token) };
+        self.keep_lent(buffer, purpose, posted)
+    }
+
+    /// Reads a piece of the peer's memory into as many of the first bytes of a buffer.
+    #[inline(always)]
+    pub(super) fn fetch(
+        &mut self,
+        peer: Peer,
+        RemotePiece { addr, len, key }: RemotePiece,
+        buffer: Buffer,
+        purpose: Purpose,
+    ) -> Result<(), Kept> {
+        let (local, token) = (self.buffers.local(&buffer, len), buffer.token());
+        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
+        // SAFETY: `keep_lent` keeps the buffer, registered where that is needed, until its completion has come or the
+        // endpoint is closed; nobody else has it, so nobody reads or writes it.
+        let posted = unsafe { endpoint.read(local, Remote { peer, addr, key }, token) };
+        self.keep_lent(buffer, purpose, posted)
+    }
+
     /// Writes the first `len` bytes of a buffer to pieces of the peer's memory.
-    #[inline]
     pub(super) fn write(
         &mut self,
         to: Peer,
@@ -300,7 +343,6 @@ impl Port {
     }
 
     /// Reads pieces of the peer's memory into the first `len` bytes of a buffer.
-    #[inline]
     pub(super) fn read(
         &mut self,
         from: Peer,
@@ -311,14 +353,7 @@ impl Port {
         self.lend((buffer, len), purpose, |endpoint, local, token| {
             // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
             // endpoint is closed; nobody else has it, so nobody reads or writes it.
-            unsafe {
-                match remote {
-                    [RemotePiece { addr, key, .. }] => {
-                        endpoint.read(local, Remote { peer: from, addr: *addr, key: *key }, token)
-                    }
-                    _ => endpoint.read_pieces(&[local], from, remote, token),
-                }
-            }
+            unsafe { endpoint.read_pieces(&[local], from, remote, token) }
         })
     }
 
@@ -428,31 +463,42 @@ impl Port {
     }
 
     /// Posts an operation on the first `len` bytes of a buffer, which is kept until that has ended.
-    #[inline]
     fn lend(
         &mut self,
         (buffer, len): (Buffer, usize),
         purpose: Purpose,
         post: impl FnOnce(&mut Endpoint, Local, u64) -> Result<Post, Error>,
     ) -> Result<(), Kept> {
+        let local = self.buffers.local(&buffer, len);
+        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
+        let posted = post(endpoint, local, buffer.token());
+        self.keep_lent(buffer, purpose, posted)
+    }
+
+    /// The endpoint, if it is open.
+    #[inline(always)]
+    fn willing(&mut self) -> Option<&mut Endpoint> {
         #[cfg(test)]
         if self.script.refuses() {
-            return Err(Kept { buffer, busy: false });
+            return None;
         }
-        let Some(endpoint) = &mut self.endpoint else { return Err(Kept { buffer, busy: false }) };
-        match post(endpoint, self.buffers.local(&buffer, len), buffer.token()) {
+        self.endpoint.as_mut()
+    }
+
+    /// Keeps a buffer that the provider has taken, until its operation has ended.
+    #[inline(always)]
+    fn keep_lent(
+        &mut self,
+        buffer: Buffer,
+        purpose: Purpose,
+        posted: Result<Post, Error>,
+    ) -> Result<(), Kept> {
+        match posted {
             Ok(Post::Posted) => {
                 self.buffers.lend(buffer, purpose);
                 Ok(())
             }
-            // There is no connection, yet or any more: the provider makes one.
-            Ok(Post::Busy) | Err(Error::Call { errno: Errno::ENOTCONN, .. }) => {
-                Err(Kept { buffer, busy: true })
-            }
-            Err(error) => {
-                tracing::debug!(%error, ?purpose, "the provider refuses an operation");
-                Err(Kept { buffer, busy: false })
-            }
+            not_taken => Err(Kept { buffer, busy: is_busy(not_taken, purpose) }),
         }
     }
 
@@ -470,8 +516,26 @@ impl Port {
         self.listen();
     }
 
+    /// Makes progress, and says whether an operation has ended.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Looked {
+        let Some(endpoint) = &mut self.endpoint else { return Looked::Other };
+        match endpoint.look() {
+            Look::Nothing => Looked::Nothing,
+            Look::Done { token, len } => match self.buffers.returned(token) {
+                Some((buffer, purpose)) => {
+                    let result = Ok(len);
+                    #[cfg(test)]
+                    let result = self.script.judge(purpose == Purpose::Receive, result);
+                    Looked::Ended(Ended { purpose, buffer, result })
+                }
+                None => Looked::Other,
+            },
+            Look::Other => Looked::Other,
+        }
+    }
+
     /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
-    #[inline]
     pub(super) fn poll(&mut self) -> Option<Ended> {
         loop {
             let (token, result) = match self.endpoint.as_mut()?.poll() {
@@ -506,6 +570,20 @@ impl Port {
             std::mem::forget(std::mem::take(&mut self.memory));
         }
         self.buffers.forget_lent();
+    }
+}
+
+/// Whether an operation that was not taken may be another time.
+#[cold]
+fn is_busy(posted: Result<Post, Error>, purpose: Purpose) -> bool {
+    match posted {
+        Ok(_) => true,
+        // There is no connection, yet or any more: the provider makes one.
+        Err(Error::Call { errno: Errno::ENOTCONN, .. }) => true,
+        Err(error) => {
+            tracing::debug!(%error, ?purpose, "the provider refuses an operation");
+            false
+        }
     }
 }
 

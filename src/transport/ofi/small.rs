@@ -1,46 +1,48 @@
 //! Copies of few bytes to or from one place: each goes in one buffer, and nothing is kept of it but what goes with that.
-
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank};
-use fabric::{Peer, Until};
+//!
+//! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion: each has an end of its own
+//! that is told only when its bytes are there, and of what is injected nothing is heard, but that it failed. To hear of it by
+//! something later would take an order of writes, or of a read after them, that is assumed of no provider.
 
 use super::buffers::{Buffer, Purpose, Size, Small};
 use super::link::PARTS;
 use super::port::Kept;
 use super::transport::OfiTransport;
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank};
 
 const SMALL: usize = Size::Small as usize;
+const BYTES_MAX: u64 = Size::Small.bytes() as u64;
 
 impl OfiTransport {
-    /// Starts a copy, if it is small, and nothing of that peer's waits. `false`: it is not started.
-    #[inline]
+    /// Starts a copy, if it is small, its peer is there, and nothing of that waits. `false`: it is not started.
+    #[inline(always)]
     pub(super) fn start_small(
         &mut self,
         op: OpId,
-        (rank, peer): (Rank, Peer),
+        rank: Rank,
         direction: Direction,
         keyed: &KeyedPiece,
     ) -> bool {
         let KeyedPiece { piece, key, base, .. } = *keyed;
         let put = direction == Direction::Put;
-        let fits = (1..=Size::Small.bytes() as u64).contains(&piece.len) && (!put || self.copies.delivers);
-        let Some(link) = self.links.get_mut(rank).filter(|_| fits) else { return false };
+        let fits = piece.len.wrapping_sub(1) < BYTES_MAX && (!put || self.copies.delivers);
+        if !fits || !self.gone.is_empty() && self.gone.contains(&rank) {
+            return false;
+        }
+        let Some(link) = self.links.get_mut(rank) else { return false };
+        let Some(peer) = link.peer else { return false };
         if link.parts[SMALL] >= PARTS[SMALL] || !link.copies.is_empty() {
             return false;
         }
         let Some(buffer) = self.port.take(Size::Small) else { return false };
         let len = piece.len as usize;
-        let into = if put {
-            self.port.buffers.fill(&buffer, 0, piece.local, len);
-            None
-        } else {
-            Some(piece.local)
-        };
-        let remote = [self.copies.far(piece.remote, base, len, key)];
-        let purpose = Purpose::Small(Small { op: Some(op), rank, len: piece.len as u32, into });
+        let remote = self.copies.far(piece.remote, base, len, key);
+        let small = |into| Purpose::Small(Small { op: Some(op), rank, len: piece.len as u32, into });
         let lent = if put {
-            self.port.write(peer, &remote, (buffer, len), Until::Delivered, purpose)
+            self.port.buffers.fill(&buffer, 0, piece.local, len);
+            self.port.deliver(peer, remote, buffer, small(None))
         } else {
-            self.port.read(peer, &remote, (buffer, len), purpose)
+            self.port.fetch(peer, remote, buffer, small(Some(piece.local)))
         };
         match lent {
             Ok(()) => {
@@ -56,28 +58,32 @@ impl OfiTransport {
         }
     }
 
-    /// A small copy has ended.
-    #[inline]
-    pub(super) fn on_small(&mut self, small: Small, buffer: Buffer, done: bool) {
+    /// A small copy has ended. Returns what is to be told of it, before all else.
+    #[inline(always)]
+    pub(super) fn on_small(&mut self, small: Small, buffer: Buffer, done: bool) -> Option<Event> {
         let Small { op, rank, len, into } = small;
         if let Some(into) = into.filter(|_| done) {
             self.port.buffers.drain(&buffer, 0, into, len as usize);
         }
         self.port.buffers.put_back(buffer);
-        let Some(link) = self.links.get_mut(rank) else { return };
+        let link = self.links.get_mut(rank)?;
         link.parts[SMALL] -= 1;
         link.suspect &= !done;
-        let waits = !link.copies.is_empty();
-        if let Some(op) = op {
-            let result = if done { Ok(0) } else { Err(OpError::PeerLost { peer: rank }) };
-            self.events.push_back(Event::Completed { op, result });
+        if !done || !link.copies.is_empty() {
+            return self.go_on_after(op, rank, done);
         }
+        Some(Event::Completed { op: op?, result: Ok(0) })
+    }
+
+    /// A small copy has ended that failed, or that others wait for.
+    #[cold]
+    fn go_on_after(&mut self, op: Option<OpId>, rank: Rank, done: bool) -> Option<Event> {
         if !done {
             self.lose(rank);
         }
-        if waits {
-            self.go_on_with_copies(rank);
-        }
+        self.go_on_with_copies(rank);
+        let result = if done { Ok(0) } else { Err(OpError::PeerLost { peer: rank }) };
+        Some(Event::Completed { op: op?, result })
     }
 
     /// Has a small copy touch no local memory any more. It is reported nonetheless.

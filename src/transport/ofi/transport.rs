@@ -24,8 +24,8 @@ use crate::transport::shm::OwnMemory;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Calls of [`OfiTransport::progress`] between two looks at the clock.
-const CLOCK_LOOKS: u32 = 64;
+/// Polls between two looks at the clock.
+pub(super) const CLOCK_LOOKS: u32 = 64;
 
 /// Finds the address of a peer's [`Port`]: asked at the first word with it, with the engine held.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
@@ -67,8 +67,8 @@ pub(crate) struct OfiTransport {
     pub(super) owing: VecDeque<Rank>,
     /// Messages handed on since the last progress.
     pub(super) run: u32,
-    /// Calls of [`OfiTransport::progress`]; when peers are pinged next, and whether all that came was taken in since.
-    pub(super) looks: u32,
+    /// Polls until the clock is looked at; when peers are pinged next, and whether all that came was taken in since.
+    pub(super) looks_left: u32,
     pub(super) pulse_at: Instant,
     pub(super) listened: bool,
     pub(super) copies: Copies,
@@ -128,7 +128,7 @@ impl OfiTransport {
             stuck: VecDeque::new(),
             owing: VecDeque::new(),
             run: 0,
-            looks: 0,
+            looks_left: CLOCK_LOOKS,
             pulse_at: Instant::now(),
             listened: false,
             copies,
@@ -217,8 +217,8 @@ impl OfiTransport {
         if was_open && !self.port.is_open() {
             self.lose_all();
         }
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(CLOCK_LOOKS) {
+        if self.looks_left == 0 {
+            self.looks_left = CLOCK_LOOKS;
             self.look_at_clock();
         }
         if !self.owing.is_empty() {

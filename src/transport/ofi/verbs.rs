@@ -8,7 +8,8 @@ use engine::{
 
 use fabric::Region;
 
-use super::buffers::{PAYLOAD_MAX, Size};
+use super::buffers::{PAYLOAD_MAX, Purpose, Size};
+use super::port::{Ended, Looked};
 use super::transport::{OfiTransport, Registered};
 
 /// Messages handed on before the provider gets its turn.
@@ -21,6 +22,26 @@ impl OfiTransport {
             return None;
         }
         self.events.pop_front().or_else(|| self.hand_on(inbox))
+    }
+
+    /// Whether a poll has anything to do but ask the provider once.
+    #[inline(always)]
+    fn has_chores(&self) -> bool {
+        let news = !(self.events.is_empty() && self.ready.is_empty());
+        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.carriers.are_loaded();
+        news | chores | (self.looks_left == 0)
+    }
+
+    /// A poll that leaves nothing out.
+    #[inline(never)]
+    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        if self.run < RUN_MAX
+            && let Some(event) = self.next(inbox)
+        {
+            return Some(event);
+        }
+        self.progress();
+        self.next(inbox)
     }
 }
 
@@ -39,14 +60,28 @@ impl Transport for OfiTransport {
         self.links.get_mut(peer).is_none_or(|link| link.outgoing(lane).has_room())
     }
 
+    #[inline]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if self.run < RUN_MAX
-            && let Some(event) = self.next(inbox)
-        {
-            return Some(event);
+        self.looks_left = self.looks_left.saturating_sub(1);
+        if self.has_chores() {
+            return self.poll_all(inbox);
         }
-        self.progress();
-        self.next(inbox)
+        self.run = 0;
+        match self.port.look() {
+            Looked::Nothing => {
+                self.listened = true;
+                return None;
+            }
+            Looked::Ended(Ended { purpose: Purpose::Small(small), buffer, result }) => {
+                let told = self.on_small(small, buffer, result.is_ok());
+                if told.is_some() {
+                    return told;
+                }
+            }
+            Looked::Ended(ended) => self.on_ended(ended),
+            Looked::Other => {}
+        }
+        self.poll_all(inbox)
     }
 
     fn payload_max(&self) -> usize {
@@ -116,6 +151,7 @@ impl Transport for OfiTransport {
         if self.copies.registers_local { Size::Small.bytes() as u64 } else { u64::MAX }
     }
 
+    #[inline(always)]
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         self.start_copy(op, peer, direction, pieces)
     }

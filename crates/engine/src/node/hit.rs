@@ -57,27 +57,37 @@ impl<T: Transport> Node<T> {
         let piece = KeyedPiece { piece, key, base, local: reg };
         match self.transport.copy_keyed(OpId::of(op), peer, direction, &[piece]) {
             Submit::Pending => {}
-            Submit::Done(_) => self.on_hit(op, Ok(0)),
-            Submit::Failed(error) => self.on_hit(op, Err(error)),
-            Submit::Unreachable(why) => self.on_hit(op, Err(OpError::Unsupported { peer, why })),
+            Submit::Done(_) => _ = self.on_hit(op, Ok(0)),
+            Submit::Failed(error) => _ = self.on_hit(op, Err(error)),
+            Submit::Unreachable(why) => _ = self.on_hit(op, Err(OpError::Unsupported { peer, why })),
         }
         Some(OpId::of(op))
     }
 
-    /// A transfer that hit is over: neither end is touched by it any more.
+    /// A transfer that hit is over: neither end is touched by it any more. `false`: it is no such transfer.
     #[inline]
-    pub(super) fn on_hit(&mut self, key: OpKey, result: Outcome) {
-        let Some(OpKind::Hit(hit)) = self.ops.get_mut(key).map(|op| &mut op.kind) else { return };
-        let Some(Used { hose, local }) = hit.used.take() else { return };
+    pub(super) fn on_hit(&mut self, key: OpKey, result: Outcome) -> bool {
+        let Some(op) = self.ops.get_mut(key) else { return false };
+        let OpKind::Hit(hit) = &mut op.kind else { return false };
+        let Some(Used { hose, local }) = hit.used.take() else { return true };
+        // Nearly all are waited for by their caller, and by nobody else.
+        let waited_for = op.outcome.is_none() && op.parent.is_none() && !op.detached;
+        if waited_for {
+            op.outcome = Some(result);
+            self.pending -= 1;
+        }
         self.release_hose(hose);
         if let (Some(reg), Some(registrar)) = (local, &mut self.registrar) {
             registrar.table.release(reg);
         }
-        // It may have been given up before.
-        self.finish(key, result);
+        if !waited_for {
+            // It may have been given up before.
+            self.finish(key, result);
+        }
         if self.registrar.as_ref().is_some_and(|registrar| registrar.table.has_actions()) {
             self.run_actions();
         }
+        true
     }
 
     /// Has an operation that was given up, that nobody asks about any more, and that the transport is still at, live on in

@@ -20,7 +20,10 @@ impl<T: Transport> Node<T> {
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
-                self.on_completed(op, result);
+                // Also one that was given up: it uses what it does until now.
+                if !self.on_hit(op.key(), result) {
+                    self.on_completed(op, result);
+                }
                 Polled::Progressed
             }
             Some(Event::Garbled { peer }) => self.on_garbled(peer),
@@ -245,10 +248,6 @@ impl<T: Transport> Node<T> {
     fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
         let key = id.key();
         let Some(op) = self.ops.get_mut(key) else { return };
-        if let OpKind::Hit(_) = op.kind {
-            // Also of one that was given up: it uses what it does until now.
-            return self.on_hit(key, result);
-        }
         if op.outcome.is_some() {
             return;
         }
