@@ -26,8 +26,14 @@ const PARK_MAX: Duration = Duration::from_millis(100);
 /// How long a sleep is where the network has no descriptor, or one that cannot be trusted.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Sleeps in turn that a descriptor may end for nothing before it is not trusted for once.
-const VAIN_MAX: u32 = 4;
+/// Sleeps in turn that a descriptor may keep from beginning, with nothing moved, before it is not trusted for once. While
+/// a long write comes in it is ready, too, again and again, and nothing moves before all is there.
+const VAIN_MAX: u32 = 64;
+
+/// After that, so many in turn.
+const VAIN_AGAIN: u32 = 4;
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What one process's threads sleep on.
 pub(crate) struct Alarm {
@@ -36,7 +42,7 @@ pub(crate) struct Alarm {
     event: OwnedFd,
     /// Some thread is the watch.
     watched: AtomicBool,
-    /// Sleeps in turn that the descriptor has ended, with nothing moved since.
+    /// Sleeps in turn that the descriptor has kept from beginning, with nothing moved since.
     vain: AtomicU32,
     /// Threads that wait for something of their own, and how often one has begun to.
     waiting: AtomicU32,
@@ -143,7 +149,7 @@ impl Alarm {
             return true;
         }
         if self.vain.load(Ordering::Relaxed) >= VAIN_MAX {
-            self.vain.store(0, Ordering::Relaxed);
+            self.vain.store(VAIN_MAX - VAIN_AGAIN, Ordering::Relaxed);
             ticket.sleep(Some(at_most.min(NAP)));
             return true;
         }
@@ -160,11 +166,14 @@ impl Alarm {
         let timeout = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
         let (network, event) = (network.as_fd(), self.event.as_fd());
         let mut both = [PollFd::new(&network, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
-        match poll(&mut both, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => tracing::debug!(%error, "cannot sleep on the network"),
-        }
-        if !both[0].revents().is_empty() {
+        if poll(&mut both, Some(&AT_ONCE)) == Ok(0) {
+            // What is ready only after a while is no descriptor that is ready for nothing.
+            self.moved();
+            match poll(&mut both, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => tracing::debug!(%error, "cannot sleep on the network"),
+            }
+        } else if !both[0].revents().is_empty() {
             self.vain.fetch_add(1, Ordering::Relaxed);
         }
         if !both[1].revents().is_empty() {
@@ -321,8 +330,21 @@ mod tests {
         let ((alarm, end), bell) = (with_pipe(), bell());
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
         let start = Instant::now();
-        (0..10 * (VAIN_MAX + 1)).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
+        (0..VAIN_MAX + 10 * (VAIN_AGAIN + 1)).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
         assert!(start.elapsed() >= 10 * NAP);
+    }
+
+    #[test]
+    fn a_descriptor_that_has_let_somebody_sleep_is_trusted_again() {
+        let ((alarm, end), bell) = (with_pipe(), bell());
+        rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
+        (0..VAIN_MAX).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
+        assert_eq!(alarm.vain.load(Ordering::Relaxed), VAIN_MAX);
+        let network = alarm.network.as_ref().expect("it has one");
+        rustix::io::read(network, &mut [0; 1]).expect("the byte is there");
+        // Not trusted, and so not looked at; then there is nothing for a moment.
+        (0..2).for_each(|_| _ = alarm.sleep(bell.announce(), NAP));
+        assert_eq!(alarm.vain.load(Ordering::Relaxed), 0);
     }
 
     #[test]
