@@ -12,7 +12,7 @@ use crate::registration::{RegId, Run, end_of};
 use crate::wire;
 use crate::{
     Direction, Header, KeyedPiece, Lane, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank,
-    Submit, Transport, Why,
+    Submit, Tally, Transport, Why,
 };
 
 /// Pieces, at most, of one part.
@@ -79,8 +79,6 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         announce: Option<(Lane, Header)>,
     ) -> OpId {
-        let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
-        self.counters.add(operation, Mechanism::Registered, pieces.iter().map(|piece| piece.len).sum());
         // What an earlier transfer has left, in most cases.
         let mut keyed = self.spare_keyed.pop().unwrap_or_else(|| Box::new(Keyed::new(peer, direction)));
         let (mut todo, mut pins) = (std::mem::take(&mut keyed.todo), std::mem::take(&mut keyed.pins));
@@ -200,6 +198,7 @@ impl<T: Transport> Node<T> {
             keyed.todo.pop();
             keyed.children += 1;
             keyed.riding = Some(piece);
+            self.count(key, Mechanism::Message, piece.len);
         }
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.misses += 1;
@@ -262,6 +261,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn submit_part(&mut self, parent: OpKey, mut part: Box<Part>) {
+        self.count(parent, Mechanism::Registered, part.bytes);
         let Some(keyed) = self.keyed(parent) else { return };
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
@@ -297,9 +297,18 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Counts bytes of a transfer where they go, and the transfer where the first of them do.
+    fn count(&mut self, key: OpKey, mechanism: Mechanism, bytes: u64) {
+        let Some(keyed) = self.keyed(key) else { return };
+        let operation = if keyed.direction == Direction::Put { Operation::Put } else { Operation::Get };
+        let count = u64::from(!std::mem::replace(&mut keyed.counted, true));
+        self.counters.add_many(operation, mechanism, Tally { count, bytes });
+    }
+
     /// Sends a piece by message, for want of room.
     fn bounce(&mut self, parent: OpKey, piece: Piece) {
         self.take(parent, piece.len);
+        self.count(parent, Mechanism::Message, piece.len);
         let Some(keyed) = self.keyed(parent) else { return };
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
@@ -331,6 +340,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn end_keyed(&mut self, key: OpKey) {
+        self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
         let (peer, error, announce) = (keyed.peer, keyed.error, keyed.announce.take());
         let pins = std::mem::take(&mut keyed.pins);
@@ -347,6 +357,7 @@ impl<T: Transport> Node<T> {
 
     /// Lets go of what a transfer holds that ends before its time; its parts go on without it.
     pub(super) fn abandon_keyed(&mut self, key: OpKey) {
+        self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
         let pins = std::mem::take(&mut keyed.pins);
         self.let_go([], pins);

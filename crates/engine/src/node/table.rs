@@ -192,6 +192,8 @@ pub(super) struct Keyed {
     pub(super) direction: Direction,
     /// What has not been submitted, last piece first.
     pub(super) todo: Vec<Piece>,
+    /// It has been counted as an operation.
+    pub(super) counted: bool,
     /// Parts, pieces by message and moves with data that are under way.
     pub(super) children: usize,
     pub(super) error: Option<OpError>,
@@ -223,6 +225,7 @@ impl Keyed {
             peer,
             direction,
             todo: Vec::new(),
+            counted: false,
             children: 0,
             error: None,
             announce: None,
