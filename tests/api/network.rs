@@ -50,13 +50,21 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
         |node| {
             let mut mine = vec![0_u8; 1 << 20];
             let theirs = exchange_private(node, &mut mine);
-            for round in 1..20 {
+            let by_key = || node.stats().get(Operation::Put, Mechanism::Registered).bytes;
+            let (mut given, mut held) = (0, false);
+            for round in 1..60 {
                 let byte = round as u8;
                 if node.rank() == 0 {
                     while TOLD.load(Ordering::SeqCst) + 1 < round {
                         std::thread::yield_now();
                     }
+                    let known = std::mem::replace(&mut given, node.registrations().given_back);
+                    assert!(given > known || !held, "the old memory is still held in round {round}");
+                    let before = by_key();
                     node.put_bytes(theirs, &vec![byte; 1 << 20]).expect("put");
+                    // More than the ends of the memory, which stay as they are.
+                    held = by_key() > before + 100_000;
+                    assert!(held || round > 1, "nothing was held");
                 }
                 node.barrier().expect("barrier");
                 if node.rank() == 1 {
@@ -71,6 +79,38 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
                     TOLD.store(round, Ordering::SeqCst);
                 }
             }
+        },
+    );
+}
+
+/// A rank that registers nothing has peers that would use what it registers, and the other way round.
+#[test]
+fn ranks_of_different_strategies_reach_each_other() {
+    if !is_there() {
+        return;
+    }
+    let strategies = [Strategy::Firehose, Strategy::Bounce, Strategy::Firehose];
+    job(
+        3,
+        |rank| by_network().strategy(strategies[rank as usize]),
+        |node| {
+            let mut mine = vec![0_u8; 300_000];
+            let at = exchange_private(node, &mut mine);
+            let (to, own) = ((node.rank() + 1) % 3, node.rank() as u8 + 1);
+            for round in 0..8_u8 {
+                node.put_bytes(at, &vec![own * 16 + round; 300_000]).expect("put");
+                node.barrier().expect("barrier");
+                let from = (node.rank() + 2) % 3;
+                assert!(mine.iter().all(|byte| *byte == (from as u8 + 1) * 16 + round), "round {round}");
+                let mut back = vec![0; 300_000];
+                node.get_bytes(at, &mut back).expect("get");
+                assert!(back.iter().all(|byte| *byte == own * 16 + round), "round {round}");
+                node.barrier().expect("barrier");
+            }
+            let by_key = node.stats().get(Operation::Get, Mechanism::Registered).count;
+            let both = strategies[node.rank() as usize] == Strategy::Firehose
+                && strategies[to as usize] == Strategy::Firehose;
+            assert_eq!(by_key > 0, both, "rank {} to rank {to}", node.rank());
         },
     );
 }
