@@ -7,6 +7,7 @@ mod changes;
 mod checks;
 mod ci;
 mod command;
+mod filters;
 mod form;
 mod fresh;
 mod fuzz;
@@ -68,7 +69,7 @@ enum Check {
     },
     /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it may).
     Verbs {
-        /// Only one thing of each kind, in two minutes.
+        /// Only one thing of each kind, in four minutes.
         #[arg(long)]
         short: bool,
     },

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Failure, run};
+use crate::filters::each_names_a_test;
 use crate::form::Form;
 use crate::outcome::Outcome;
 
@@ -120,6 +121,11 @@ fn in_machine(form: Form, programs: &BTreeMap<String, String>) -> Result<(), Fai
         Form::Short => &SHORT,
         Form::Long => &LONG,
     };
+    for Step { program, args, .. } in steps.iter().filter(|step| !step.program.starts_with("bin/")) {
+        let path = path_of(program, programs)?;
+        let list = if args.contains("--exact") { "--list --exact" } else { "--list" };
+        each_names_a_test(args, || run(&format!("{path} {list}")))?;
+    }
     let limit_s: u32 = 60 + steps.iter().map(|step| step.limit_s).sum::<u32>();
     let script = script(steps, programs)?;
     let failed = |error| Failure(format!("no temporary file: {error}"));
@@ -130,6 +136,10 @@ fn in_machine(form: Form, programs: &BTreeMap<String, String>) -> Result<(), Fai
     machine.limit_s(u64::from(limit_s) + 60).status()
 }
 
+fn path_of<'a>(program: &str, programs: &'a BTreeMap<String, String>) -> Result<&'a str, Failure> {
+    programs.get(program).map(String::as_str).ok_or_else(|| Failure(format!("{program} was not built")))
+}
+
 /// Runs every step, also after one failed. What `standpipe run` would tell libfabric is told to tests here.
 fn script(steps: &[Step], programs: &BTreeMap<String, String>) -> Result<String, Failure> {
     let mut script = format!(
@@ -137,7 +147,7 @@ fn script(steps: &[Step], programs: &BTreeMap<String, String>) -> Result<String,
          FI_MR_CACHE_MAX_COUNT=0 RUST_BACKTRACE=0\nbad=0\n"
     );
     for Step { program, args, env, limit_s } in steps {
-        let path = programs.get(*program).ok_or_else(|| Failure(format!("{program} was not built")))?;
+        let path = path_of(program, programs)?;
         let one = if program.starts_with("bin/") { "" } else { "--test-threads=1" };
         script += &format!(
             "echo \"== ${{SECONDS}} s: {program} {}\"\n{env} timeout {limit_s} '{path}' {args} {one} 2>&1 || {{\n\
