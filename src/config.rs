@@ -289,8 +289,9 @@ impl Config {
 
     /// Sets how memory is registered where ranks are reached over a network; the same at every rank. Without it that is
     /// [`Strategy::Firehose`] with a provider that is known to pin what is registered (`verbs`, `cxi`), and
-    /// [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy, this process must keep mapped
-    /// what peers have been told of. They may have it registered still, and this process dies, or shows something else, if it is not there.
+    /// [`Strategy::Bounce`] with all others, as `tcp`: with such a one, and any other strategy, this process must keep
+    /// mapped what peers have been told of. They may have it registered still, and this process dies, or shows
+    /// something else, if it is not there.
     ///
     /// # Panics
     /// For [`Strategy::Hardware`]: no network reaches memory without keys and says what is not there.

@@ -1,16 +1,16 @@
 //! The network: what libfabric offers here, which provider is opened, and what is registered with it.
 //!
 //! # What may stay registered
-//! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page where it does
-//! (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is noticed (`memory`), and
-//! holders give back what is gone before they hear from its owner again; but what is on its way until then, and was so
-//! by a mistake of the program's, meets the old pages where the provider pins memory: a put is lost, and a get has the
-//! bytes of before. Nothing else comes of it, so there `firehose` is the default. Where the provider pins nothing, as `tcp`, it is copied by the
-//! processor of the owner, which dies of it if nothing is mapped there any more (`fabric` tells how that was found out). No
-//! strategy avoids this that registers at all: under `rendezvous-unpin`, transfers that overlap share a registration, and
-//! so may one that starts after an unmapping. By message each chunk is copied by the kernel, when it arrives: a bad address
-//! is a fault, and nothing else. So there `bounce` is the default, and the strategies that register are for programs that
-//! keep mapped what they let peers know of.
+//! Heaps are never unmapped, and reached by key: as a whole where a registration pins nothing, page by page where it
+//! does (`transport::ofi::heaps`). Private memory can be unmapped while it is registered. That is noticed (`memory`),
+//! and holders give back what is gone before they hear from its owner again; but what is on its way until then, and
+//! was so by a mistake of the program's, meets the old pages where the provider pins memory: a put is lost, and a get
+//! has the bytes of before. Nothing else comes of it, so there `firehose` is the default. Where the provider pins
+//! nothing, as `tcp`, it is copied by the processor of the owner, which dies of it if nothing is mapped there any more
+//! (`fabric` tells how that was found out). No strategy avoids this that registers at all: under `rendezvous-unpin`,
+//! transfers that overlap share a registration, and so may one that starts after an unmapping. By message each chunk
+//! is copied by the kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the
+//! default, and the strategies that register are for programs that keep mapped what they let peers know of.
 
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;

@@ -130,10 +130,11 @@ impl Node {
         }
     }
 
-    /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned: memory
-    /// that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by Standpipe needs no such call: what this node sends
-    /// after a change waits for that by itself. It is for those who tell them by other channels: a file, a socket, memory
-    /// of their own. Costs nothing where nothing has changed, or nothing is registered.
+    /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:
+    /// memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by Standpipe needs no
+    /// such call: what this node sends after a change waits for that by itself. It is for those who tell them by other
+    /// channels: a file, a socket, memory of their own. Costs nothing where nothing has changed, or nothing is
+    /// registered.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InHandler`] where it would have to wait.

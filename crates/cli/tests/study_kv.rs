@@ -92,8 +92,8 @@ fn over_libfabric_blocks_come_by_message_or_by_key() {
         let json = json(&output);
         assert_eq!((&json["transport"], &json["strategy"]), (&"ofi:tcp".into(), &strategy.into()));
         assert_eq!(number(&json, "mismatched_bytes"), 0);
-        // How often a block is where it is not wanted hangs on how the workers take turns.
-        assert!(number(&json, "pulls") > 0, "{json}");
+        // How often a block is where it is not wanted hangs on how the workers take turns: 91 to 105 times here.
+        assert!(number(&json, "pulls") > 10, "{json}");
         assert!(number(&json["mechanisms"], mechanism) >= number(&json, "verified_bytes"), "{json}");
         assert!(json["mechanisms"].get("cma").is_none(), "{json}");
         let page = fs::read_to_string(out.path().join("report.html")).expect("a report");

@@ -12,23 +12,19 @@ use super::suite::firehose;
 
 const LEN: usize = 100_000;
 
-/// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1.
-fn two(provider: &Provider) -> (OfiCluster, Place) {
-    let setting = Setting {
-        provider,
-        registration: None,
-        confirms: false,
-        registers_local: false,
-        pins: false,
-        patience: LIMIT,
-    };
+/// Two ranks that know each other's heaps, and a place of that many bytes in the heap of rank 1; as if the provider pinned,
+/// or not.
+fn two(provider: &Provider, pins: bool) -> (OfiCluster, Place) {
+    let registration = if pins { Strategy::Firehose.settings(firehose(64, 64)) } else { None };
+    let setting =
+        Setting { provider, registration, confirms: false, registers_local: pins, pins, patience: LIMIT };
     let mut cluster = OfiCluster::new(2, setting);
     let there = cluster.heap(1, LEN);
     let here = cluster.private(0, LEN);
-    // By message, as nothing is known yet; and the key is asked for.
+    // By message, as nothing is known yet; and what is needed is asked for.
     let id = start(&mut cluster, Direction::Put, here, there, LEN);
     assert_eq!(outcome(&mut cluster, true, id), Ok(0));
-    assert_eq!(by_key(&mut cluster), Tally::default());
+    assert_eq!((by_key(&mut cluster), hits(&mut cluster)), (Tally::default(), 0));
     (cluster, there)
 }
 
@@ -75,7 +71,7 @@ fn bytes(cluster: &mut OfiCluster, rank: Rank, from: Place, len: usize) -> Vec<u
 #[test]
 fn copies_to_and_from_a_heap_ask_nobody() {
     for provider in providers() {
-        let (mut cluster, there) = two(&provider);
+        let (mut cluster, there) = two(&provider, false);
         for (count, len) in [1, 7, 9, 4096, 4097, LEN].into_iter().enumerate() {
             let (source, target) = (filled(&mut cluster, 0, len, len as u8), cluster.private(0, len));
             let id = start(&mut cluster, Direction::Put, source, there, len);
@@ -92,7 +88,7 @@ fn copies_to_and_from_a_heap_ask_nobody() {
 #[test]
 fn both_ends_may_lie_in_heaps() {
     for provider in providers() {
-        let (mut cluster, there) = two(&provider);
+        let (mut cluster, there) = two(&provider, false);
         let here = cluster.heap(0, LEN);
         cluster.poke(0, here, &[5; LEN]);
         let id = start(&mut cluster, Direction::Put, here, there, LEN);
@@ -108,7 +104,7 @@ fn both_ends_may_lie_in_heaps() {
 #[test]
 fn words_and_what_was_not_live_go_by_message() {
     for provider in providers() {
-        let (mut cluster, there) = two(&provider);
+        let (mut cluster, there) = two(&provider, false);
         let word = filled(&mut cluster, 0, 8, 3);
         let id = start(&mut cluster, Direction::Put, word, there, 8);
         assert_eq!(outcome(&mut cluster, true, id), Ok(0));
@@ -128,7 +124,7 @@ fn words_and_what_was_not_live_go_by_message() {
 #[test]
 fn who_is_given_up_reaches_the_heap_no_more() {
     for provider in providers() {
-        let (mut cluster, there) = two(&provider);
+        let (mut cluster, there) = two(&provider, false);
         let source = filled(&mut cluster, 0, LEN, 9);
         cluster.transport(1).take_heap_back(0);
         let id = start(&mut cluster, Direction::Put, source, there, LEN);
@@ -143,30 +139,10 @@ fn hits(cluster: &mut OfiCluster) -> u64 {
     cluster.node(0).registration_counters().hits
 }
 
-/// As if the provider pinned: two ranks that know where each other's heaps lie.
-fn two_that_pin(provider: &Provider) -> (OfiCluster, Place) {
-    let registration = Strategy::Firehose.settings(firehose(64, 64));
-    let setting = Setting {
-        provider,
-        registration,
-        confirms: false,
-        registers_local: true,
-        pins: true,
-        patience: LIMIT,
-    };
-    let mut cluster = OfiCluster::new(2, setting);
-    let there = cluster.heap(1, LEN);
-    let here = cluster.private(0, LEN);
-    let id = start(&mut cluster, Direction::Put, here, there, LEN);
-    assert_eq!(outcome(&mut cluster, true, id), Ok(0));
-    assert_eq!(hits(&mut cluster), 0, "it was not known where the heap lies");
-    (cluster, there)
-}
-
 #[test]
 fn pages_of_heaps_are_registered_and_then_reached_one_sided() {
     for provider in providers() {
-        let (mut cluster, there) = two_that_pin(&provider);
+        let (mut cluster, there) = two(&provider, true);
         for len in [1, 9, 4096, 4097, LEN] {
             let source = filled(&mut cluster, 0, len, len as u8);
             // The first asks for what it does not have; the second needs nobody.
@@ -192,7 +168,7 @@ fn pages_of_heaps_are_registered_and_then_reached_one_sided() {
 #[test]
 fn who_frees_pages_that_peers_have_keys_of_keeps_them() {
     for provider in providers() {
-        let (mut cluster, there) = two_that_pin(&provider);
+        let (mut cluster, there) = two(&provider, true);
         let source = filled(&mut cluster, 0, LEN, 7);
         let put = |cluster: &mut OfiCluster, polled| {
             let id = start(cluster, Direction::Put, source, there, LEN);
