@@ -135,6 +135,9 @@ pub enum Tested {
     /// On devices that the kernel emulates (soft-RoCE), and on no network card.
     #[serde(rename = "emulated devices only")]
     Emulated,
+    /// Nowhere, though it needs no hardware: it is never chosen unless it is named.
+    #[serde(rename = "no")]
+    Untried,
     /// Nowhere: no machine that it was developed on had what the provider drives.
     #[serde(rename = "untested on hardware")]
     No,
@@ -147,6 +150,7 @@ impl Tested {
         match provider.split(';').next() {
             Some("tcp" | "net" | "sockets") => Tested::Yes,
             Some("verbs") => Tested::Emulated,
+            Some("udp" | "shm" | "sm2") => Tested::Untried,
             _ => Tested::No,
         }
     }
@@ -340,8 +344,8 @@ mod tests {
     #[test]
     fn what_nobody_could_try_is_known_by_name() {
         assert_eq!(untested().collect::<Vec<_>>(), ["cxi", "efa", "psm3"]);
-        let tested = ["tcp;ofi_rxm", "verbs;ofi_rxm", "verbs", "efa", "opx"].map(Tested::of);
-        assert_eq!(tested, [Tested::Yes, Tested::Emulated, Tested::Emulated, Tested::No, Tested::No]);
+        let tested = ["tcp;ofi_rxm", "verbs;ofi_rxm", "udp;ofi_rxd", "efa", "opx"].map(Tested::of);
+        assert_eq!(tested, [Tested::Yes, Tested::Emulated, Tested::Untried, Tested::No, Tested::No]);
     }
 
     #[test]

@@ -144,6 +144,7 @@ fn tested(tested: Tested) -> &'static str {
     match tested {
         Tested::Yes => "yes",
         Tested::Emulated => "on emulated devices",
+        Tested::Untried => "no",
         Tested::No => "untested on hardware",
     }
 }
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(ofi.untested, ["cxi", "efa", "psm3"]);
         let note = text(&Info { transports: vec![SHM, ofi] });
         assert!(note.contains("\ncxi, efa, psm3: untested on hardware"), "{note}");
-        for offer in [Tested::Yes, Tested::Emulated, Tested::No] {
+        for offer in [Tested::Yes, Tested::Emulated, Tested::Untried, Tested::No] {
             let json = serde_json::to_value(offer).expect("plain data");
             let words = json.as_str().expect("a word or three");
             assert_eq!(words.contains("untested on hardware"), offer == Tested::No, "{words}");
