@@ -170,6 +170,7 @@ impl Weather {
         if self.faults.reorder + self.faults.delay > 0.0 { self.roll_delay(latency) } else { 0 }
     }
 
+    #[inline(never)]
     fn roll_delay(&mut self, latency: Nanos) -> Nanos {
         let mut delay = 0;
         if self.happens(self.faults.reorder) {

@@ -62,7 +62,7 @@ impl World {
         // To the process that its initiator has met.
         let peer_incarnation = self.met(from, peer);
         let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
-        let flight = self.flights.insert(flight) as u32;
+        let flight = self.take_off(op, flight);
         self.queue
             .push(at, if direction == Direction::Put { Event::Land(flight) } else { Event::Fetch(flight) });
     }
@@ -76,14 +76,26 @@ impl World {
         let work = Work::Atomic(word, atomic, told);
         let peer_incarnation = self.met(from, peer);
         let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
-        let flight = self.flights.insert(flight) as u32;
+        let flight = self.take_off(op, flight);
         self.queue.push(at, Event::Land(flight));
+    }
+
+    fn take_off(&mut self, op: OpId, flight: Flight) -> u32 {
+        let index = self.flights.insert(flight);
+        match self.flight_ops.get_mut(index) {
+            Some(place) => *place = op,
+            None => self.flight_ops.push(op),
+        }
+        index as u32
     }
 
     /// Gives an operation up: it touches local memory no more.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
         let incarnation = self.incarnation(from);
-        for (_, flight) in &mut self.flights {
+        // Of all flights few are looked at: those of other ranks that have the name, too, and some that are over.
+        let named = self.flight_ops.iter().enumerate().filter(|(_, name)| **name == op);
+        for (index, _) in named {
+            let Some(flight) = self.flights.get_mut(index) else { continue };
             let Origin { rank, incarnation: of, .. } = flight.origin;
             if (flight.op, rank, of) == (Some(op), from, incarnation) {
                 match flight.work {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use engine::{Event as Told, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, Place, Rank, SendError};
+use engine::{Event as Told, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, OpId, Place, Rank, SendError};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
@@ -83,6 +83,8 @@ pub(crate) struct World {
     /// Processes that have the processor and something to look at now, in turn.
     pub(crate) due: VecDeque<Rank>,
     pub(crate) flights: Slab<Flight>,
+    /// By their places: what their initiators called those flights, or others before that had the places.
+    pub(crate) flight_ops: Vec<OpId>,
     /// One-sided operations that were ever started.
     pub(crate) started: u64,
     pub(crate) weather: Weather,
@@ -116,6 +118,7 @@ impl World {
             processes: (0..size).map(|rank| Process::new(rank, &costs)).collect(),
             due: VecDeque::new(),
             flights: Slab::new(),
+            flight_ops: Vec::new(),
             started: 0,
             weather: Weather::new(faults, seed),
             violations: Vec::new(),
@@ -237,6 +240,7 @@ impl World {
     }
 
     /// What something takes on the wire between two ranks.
+    #[inline]
     pub(crate) fn wire(&mut self, from: Rank, to: Rank) -> Nanos {
         let latency = self.costs.latency_ns;
         let distance = if from == to { 0 } else { latency };
