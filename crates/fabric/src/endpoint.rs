@@ -202,7 +202,7 @@ impl Endpoint {
     /// Opens an outlet.
     ///
     /// # Errors
-    /// As for [`Endpoint::open`].
+    /// As for [`Endpoint::open`]; [`Error::OutletsLeft`] if too many were not closed when they should be.
     pub fn open_outlet(&mut self, options: &Options) -> Result<OutletId, Error> {
         self.outlets.check_left()?;
         let channel = kept(|| Channel::open(&self.domain, &self.info, &self.av, options))?;
@@ -253,7 +253,7 @@ impl Endpoint {
     }
 
     /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no completion
-    /// comes.
+    /// comes. (What cannot be closed, as said at [`Endpoint::close_outlet`], is left as it is, and nobody polls it.)
     ///
     /// # Errors
     /// [`Error::Call`] for the first `fi_close` that failed; what could not be closed is leaked, and stays as it was.
