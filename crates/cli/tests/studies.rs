@@ -160,6 +160,27 @@ fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
 }
 
 #[test]
+fn pindown_over_libfabric_has_a_row_for_each_ratio_that_it_measured() {
+    if let Err(error) = standpipe::network::version() {
+        return eprintln!("skipped: {error}");
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let (json, page) = study(&["pindown", "--transport", "ofi:tcp", "--small", "--puts", "100"], out.path());
+    assert_eq!((&json["transport"], &json["costs"]), (&"ofi:tcp".into(), &"costs.toml".into()));
+    let rows = json["rows"].as_array().expect("rows");
+    for (row, wanted) in rows.iter().zip([0.0, 50.0, 100.0]) {
+        assert_eq!((number(row, "wanted_percent"), number(row, "predicted_hit_percent")), (wanted, wanted));
+        // What earlier ratios have left in the cache may be found once.
+        assert!((number(row, "hit_percent") - wanted).abs() <= 5.0, "{row}");
+        assert!(number(row, "mb_per_s") > 0.0 && number(row, "predicted_mb_per_s") > 0.0, "{row}");
+    }
+    assert!(rows.len() == 3 && number(&json, "bare_mb_per_s") > 0.0, "{json}");
+    assert_eq!((page.matches("<svg").count(), page.matches("Simulated on").count()), (1, 0));
+    let costs = Costs::load(&out.path().join("costs.toml")).expect("costs that the simulator takes");
+    assert!(costs.name.ends_with("by ofi:tcp"), "{costs:?}");
+}
+
+#[test]
 fn a_machine_that_cannot_be_made_is_named() {
     let out = tempfile::tempdir().expect("a directory");
     let results = out.path().join("results");

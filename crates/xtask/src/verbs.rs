@@ -67,8 +67,11 @@ const FIREHOSE: &str =
 const KV: &str = "study kv --transport 'ofi:verbs;ofi_rxm' --strategy firehose --workers 2 --requests 4 --block-bytes 4K \
                   --layers 4 --cap 1M --json --out /tmp/study-kv";
 
+const PINDOWN: &str =
+    "study pindown --transport 'ofi:verbs;ofi_rxm' --small --puts 100 --json --out /tmp/study-pindown";
+
 /// Everything, which takes half an hour: the machine is emulated.
-const LONG: [Step; 11] = [
+const LONG: [Step; 12] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
     step("outlets", "", 300),
@@ -80,6 +83,7 @@ const LONG: [Step; 11] = [
     step("bin/standpipe", "perf get --transport 'ofi:verbs;ofi_rxm' --json", 100),
     step("bin/standpipe", FIREHOSE, 900),
     step("bin/standpipe", KV, 600),
+    step("bin/standpipe", PINDOWN, 600),
 ];
 
 /// Builds the tests, boots the machine, and runs them there.

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use self::firehose::FirehoseArgs;
+use self::pindown::PinDownArgs;
 
 /// Runs `standpipe study firehose`, in virtual time unless a transport is named.
 ///
@@ -28,5 +29,19 @@ pub fn run_firehose(args: &FirehoseArgs) -> Result<ExitCode> {
     match &args.transport {
         Some(transport) => live::firehose::run(args, transport),
         None => firehose::run(args),
+    }
+}
+
+/// Runs `standpipe study pindown`, in virtual time unless a transport is named.
+///
+/// # Errors
+/// If something simulated or real fails, or the results cannot be written.
+pub fn run_pindown(args: &PinDownArgs) -> Result<ExitCode> {
+    if let Some(ended) = args.vm.run(&args.output, args.transport.is_some()) {
+        return ended;
+    }
+    match &args.transport {
+        Some(transport) => live::pindown::run(args, transport),
+        None => pindown::run(args),
     }
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use sim::experiments::{PinDown, PinDownPoint};
+use standpipe::Transport;
 
 use super::{
     show::{Show, beside, deviation, deviation_percent, row},
@@ -17,15 +18,30 @@ use crate::report::{
     page::{Figure, Grid},
     plots::{Chart, Series, short},
 };
+use crate::transport;
+use crate::units::parse_bytes;
+use crate::vm::VmArgs;
 
 /// Arguments of `standpipe study pindown`.
 #[derive(Debug, Args)]
 pub struct PinDownArgs {
     /// Puts that are timed at each hit ratio
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
-    puts: u64,
+    pub(super) puts: u64,
+    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, beside what the simulator
+    /// says with costs that are measured in the same run
+    #[arg(long, value_name = "NAME", value_parser = transport::parse)]
+    pub(super) transport: Option<Transport>,
+    /// With --transport: how much memory may be registered at a time (16M; 1M with --small)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transport")]
+    pub(super) pin: Option<u64>,
+    /// Fewer ratios, and with --transport or --vm shorter puts: to see that it runs
+    #[arg(long)]
+    pub(super) small: bool,
     #[command(flatten)]
-    output: OutputArgs,
+    pub(super) vm: VmArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 /// What the paper says, by hits in percent.
@@ -75,10 +91,10 @@ impl Row {
 ///
 /// # Errors
 /// If a simulated put fails, or the results cannot be written.
-pub fn run(args: &PinDownArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &PinDownArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
     let experiment = PinDown { puts: args.puts, ..PinDown::paper() };
-    let hits: Vec<u64> = (0..=20).map(|step| 5 * step).collect();
+    let hits: Vec<u64> = (0..=100).step_by(if args.small { 50 } else { 5 }).collect();
     let bar = Bar::new(hits.len(), "hit ratios");
     let points: Result<Vec<PinDownPoint>, _> = on_all_cores(&hits, |hits| {
         let point = experiment.point(*hits);
@@ -124,7 +140,11 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
             row("pinned for the peer, at most (M)", bytes(experiment.settings.peers_bytes)),
             row("pinned for itself or nobody (MAXVICTIM)", bytes(experiment.settings.victims_bytes)),
         ],
-        command: format!("standpipe study pindown --puts {}", args.puts),
+        command: format!(
+            "standpipe study pindown --puts {}{}",
+            args.puts,
+            if args.small { " --small" } else { "" }
+        ),
         beside: Vec::new(),
     }
 }

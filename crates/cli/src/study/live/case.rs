@@ -18,6 +18,18 @@ pub(crate) enum Case {
         /// Decides the places.
         seed: u64,
     },
+    /// Puts, each complete at its target before the next, of which so many of a hundred go from one place to one place. The
+    /// others go round many more, from and to a place of its own each; once round before any is timed.
+    Mixture {
+        /// Bytes of a put.
+        len: u64,
+        /// Puts to the one place, in percent.
+        hits: u64,
+        /// Places that the others go to.
+        places: u64,
+        /// How many are timed.
+        puts: u64,
+    },
     /// Active Messages there and back, of which those there have so many bytes of payload.
     RoundTrips {
         /// Bytes.
@@ -45,7 +57,7 @@ pub(crate) enum Case {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// Of [`Case::Random`].
+    /// Of [`Case::Random`] and [`Case::Mixture`].
     Puts(Puts),
     /// What one took, in ns: a mean of [`Case::RoundTrips`] and [`Case::Writes`].
     Took(f64),
@@ -129,6 +141,7 @@ mod tests {
     fn what_is_asked_and_answered_arrives() {
         survive(vec![
             Case::Random { len: 8, working_set: 1 << 20, puts: 7, seed: 3 },
+            Case::Mixture { len: 8, hits: 50, places: 3, puts: 7 },
             Case::RoundTrips { payload: 9, times: 2 },
         ]);
         let owner = Owner { registrations: 5, pinned_bytes: 4096, ..Owner::default() };

@@ -62,6 +62,17 @@ impl Taker {
         Ok(())
     }
 
+    /// What a write of so many bytes by bare libfabric takes, in ns.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(super) fn write(&mut self, len: u64) -> Result<f64> {
+        match self.job.ask(&Case::Writes { len: usize::try_from(len)?, times: self.times })? {
+            Answer::Took(ns) => Ok(ns),
+            other => bail!("writes were answered by {other:?}"),
+        }
+    }
+
     /// The medians over all rounds.
     pub(super) fn measured(&self) -> Measured {
         let rounds = &self.rounds;

@@ -6,5 +6,6 @@ mod experiment;
 pub(super) mod firehose;
 mod job;
 mod outcome;
+pub(super) mod pindown;
 pub mod rank;
 mod shown;

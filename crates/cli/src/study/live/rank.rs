@@ -46,7 +46,7 @@ pub fn run(args: &RankArgs) -> Result<ExitCode> {
     if node.rank() == 1 {
         own(&node, wire.as_mut(), args.bytes, &heard)?;
     } else {
-        Initiator::join(&node, wire, &heard)?.serve()?;
+        Initiator::join(&node, wire, args.bytes, &heard)?.serve()?;
     }
     node.barrier()?;
     Ok(ExitCode::SUCCESS)
@@ -123,12 +123,15 @@ fn own(node: &Node, wire: Option<&mut bare::Wire>, bytes: u64, heard: &Heard) ->
 /// Words of memory that begin where a put of the longest kind may begin, and that are never given back: whatever a peer
 /// does at whatever time, they stay words.
 fn memory(bytes: u64) -> Result<&'static [AtomicU64]> {
-    let words = usize::try_from(bytes + ALIGNED)? / size_of::<u64>();
+    let words = usize::try_from(bytes + ALIGNED)? / WORD;
     // Not zero, so that all pages are there.
     let memory: &'static [AtomicU64] = (0..words).map(|_| AtomicU64::new(1)).collect::<Vec<_>>().leak();
-    let start = memory.as_ptr().addr() as u64;
-    let before = (start.next_multiple_of(ALIGNED) - start) as usize / size_of::<u64>();
-    Ok(&memory[before..])
+    Ok(&memory[to_aligned(memory.as_ptr().addr())..])
+}
+
+/// Words from an address on to where a put of the longest kind may begin.
+fn to_aligned(addr: usize) -> usize {
+    (addr.next_multiple_of(ALIGNED as usize) - addr) / WORD
 }
 
 /// Rank 0.
@@ -138,19 +141,23 @@ struct Initiator<'a> {
     wire: Option<bare::Wire>,
     /// Where the owner's memory lies.
     place: u64,
+    /// Memory that puts come from, from this word on.
     source: Vec<u64>,
+    begins: usize,
     /// Puts so far, the last one included: what the next one carries.
     puts: u64,
 }
 
 impl<'a> Initiator<'a> {
-    fn join(node: &'a Node, mut wire: Option<bare::Wire>, heard: &'a Heard) -> Result<Self> {
+    fn join(node: &'a Node, mut wire: Option<bare::Wire>, bytes: u64, heard: &'a Heard) -> Result<Self> {
         if let Some(wire) = &mut wire {
             wire.meet(&node.directory().wait(WIRE, PATIENCE)?)?;
         }
         let place = node.directory().wait(PLACE, PATIENCE)?;
         let place = bytemuck::try_pod_read_unaligned(&place).ok().context("where the owner's memory lies")?;
-        Ok(Self { node, heard, wire, place, source: vec![0; ALIGNED as usize / size_of::<u64>()], puts: 0 })
+        let source = vec![1; usize::try_from(bytes + 2 * ALIGNED)? / WORD];
+        let begins = to_aligned(source.as_ptr().addr());
+        Ok(Self { node, heard, wire, place, source, begins, puts: 0 })
     }
 
     /// Does what comes on standard input, line by line.
@@ -168,6 +175,7 @@ impl<'a> Initiator<'a> {
             Case::Random { len, working_set, puts, seed } => {
                 Answer::Puts(self.random(len, working_set, puts, seed)?)
             }
+            Case::Mixture { len, hits, places, puts } => Answer::Puts(self.mixture(len, hits, places, puts)?),
             Case::RoundTrips { payload, times } => Answer::Took(self.round_trips(payload, times)?),
             Case::Writes { len, times } => {
                 Answer::Took(self.wire()?.write(len, times)?.as_nanos() as f64 / f64::from(times))
@@ -185,37 +193,71 @@ impl<'a> Initiator<'a> {
     }
 
     fn random(&mut self, len: u64, working_set: u64, puts: u64, seed: u64) -> Result<Puts> {
-        ensure!((8..=ALIGNED).contains(&len) && puts > 0, "{puts} puts of {len} bytes");
+        ensure!(
+            (8..=ALIGNED).contains(&len) && len.is_multiple_of(8) && puts > 0,
+            "{puts} puts of {len} bytes"
+        );
         let stride = len.max(PAGE_BYTES);
         let places = working_set / stride;
-        let start = self.place;
         for place in 0..places {
-            self.put(start + place * stride, len)?;
+            self.put(0, place * stride, len)?;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (mine, before) = (self.node.registrations(), self.count()?);
-        let begun = Instant::now();
-        for _ in 1..puts {
-            self.put(start + rng.random_range(0..places) * stride, len)?;
+        self.timed(puts, |initiator| {
+            let to = rng.random_range(0..places) * stride;
+            initiator.put(0, to, len)?;
+            Ok(to)
+        })
+    }
+
+    fn mixture(&mut self, len: u64, hits: u64, places: u64, puts: u64) -> Result<Puts> {
+        ensure!(len.is_multiple_of(WORD as u64), "puts of {len} bytes");
+        ensure!(hits <= 100 && places > 0 && puts > 0, "{puts} puts, of which {hits} % hit, {places} places");
+        let mut next = 0;
+        let mut place = |index: u64| {
+            let hit = (index + 1) * hits / 100 > index * hits / 100;
+            next += u64::from(!hit);
+            if hit { 0 } else { (1 + (next - 1) % places) * len }
+        };
+        for index in 0..(places * 100).checked_div(100 - hits).unwrap_or(1) {
+            let at = place(index);
+            self.put(at, at, len)?;
         }
-        let last = start + rng.random_range(0..places) * stride;
-        self.put(last, len)?;
+        let mut index = 0;
+        self.timed(puts, |initiator| {
+            let at = place(index);
+            index += 1;
+            initiator.put(at, at, len)?;
+            Ok(at)
+        })
+    }
+
+    /// Times puts, each of which says where it went.
+    fn timed(&mut self, puts: u64, mut put: impl FnMut(&mut Self) -> Result<u64>) -> Result<Puts> {
+        let (mine, before) = (self.node.registrations(), self.count()?);
+        let (begun, mut last) = (Instant::now(), 0);
+        for _ in 0..puts {
+            last = put(self)?;
+        }
         let mean_ns = begun.elapsed().as_nanos() as f64 / puts as f64;
         let (after, owner) = (self.node.registrations(), self.count()?.since(before));
         self.check(last)?;
         Ok(Puts { mean_ns, puts, misses: after.misses - mine.misses, owner })
     }
 
-    fn put(&mut self, addr: u64, len: u64) -> Result<()> {
+    /// Puts from so many bytes into this process's memory to as many into the owner's.
+    fn put(&mut self, from: u64, to: u64, len: u64) -> Result<()> {
         self.puts += 1;
-        self.source[0] = self.puts;
-        Ok(self.node.put_bytes(theirs(addr), &bytemuck::cast_slice(&self.source)[..len as usize])?)
+        let first = self.begins + from as usize / WORD;
+        self.source[first] = self.puts;
+        let source = &self.source[first..first + len as usize / WORD];
+        Ok(self.node.put_bytes(theirs(self.place + to), bytemuck::cast_slice(source))?)
     }
 
     /// Sees that the last put arrived there.
-    fn check(&self, addr: u64) -> Result<()> {
-        let mut found = [0; 8];
-        self.node.get_bytes(theirs(addr), &mut found)?;
+    fn check(&self, to: u64) -> Result<()> {
+        let mut found = [0; WORD];
+        self.node.get_bytes(theirs(self.place + to), &mut found)?;
         let found = u64::from_ne_bytes(found);
         ensure!(found == self.puts, "put {} left {found} at its target", self.puts);
         Ok(())
@@ -265,7 +307,8 @@ fn median_ns(mut times: Vec<Duration>) -> f64 {
 }
 
 const PAGE_BYTES: u64 = 4096;
-/// The longest put, and where arrays begin.
+const WORD: usize = size_of::<u64>();
+/// The longest put to a place at random, and where arrays begin.
 const ALIGNED: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any study.
