@@ -146,11 +146,10 @@ pub enum Tested {
 impl Tested {
     /// Of the provider of this name.
     pub fn of(provider: &str) -> Tested {
-        // The layer above makes datagrams of what the provider has, and drives nothing.
-        match provider.split(';').next() {
-            Some("tcp" | "net" | "sockets") => Tested::Yes,
-            Some("verbs") => Tested::Emulated,
-            Some("udp" | "shm" | "sm2") => Tested::Untried,
+        match provider {
+            "tcp" | "tcp;ofi_rxm" | "net" | "sockets" => Tested::Yes,
+            "verbs" | "verbs;ofi_rxm" => Tested::Emulated,
+            "udp" | "udp;ofi_rxd" | "shm" | "sm2" => Tested::Untried,
             _ => Tested::No,
         }
     }
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn what_nobody_could_try_is_known_by_name() {
         assert_eq!(untested().collect::<Vec<_>>(), ["cxi", "efa", "psm3"]);
-        let tested = ["tcp;ofi_rxm", "verbs;ofi_rxm", "udp;ofi_rxd", "efa", "opx"].map(Tested::of);
+        let tested = ["tcp;ofi_rxm", "verbs;ofi_rxm", "udp;ofi_rxd", "efa", "verbs;ofi_rxd"].map(Tested::of);
         assert_eq!(tested, [Tested::Yes, Tested::Emulated, Tested::Untried, Tested::No, Tested::No]);
     }
 

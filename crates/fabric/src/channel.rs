@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::ffi::{self, fi_cq_attr, fi_cq_data_entry, fid_av, fid_cq, fid_domain, fid_ep, offers};
 use crate::info::Info;
+use crate::library::Version;
 use crate::object::Owned;
 use crate::slots::{Op, Slots};
 use libc::c_int;
@@ -57,7 +58,7 @@ impl Channel {
         check_tables(&ep, &cq)?;
         let slots = Slots::new(options.depth);
         let [provider, ..] = info.names();
-        let dies_of_reads = dies_of_reads(&provider);
+        let dies_of_reads = dies_of_reads(&provider, info.version());
         Ok(Channel { dies_of_reads, ep, slots, cq, batch: [EMPTY; BATCH], unseen: 0..0, wait_fd })
     }
 
@@ -66,19 +67,20 @@ impl Channel {
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Closes in the order that every provider accepts: nothing touches memory that was lent to it any more. Whether all is
-    /// closed: otherwise it was left to the process as it is, which has the same effect as nobody polls it again.
+    /// Whether closing would kill the process now.
+    pub(crate) fn cannot_close(&self) -> bool {
+        self.dies_of_reads && self.slots.has(Op::Read)
+    }
+
+    /// Closes in the order that every provider accepts: nothing touches memory that was lent to it any more. `false`: it was
+    /// left to the process as it is instead, which has the same effect as nobody polls it again.
     pub(crate) fn close(&mut self) -> Result<bool, Error> {
-        if self.dies_of_reads && self.slots.has(Op::Read) {
+        if self.cannot_close() {
             self.leak();
             return Ok(false);
         }
         self.ep.close()?;
-        if self.cq.close().is_err() {
-            // A queue without an endpoint stays: nothing is lent to that.
-            self.leak();
-            return Ok(false);
-        }
+        self.cq.close()?;
         Ok(true)
     }
 
@@ -92,9 +94,10 @@ impl Channel {
 
 /// Whether an endpoint of this provider kills the process when it is closed while an answer to a read has arrived in part:
 /// in libfabric 1.17, the layer that gives TCP its endpoints then follows the null that stands in an operation that is freed
-/// already. Bytes move there only while the endpoint is polled, so one that is left open and not polled touches nothing.
-fn dies_of_reads(provider: &str) -> bool {
-    provider == "tcp;ofi_rxm"
+/// already. Bytes move there only while the endpoint is polled, so one that is left open and not polled touches nothing. In
+/// later versions they move with those of any endpoint of the domain.
+fn dies_of_reads(provider: &str, version: Version) -> bool {
+    provider == "tcp;ofi_rxm" && version <= Version { major: 1, minor: 17 }
 }
 
 const EMPTY: fi_cq_data_entry = fi_cq_data_entry {

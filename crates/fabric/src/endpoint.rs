@@ -209,6 +209,11 @@ impl Endpoint {
         Ok(self.outlets.insert(channel))
     }
 
+    /// Whether closing would leave the endpoint open now, for reads that were started from it.
+    pub fn cannot_close(&self) -> bool {
+        self.main.cannot_close()
+    }
+
     /// Closes an outlet: what was started from it and has not ended never does, and the provider touches the memory lent
     /// to it no more. What it has given to the network by then may still arrive at peers. Over `tcp;ofi_rxm`, one with reads
     /// under way is not closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes
@@ -253,10 +258,12 @@ impl Endpoint {
     }
 
     /// Closes everything. When this has returned `Ok`, no buffer of any operation is used any more, and no completion
-    /// comes. (What cannot be closed, as said at [`Endpoint::close_outlet`], is left as it is, and nobody polls it.)
+    /// comes.
     ///
     /// # Errors
-    /// [`Error::Call`] for the first `fi_close` that failed; what could not be closed is leaked, and stays as it was.
+    /// [`Error::LeftOpen`] where the endpoint, or an outlet before, could not be closed, as said at
+    /// [`Endpoint::close_outlet`]; [`Error::Call`] for the first `fi_close` that failed. What could not be closed is leaked,
+    /// and stays as it was.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_all()
     }
@@ -268,7 +275,7 @@ impl Endpoint {
         if !self.main.close()? || !outlets_closed {
             // These stay, and use the rest.
             self.leak();
-            return Ok(());
+            return Err(Error::LeftOpen);
         }
         self.av.close()?;
         self.domain.close()?;

@@ -54,6 +54,9 @@ pub enum Error {
         /// How many.
         left: usize,
     },
+    /// An endpoint was left open, as its provider would kill the process. Nobody polls it, and it touches nothing.
+    #[error("it is left open, as this provider cannot close an endpoint with reads under way")]
+    LeftOpen,
     /// The provider made nothing of an address of a peer.
     #[error("{len} bytes are no address that this provider understands")]
     BadAddress {

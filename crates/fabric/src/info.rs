@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::error::{Error, check};
 use crate::ffi::{self, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr};
-use crate::library::Fabric;
+use crate::library::{Fabric, Version};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 
@@ -118,6 +118,11 @@ impl Info {
                 fabric: *head.fabric_attr,
             }
         }
+    }
+
+    /// The version of the library that it is of.
+    pub(crate) fn version(&self) -> Version {
+        self.fabric.version()
     }
 
     /// Names of the provider, the fabric and the domain.

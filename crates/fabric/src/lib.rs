@@ -51,7 +51,8 @@
 //! - **Closing an endpoint of 1.17's `tcp;ofi_rxm` while the answer to a read has arrived in part kills the process** (by
 //!   SIGSEGV: the layer above reads the context of an operation that is freed). Its bytes move only while it is polled, so
 //!   an endpoint or outlet there that has reads under way is left open and not polled, until the process ends. That the
-//!   peer's end closes in the middle, and to forget the peer, does no harm; `net` and `sockets` may be closed.
+//!   peer's end closes in the middle, and to forget the peer, does no harm; `net` and `sockets` may be closed. (Reads that
+//!   the layer does by itself, of messages longer than 16 KiB, are not known here.) 1.22 closes all of them.
 //! - *Sleeping*: the descriptor of 1.17's `net` is always readable once it is connected, that of `rxm` until it is;
 //!   `sockets` has none with manual progress.
 //! - `net` and `tcp` have no atomics, whatever 1.17's `net` says of itself; `tcp;ofi_rxm` has. An endpoint's

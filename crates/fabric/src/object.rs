@@ -54,6 +54,11 @@ impl<T: Object> Owned<T> {
         self.as_ptr().cast()
     }
 
+    /// Whether it is closed, or given up.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.raw.is_none()
+    }
+
     fn ops(&self) -> *mut fi_ops {
         // SAFETY: an object that is not closed begins with a `fid`; one that is closed is null and not read.
         self.raw.map_or(std::ptr::null_mut(), |raw| unsafe { (*raw.as_ptr().cast::<fid>()).ops })

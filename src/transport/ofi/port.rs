@@ -9,8 +9,11 @@
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
+mod outlets;
+
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use engine::registration::RegisterError;
 use engine::{Direction, Place};
@@ -22,13 +25,13 @@ use vm::{Segment, SharedMemory};
 
 use super::buffers::{Buffer, Buffers, Purpose, Size, Small};
 use super::keys::draw;
-use super::sleep::{add, watch};
+use super::sleep::watch;
 
 /// Operations and waiting buffers that the endpoint takes at once.
 const DEPTH: u32 = 4096;
 
-/// Operations that an outlet takes at once.
-const OUTLET_DEPTH: u32 = 128;
+/// How long reads may take to end when the endpoint closes, where it would otherwise have to be left open.
+const READS_END: Duration = Duration::from_millis(100);
 
 /// Buffers that wait for messages, of any peer.
 const RECEIVES: usize = 64;
@@ -86,8 +89,9 @@ pub(crate) struct Port {
     description: Description,
     address: Box<[u8]>,
     pub(super) buffers: Buffers,
-    /// Outlets that are open.
+    /// Outlets that are open; and whether there can be no more for as long as the endpoint is.
     outlets: Vec<OutletId>,
+    outlets_end: bool,
     /// To sleep on: the endpoint's descriptor, and all outlets'.
     wait: Option<OwnedFd>,
     /// Buffers for messages that are still to be lent.
@@ -117,6 +121,7 @@ impl Port {
             description,
             buffers: Buffers::default(),
             outlets: Vec::new(),
+            outlets_end: false,
             wait,
             idle: Vec::new(),
             memory: Vec::new(),
@@ -357,36 +362,6 @@ impl Port {
         })
     }
 
-    /// Opens an outlet. `None`: that cannot be had now.
-    pub(super) fn open_outlet(&mut self) -> Option<OutletId> {
-        let options = Options { depth: OUTLET_DEPTH, wait: self.wait.is_some() };
-        let endpoint = self.endpoint.as_mut()?;
-        let opened = endpoint.open_outlet(&options);
-        let failed =
-            |error: &Error| tracing::warn!(%error, "no endpoint for long copies, which go through buffers");
-        let outlet = opened.inspect_err(failed).ok()?;
-        self.outlets.push(outlet);
-        if let Some(wait) = &self.wait {
-            let fd = endpoint.outlet(outlet).ok().and_then(|outlet| add(wait, outlet.wait_fd()?).ok());
-            if fd.is_none() {
-                self.close_outlet(outlet);
-                return None;
-            }
-        }
-        Some(outlet)
-    }
-
-    /// Closes an outlet: callers' memory that was lent to it is touched no more.
-    pub(super) fn close_outlet(&mut self, outlet: OutletId) {
-        let Some(endpoint) = &mut self.endpoint else { return };
-        self.outlets.retain(|open| *open != outlet);
-        if let Err(error) = endpoint.close_outlet(outlet) {
-            // Whoever lent it memory has it back in a moment, and would find it written.
-            tracing::error!(%error, "an endpoint cannot be closed that uses the program's memory");
-            std::process::abort();
-        }
-    }
-
     /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the outlet is
     /// closed: nobody may be told before that the copy is over.
     pub(super) fn copy_from_outlet(
@@ -564,7 +539,12 @@ impl Port {
         for outlet in std::mem::take(&mut self.outlets) {
             self.close_outlet(outlet);
         }
-        let Some(endpoint) = self.endpoint.take() else { return };
+        let Some(mut endpoint) = self.endpoint.take() else { return };
+        // Reads that were given up may end still.
+        let begun = Instant::now();
+        while endpoint.cannot_close() && begun.elapsed() < READS_END && endpoint.poll().is_ok() {
+            std::thread::yield_now();
+        }
         if let Err(error) = endpoint.close() {
             tracing::warn!(%error, "the endpoint cannot be closed; the memory lent to it stays");
             std::mem::forget(std::mem::take(&mut self.memory));

@@ -16,6 +16,13 @@ pub(super) fn watch(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     Ok(wait)
 }
 
+/// Takes one out again that was added, and is about to be closed: it may stay open, and ready for ever.
+pub(super) fn remove(wait: &OwnedFd, fd: BorrowedFd<'_>) {
+    if let Err(errno) = epoll::delete(wait, fd) {
+        tracing::debug!(%errno, "a descriptor stays among those to sleep on");
+    }
+}
+
 /// Adds one more.
 pub(super) fn add(wait: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     epoll::add(wait, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)

@@ -340,6 +340,48 @@ fn who_sleeps_is_woken_by_a_message() {
     });
 }
 
+/// Whether there is something to wake up for, once rank 0 has seen to all that there was.
+fn is_kept_awake(cluster: &mut OfiCluster) -> bool {
+    let (since, mut inbox) = (Instant::now(), Inbox::default());
+    loop {
+        let idle =
+            cluster.transport(0).poll(&mut inbox).is_none() && cluster.transport(0).rest() == Rest::Sleep;
+        let fd = cluster.transport(0).wait_fd().expect("the port was opened for it");
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).expect("a descriptor");
+        if (idle && ready == 0) || since.elapsed() > Duration::from_secs(2) {
+            return ready > 0;
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_wants_any_more_keeps_nobody_awake() {
+    over_each(|provider| {
+        // More than sockets hold.
+        const LONG: usize = 12 << 20;
+        let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+        let (here, there) = (cluster.private(0, LONG), cluster.private(1, LONG));
+        let get = |cluster: &mut OfiCluster| {
+            let piece = Piece::new(there, here, LONG as u64).expect("it does not wrap");
+            cluster.node(0).transfer(1, Direction::Get, &[piece], None)
+        };
+        let id = get(&mut cluster);
+        assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        if is_kept_awake(&mut cluster) {
+            return eprintln!("skipped: this provider never lets anybody sleep");
+        }
+        let id = get(&mut cluster);
+        try_alone(&mut cluster);
+        cluster.transport(1).progress();
+        cluster.node(0).cancel(id);
+        assert_eq!(cluster.transport(0).carriers.closed, 1, "some of the answer is still to come");
+        let since = Instant::now();
+        until(&mut cluster, &[1], |_| since.elapsed() > Duration::from_millis(50));
+        assert!(!is_kept_awake(&mut cluster), "the rest of the answer wakes who sleeps, again and again");
+    });
+}
+
 #[test]
 fn memory_that_is_not_there_is_not_registered() {
     over_each(|provider| {

@@ -33,8 +33,14 @@ pub(in crate::study) fn run(args: &PinDownArgs, transport: &Transport) -> Result
         let why = "--transport shm: shared memory registers nothing, so that there is nothing to pin down";
         return Err(Refused::new(why).into());
     }
-    let output = Output::make(&args.output)?;
     let experiment = Experiment::of(args, transport);
+    let Experiment { len, plan: Plan { budget, .. }, .. } = experiment;
+    if budget < len {
+        return Err(
+            Refused::new(format!("--pin {budget}: a put of {len} bytes wants as many registered")).into()
+        );
+    }
+    let output = Output::make(&args.output)?;
     let mut costs = Taker::start(&experiment.plan, if args.small { 20 } else { 200 })?;
     let measured = experiment.measure(&mut costs)?;
     let (file, costs) = costs.measured().file(&experiment.plan.transport)?;
@@ -112,7 +118,7 @@ impl Experiment {
 
     /// Places that misses go to in turn: as the simulated study has it, twice of all that may be registered.
     fn places(&self) -> u64 {
-        (2 * self.plan.budget / self.len).max(2)
+        2 * self.plan.budget / self.len
     }
 
     /// What each ratio came to in each round. They take turns, so that what disturbs the machine disturbs all alike, and so
