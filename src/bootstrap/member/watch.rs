@@ -100,9 +100,11 @@ fn watch(shared: &Shared, on_notice: &OnNotice) -> End {
     let mut leave_by = None;
     loop {
         shared.waker.clear();
+        // Asked before the outbox is emptied: the leave is in it by then.
+        let leaving = shared.desk().leaving;
         let Ok(flushed) = flush(shared) else { return End::BrokerGone };
         let now = Instant::now();
-        if shared.desk().leaving {
+        if leaving {
             let leave_by = *leave_by.get_or_insert(now + LEAVE_MAX);
             if flushed == Sent::Done || now >= leave_by {
                 return End::Left;
