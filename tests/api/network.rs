@@ -55,7 +55,9 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
             for round in 1..60 {
                 let byte = round as u8;
                 if node.rank() == 0 {
+                    let since = Instant::now();
                     while TOLD.load(Ordering::SeqCst) + 1 < round {
+                        assert!(since.elapsed() < Duration::from_secs(60), "not told in round {round}");
                         std::thread::yield_now();
                     }
                     let known = std::mem::replace(&mut given, node.registrations().given_back);

@@ -28,8 +28,13 @@ fn in_a_process_each(name: &str) -> Option<String> {
         }
         seen.push(found.description().provider.clone());
         let this = std::env::current_exe().expect("this program");
-        let mut command = Command::new(this);
-        command.args([name, "--exact", "--nocapture"]).env(PROVIDER, &provider);
+        // What hangs in the library is ended.
+        let mut command = Command::new("timeout");
+        command
+            .arg((3 * LIMIT.as_secs()).to_string())
+            .arg(this)
+            .args([name, "--exact", "--nocapture"])
+            .env(PROVIDER, &provider);
         let output = command.output().expect("this program, which runs");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "over {provider}: {}: {said}", output.status);
