@@ -31,9 +31,10 @@ pub(crate) struct Dependency {
     pub(crate) source: Option<String>,
 }
 
-/// Where the workspace is.
+/// Where the workspace is: two folders above this crate.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("the crate lies in the workspace's `crates`")
 }
 
 /// All packages of the workspace.
