@@ -7,6 +7,25 @@ new_key_type! {
     pub(crate) struct OpKey;
 }
 
+/// The place of a transfer that hit, in the table of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HitId {
+    pub(crate) at: u32,
+    /// Even, where those of other operations are odd: so that a name tells which table it is of.
+    pub(crate) generation: u32,
+}
+
+impl HitId {
+    /// A place's first generation.
+    pub(crate) const FIRST: u32 = 0;
+
+    /// The generation that follows.
+    #[inline]
+    pub(crate) const fn after(generation: u32) -> u32 {
+        generation.wrapping_add(2)
+    }
+}
+
 /// Names an operation of one node. Never reused while anything may still refer to it: it carries a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(u64);
@@ -16,8 +35,21 @@ impl OpId {
         OpId(key.data().as_ffi())
     }
 
+    #[inline]
+    pub(crate) const fn of_hit(id: HitId) -> OpId {
+        OpId((id.generation as u64) << 32 | id.at as u64)
+    }
+
+    /// The transfer that hit which this names, if it is one.
+    #[inline]
+    pub(crate) const fn hit(self) -> Option<HitId> {
+        let (at, generation) = (self.0 as u32, (self.0 >> 32) as u32);
+        if generation.is_multiple_of(2) { Some(HitId { at, generation }) } else { None }
+    }
+
+    /// The place of any other operation; of a transfer that hit, none that is ever used.
     pub(crate) fn key(self) -> OpKey {
-        KeyData::from_ffi(self.0).into()
+        if self.hit().is_some() { OpKey::null() } else { KeyData::from_ffi(self.0).into() }
     }
 
     /// The operation as a wire token.
@@ -28,5 +60,26 @@ impl OpId {
     /// The operation that a wire token claims to name.
     pub(crate) const fn from_token(token: u64) -> OpId {
         OpId(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    #[test]
+    fn no_name_is_of_both_tables() {
+        let mut ops: SlotMap<OpKey, ()> = SlotMap::with_key();
+        let mut generation = HitId::FIRST;
+        for _ in 0..100 {
+            let key = ops.insert(());
+            assert_eq!((OpId::of(key).hit(), OpId::of(key).key()), (None, key));
+            ops.remove(key);
+            let hit = HitId { at: 0, generation };
+            assert_eq!((OpId::of_hit(hit).hit(), OpId::of_hit(hit).key()), (Some(hit), OpKey::null()));
+            generation = HitId::after(generation);
+        }
     }
 }

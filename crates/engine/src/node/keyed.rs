@@ -32,7 +32,6 @@ enum Next {
 
 impl<T: Transport> Node<T> {
     /// Starts a transfer by keys. `None`: it does not go by keys.
-    #[inline]
     pub(super) fn start_registered(
         &mut self,
         peer: Rank,
@@ -55,6 +54,11 @@ impl<T: Transport> Node<T> {
             _ if pieces.iter().all(is_in_spaces) => pieces,
             [piece] => {
                 one = self.transport.in_spaces(peer, *piece)?;
+                if announce.is_none()
+                    && let Some(id) = self.start_hit(peer, direction, one, deadline)
+                {
+                    return Some(id);
+                }
                 std::slice::from_ref(&one)
             }
             _ => {
@@ -63,11 +67,6 @@ impl<T: Transport> Node<T> {
                 &many
             }
         };
-        if let ([piece], None) = (pieces, announce)
-            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
-        {
-            return Some(id);
-        }
         Some(self.start_keyed(peer, direction, pieces, deadline, announce))
     }
 

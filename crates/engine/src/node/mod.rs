@@ -12,6 +12,7 @@
 mod am;
 mod barrier;
 mod hit;
+mod hits;
 mod keyed;
 mod moves;
 mod progress;

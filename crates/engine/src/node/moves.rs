@@ -315,7 +315,7 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline(never)]
-    fn after_release(&mut self, hose: HoseId, released: Released) {
+    pub(super) fn after_release(&mut self, hose: HoseId, released: Released) {
         let Some(registrar) = &mut self.registrar else { return };
         let keep = registrar.settings.keep;
         match released {

@@ -20,25 +20,30 @@ impl<T: Transport> Node<T> {
         match self.transport.poll(inbox) {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
-                // Also one that was given up: it uses what it does until now.
-                if !self.on_hit(op.key(), result) {
-                    self.on_completed(op, result);
+                match op.hit() {
+                    // Also one that was given up: it uses what it does until now.
+                    Some(hit) => self.on_hit(hit, result),
+                    None => self.on_completed(op, result),
                 }
                 Polled::Progressed
             }
-            Some(Event::Garbled { peer }) => self.on_garbled(peer),
-            Some(Event::Returned { peer, incarnation }) => self.on_returned(peer, incarnation),
-            Some(Event::Registered { reg, result }) => {
-                self.on_registered(reg, result);
-                Polled::Progressed
-            }
-            Some(Event::Deregistered { reg }) => {
-                self.on_deregistered(reg);
-                Polled::Progressed
-            }
+            Some(event) => self.on_rare(event),
             None if self.go_on() | retried => Polled::Progressed,
             None => Polled::Idle,
         }
+    }
+
+    /// Takes an event that is neither a message nor the end of an operation: apart, so that these are found by a comparison.
+    #[cold]
+    fn on_rare(&mut self, event: Event) -> Polled {
+        match event {
+            Event::Message { .. } | Event::Completed { .. } => {}
+            Event::Garbled { peer } => self.on_garbled(peer),
+            Event::Returned { peer, incarnation } => self.on_returned(peer, incarnation),
+            Event::Registered { reg, result } => self.on_registered(reg, result),
+            Event::Deregistered { reg } => self.on_deregistered(reg),
+        }
+        Polled::Progressed
     }
 
     /// Goes on with what could not be done before. Returns whether anything moved.
@@ -75,7 +80,7 @@ impl<T: Transport> Node<T> {
     /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         let mut late = Vec::new();
-        let mut next = None;
+        let mut next = self.expire_hits(now);
         for (key, op) in &self.ops {
             let Some(deadline) = op.deadline.filter(|_| op.outcome.is_none()) else { continue };
             if deadline <= now {
@@ -127,7 +132,7 @@ impl<T: Transport> Node<T> {
 
     /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
     #[cold]
-    fn on_returned(&mut self, peer: Rank, incarnation: u32) -> Polled {
+    fn on_returned(&mut self, peer: Rank, incarnation: u32) {
         if incarnation > self.incarnation_of(peer) {
             self.lost.insert(peer, Lost::Gone);
             // Answers to what it had asked before it was given up may have come together since.
@@ -135,7 +140,6 @@ impl<T: Transport> Node<T> {
             self.incarnations.insert(peer, incarnation);
             self.lost.insert(peer, Lost::Replaced);
         }
-        Polled::Progressed
     }
 
     /// Ends what is under way with a peer that is gone, and keeps nothing of it.
@@ -143,15 +147,16 @@ impl<T: Transport> Node<T> {
         self.barrier.lost.insert(peer);
         self.outbox.retain(|(to, ..)| *to != peer);
         self.unsent.news.remove(&peer);
-        let hit: Vec<OpKey> = self
+        let ended: Vec<OpKey> = self
             .ops
             .iter()
             .filter(|(_, op)| op.outcome.is_none() && op.kind.needs(peer))
             .map(|(key, _)| key)
             .collect();
-        for key in hit {
+        for key in ended {
             self.give_up(key, OpError::PeerLost { peer });
         }
+        self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
         self.recount();
     }
@@ -214,10 +219,9 @@ impl<T: Transport> Node<T> {
     }
 
     #[cold]
-    fn on_garbled(&mut self, peer: Rank) -> Polled {
+    fn on_garbled(&mut self, peer: Rank) {
         self.counters.malformed += 1;
         self.give_up_peer(peer);
-        Polled::Progressed
     }
 
     /// Takes a message that is for the engine itself, if it is one.
@@ -266,7 +270,7 @@ impl<T: Transport> Node<T> {
                 self.finish(key, announced);
             }
             OpKind::Part(_) => self.on_part(key, result),
-            OpKind::Transfer(_) | OpKind::Hit(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
+            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
         }
     }
 

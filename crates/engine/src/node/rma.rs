@@ -29,6 +29,11 @@ impl<T: Transport> Node<T> {
         pieces: &[Piece],
         deadline: Option<Nanos>,
     ) -> OpId {
+        if let [piece] = pieces
+            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
+        {
+            return id;
+        }
         self.start_transfer(peer, direction, pieces, deadline, None)
     }
 
@@ -74,6 +79,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn start_transfer(
         &mut self,
         peer: Rank,

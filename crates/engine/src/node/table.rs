@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::HashSet;
 use slotmap::SlotMap;
 
+use super::hits::Hits;
 use super::registrar::Registrar;
 use super::waiting::Waiting;
 use crate::op_id::{OpId, OpKey};
@@ -32,7 +33,9 @@ pub struct Node<T> {
     pub(super) size: u32,
     pub(super) handlers: u16,
     pub(super) transport: T,
+    /// Operations under way, but for transfers that hit.
     pub(super) ops: SlotMap<OpKey, Op>,
+    pub(super) hits: Hits,
     pub(super) pending: usize,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
     pub(super) stalled: Waiting<Rank, OpKey>,
@@ -110,8 +113,6 @@ pub(super) enum OpKind {
     OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
-    /// A transfer by keys that is all at hand.
-    Hit(Hit),
     /// A transfer by keys.
     Keyed(Box<Keyed>),
     /// A part of one, that the transport will report.
@@ -130,7 +131,6 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
-            OpKind::Hit(hit) => hit.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
@@ -169,21 +169,6 @@ pub(super) struct Transfer {
     pub(super) stalled: bool,
     /// The Active Message that announces the transfer once it is complete.
     pub(super) announce: Option<(Lane, Header)>,
-}
-
-/// A transfer that hit.
-#[derive(Clone, Copy)]
-pub(super) struct Hit {
-    pub(super) peer: Rank,
-    /// What it uses; `None` once it is over.
-    pub(super) used: Option<Used>,
-}
-
-/// What a transfer that hit uses.
-#[derive(Clone, Copy)]
-pub(super) struct Used {
-    pub(super) hose: HoseId,
-    pub(super) local: Option<RegId>,
 }
 
 /// A transfer by keys.
@@ -289,6 +274,7 @@ impl<T: Transport> Node<T> {
             handlers,
             transport,
             ops: SlotMap::with_key(),
+            hits: Hits::default(),
             pending: 0,
             stalled: Waiting::default(),
             outbox: VecDeque::new(),
@@ -336,17 +322,21 @@ impl<T: Transport> Node<T> {
     /// gives `None`.
     #[inline]
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
-        let outcome = self.ops.get(id.key())?.outcome?;
-        self.discard(id.key());
+        match id.hit() {
+            Some(hit) => self.hits.take(hit),
+            None => self.other_outcome(id.key()),
+        }
+    }
+
+    #[inline(never)]
+    fn other_outcome(&mut self, key: OpKey) -> Option<Outcome> {
+        let outcome = self.ops.get(key)?.outcome?;
+        self.discard(key);
         Some(outcome)
     }
 
     /// Takes an operation that is over out of the table, and keeps its lists for others.
-    #[inline]
     fn discard(&mut self, key: OpKey) {
-        if let Some(OpKind::Hit(Hit { used: Some(_), .. })) = self.ops.get(key).map(|op| &op.kind) {
-            return self.outlive(key);
-        }
         // A list of thousands is one program's one transfer: it need not stay for good.
         match self.ops.remove(key).map(|op| op.kind) {
             Some(OpKind::Keyed(keyed))
@@ -391,11 +381,17 @@ impl<T: Transport> Node<T> {
 
     /// Whether the operation's outcome is there to be taken.
     pub fn is_done(&self, id: OpId) -> bool {
+        if let Some(hit) = id.hit() {
+            return self.hits.is_done(hit);
+        }
         self.ops.get(id.key()).is_some_and(|op| op.outcome.is_some())
     }
 
     /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
     pub fn is_locally_done(&self, id: OpId) -> bool {
+        if let Some(hit) = id.hit() {
+            return !self.hits.is_under_way(hit);
+        }
         self.ops.get(id.key()).is_none_or(|op| match &op.kind {
             _ if op.outcome.is_some() => true,
             OpKind::Transfer(transfer) => transfer.is_locally_done(),
@@ -407,6 +403,9 @@ impl<T: Transport> Node<T> {
 
     /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says so.
     pub fn detach(&mut self, id: OpId) {
+        if let Some(hit) = id.hit() {
+            return self.detach_hit(hit);
+        }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.detached = true;
         if let Some(outcome) = op.outcome {
@@ -417,6 +416,9 @@ impl<T: Transport> Node<T> {
 
     /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
     pub fn cancel(&mut self, id: OpId) {
+        if let Some(hit) = id.hit() {
+            return self.cancel_hit(hit);
+        }
         let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
         if let OpKind::Part(_) = op.kind {
             // It was given up before.
@@ -472,7 +474,7 @@ impl<T: Transport> Node<T> {
     /// Ends an operation that the transport or the peer may still be at.
     pub(super) fn give_up(&mut self, key: OpKey, error: OpError) {
         match self.ops.get(key).map(|op| &op.kind) {
-            Some(OpKind::OneSided { .. } | OpKind::Hit(_)) => self.transport.abandon(OpId::of(key)),
+            Some(OpKind::OneSided { .. }) => self.transport.abandon(OpId::of(key)),
             // Nobody asks for its outcome, and it would lie in the table for ever.
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
@@ -481,7 +483,7 @@ impl<T: Transport> Node<T> {
         self.finish(key, Err(error));
     }
 
-    fn note_detached(&mut self, outcome: Outcome) {
+    pub(super) fn note_detached(&mut self, outcome: Outcome) {
         if let (Err(error), None) = (outcome, self.detached_error) {
             self.detached_error = Some(error);
         }

@@ -147,6 +147,9 @@ impl Slot {
     }
 }
 
+/// No firehose was found last.
+const NOTHING: (Rank, Run, HoseId) = (0, Run { first: 0, count: 0 }, HoseId(NONE));
+
 /// The firehose table. It belongs to whoever drives the node: one thread at a time.
 pub struct Firehoses {
     order: Order,
@@ -164,6 +167,8 @@ pub struct Firehoses {
     by_rank: HashMap<Rank, u32>,
     /// The place of the peer that was looked for last: one message of a peer asks several times.
     last: Cell<u32>,
+    /// The firehose that was found last, its peer, and its run: all of that is in the index, for as long as it is noted here.
+    recent: (Rank, Run, HoseId),
     /// What was counted of peers that are gone.
     gone: PeerCounters,
     /// What a peer lets this process hold before it has said anything.
@@ -185,6 +190,7 @@ impl Firehoses {
             free_peers: Vec::new(),
             by_rank: HashMap::new(),
             last: Cell::new(0),
+            recent: NOTHING,
             gone: PeerCounters::default(),
             limit,
         }
@@ -226,6 +232,31 @@ impl Firehoses {
         if first {
             peer.queue.touch(&mut self.hoses, id.0);
         }
+    }
+
+    /// Uses the firehose that reaches `bucket` of `peer` for one more operation, if there is one whose run `fits`.
+    #[inline(always)]
+    pub(crate) fn acquire_fitting(
+        &mut self,
+        peer: Rank,
+        bucket: u64,
+        fits: impl FnOnce(Run) -> bool,
+    ) -> Option<(HoseId, Run, Key)> {
+        // Programs go on where they are.
+        let id = match self.recent {
+            (of, run, id) if of == peer && bucket.wrapping_sub(run.first) < u64::from(run.count) => id,
+            _ => {
+                let Found::Held(id) = self.find(peer, bucket) else { return None };
+                self.recent = (peer, self.reach(id).0, id);
+                id
+            }
+        };
+        let (run, key) = self.reach(id);
+        if !fits(run) {
+            return None;
+        }
+        self.acquire(id);
+        Some((id, run, key))
     }
 
     /// Ends one use.
@@ -296,6 +327,8 @@ impl Firehoses {
                 free
             }
         };
+        // What was found may not be what is found from now on.
+        self.recent = NOTHING;
         for bucket in run.first..end_of(run) {
             self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
         }
@@ -385,6 +418,7 @@ impl Firehoses {
     /// return, they are not taken for what the new process gives.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         self.index.retain(|theirs, _| theirs.peer != peer);
+        self.recent = NOTHING;
         let Some(known) = self.by_rank.remove(&peer) else { return };
         let gone = &mut self.peers[known as usize];
         gone.gone = true;
@@ -446,6 +480,9 @@ impl Firehoses {
 
     /// Takes a firehose out of the index, where it is still there.
     fn forget(&mut self, at: u32) {
+        if self.recent.2.0 == at {
+            self.recent = NOTHING;
+        }
         let hose = &self.hoses.0[at as usize];
         let (peer, run) = (self.peers[hose.known as usize].rank, hose.run());
         for bucket in run.first..end_of(run) {
