@@ -292,6 +292,7 @@ impl Transport for Mixed {
         self.far(peer)?.in_spaces(peer, piece)
     }
 
+    #[inline]
     fn unregistered_max(&self, direction: Direction) -> u64 {
         match &self.net {
             Some(net) => net.ofi.unregistered_max(direction),
@@ -299,6 +300,7 @@ impl Transport for Mixed {
         }
     }
 
+    #[inline(always)]
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
         match self.far(peer) {
             Some(ofi) => ofi.copy_keyed(op, peer, direction, pieces),

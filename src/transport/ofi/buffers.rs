@@ -3,6 +3,8 @@
 //! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its number: so that
 //! to lend one, and to have it back, moves nothing about.
 
+use std::num::NonZero;
+
 use engine::{OpId, Place};
 use fabric::{Desc, Local};
 use vm::SharedMemory;
@@ -69,8 +71,8 @@ pub(super) struct Small {
     pub(super) op: Option<OpId>,
     pub(super) rank: engine::Rank,
     pub(super) len: u32,
-    /// Where the bytes are to go in this process.
-    pub(super) into: Option<Place>,
+    /// The address that the bytes are to go to in this process.
+    pub(super) into: Option<NonZero<u64>>,
 }
 
 /// What a buffer is.
@@ -81,6 +83,29 @@ struct Room {
     desc: Desc,
     /// What it is lent for.
     lent: Option<Purpose>,
+}
+
+impl Room {
+    #[inline(always)]
+    fn put(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
+        let at = self.at + at as u64;
+        // A word takes no call.
+        match <&[u8; 8]>::try_from(bytes) {
+            Ok(word) => self.memory.copy_in(at, word),
+            Err(_) => self.memory.copy_in(at, bytes),
+        }
+        .expect(INSIDE);
+    }
+
+    /// As [`Buffers::fill`].
+    #[inline(always)]
+    fn fill(&self, at: usize, from: Place, len: usize) {
+        let from = std::ptr::with_exposed_provenance(from.offset as usize);
+        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
+        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+        self.put(at, unsafe { std::slice::from_raw_parts(from, len) });
+    }
 }
 
 /// All buffers of an endpoint.
@@ -122,6 +147,13 @@ impl Buffers {
         self.free[size as usize].push(buffer);
     }
 
+    /// As [`Buffers::put_back`], for one of a small copy.
+    #[inline(always)]
+    pub(super) fn put_back_small(&mut self, buffer: Buffer) {
+        debug_assert_eq!(self.size(&buffer), Size::Small, "small copies go in small buffers");
+        self.free[Size::Small as usize].push(buffer);
+    }
+
     #[inline(always)]
     pub(super) fn size(&self, buffer: &Buffer) -> Size {
         self.rooms[buffer.0 as usize].size
@@ -132,11 +164,25 @@ impl Buffers {
         self.lent
     }
 
-    /// The provider has a buffer, for this purpose.
+    /// The provider is about to be given the first `len` bytes of a buffer, for this purpose; they are as it wants them,
+    /// and copied from the local end of a copy before, if there is one.
     #[inline(always)]
-    pub(super) fn lend(&mut self, buffer: Buffer, purpose: Purpose) {
-        self.rooms[buffer.0 as usize].lent = Some(purpose);
+    pub(super) fn lend(
+        &mut self,
+        buffer: &Buffer,
+        len: usize,
+        purpose: Purpose,
+        from: Option<Place>,
+    ) -> Local {
+        let room = &mut self.rooms[buffer.0 as usize];
+        assert!(len <= room.size.bytes(), "{INSIDE}");
+        if let Some(from) = from {
+            room.fill(0, from, len);
+        }
+        room.lent = Some(purpose);
         self.lent += 1;
+        let addr = std::ptr::with_exposed_provenance_mut((room.memory.base_addr() + room.at) as usize);
+        Local { addr, len, desc: room.desc }
     }
 
     /// The provider is done with the buffer that it calls so. `None`: it had none of that name.
@@ -145,6 +191,16 @@ impl Buffers {
         let purpose = self.rooms.get_mut(token as usize)?.lent.take()?;
         self.lent -= 1;
         Some((Buffer(token as u32), purpose))
+    }
+
+    /// As [`Buffers::returned`], if it was lent for a small copy; otherwise nothing is done.
+    #[inline(always)]
+    pub(super) fn returned_small(&mut self, token: u64) -> Option<(Buffer, Small)> {
+        let room = self.rooms.get_mut(token as usize)?;
+        let Some(Purpose::Small(small)) = room.lent else { return None };
+        room.lent = None;
+        self.lent -= 1;
+        Some((Buffer(token as u32), small))
     }
 
     /// What those are for that are lent.
@@ -161,15 +217,7 @@ impl Buffers {
     /// Copies `bytes` to offset `at`.
     #[inline(always)]
     pub(super) fn put(&self, buffer: &Buffer, at: usize, bytes: &[u8]) {
-        let room = &self.rooms[buffer.0 as usize];
-        assert!(at + bytes.len() <= room.size.bytes(), "{INSIDE}");
-        let at = room.at + at as u64;
-        // A word takes no call.
-        match <&[u8; 8]>::try_from(bytes) {
-            Ok(word) => room.memory.copy_in(at, word),
-            Err(_) => room.memory.copy_in(at, bytes),
-        }
-        .expect(INSIDE);
+        self.rooms[buffer.0 as usize].put(at, bytes);
     }
 
     /// Copies from offset `at`.
@@ -188,10 +236,7 @@ impl Buffers {
     /// Copies `len` bytes to offset `at` from the local end of a copy that has not ended.
     #[inline(always)]
     pub(super) fn fill(&self, buffer: &Buffer, at: usize, from: Place, len: usize) {
-        let from = std::ptr::with_exposed_provenance(from.offset as usize);
-        // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
-        // or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
-        self.put(buffer, at, unsafe { std::slice::from_raw_parts(from, len) });
+        self.rooms[buffer.0 as usize].fill(at, from, len);
     }
 
     /// Copies `len` bytes from offset `at` to the local end of a copy that has not ended, nor been given up.
@@ -201,14 +246,5 @@ impl Buffers {
         // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`,
         // or of buffers that it keeps until the operation has ended: writable, and referred to by nothing else.
         self.get(buffer, at, unsafe { std::slice::from_raw_parts_mut(to, len) });
-    }
-
-    /// The first `len` bytes, as the provider wants them.
-    #[inline(always)]
-    pub(super) fn local(&self, buffer: &Buffer, len: usize) -> Local {
-        let room = &self.rooms[buffer.0 as usize];
-        assert!(len <= room.size.bytes(), "{INSIDE}");
-        let addr = std::ptr::with_exposed_provenance_mut((room.memory.base_addr() + room.at) as usize);
-        Local { addr, len, desc: room.desc }
     }
 }

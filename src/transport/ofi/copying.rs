@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
@@ -24,12 +24,14 @@ impl OfiTransport {
         direction: Direction,
         pieces: &[KeyedPiece],
     ) -> Submit {
-        if let [keyed] = pieces
-            && self.start_small(op, rank, direction, keyed)
-        {
+        let [keyed] = pieces else { return self.start_longer(op, rank, direction, pieces) };
+        let KeyedPiece { piece: Piece { remote, local, len }, key, base, local: registered } = *keyed;
+        if self.start_small(op, rank, direction, *keyed) {
             return Submit::Pending;
         }
-        self.start_longer(op, rank, direction, pieces)
+        // Put together anew: so the piece need not lie in memory on the way of small copies.
+        let piece = Piece { remote, local, len };
+        self.start_longer(op, rank, direction, &[KeyedPiece { piece, key, base, local: registered }])
     }
 
     /// Starts a copy of which something has to be kept.

@@ -54,10 +54,25 @@ pub(super) struct Ended {
 pub(super) enum Looked {
     /// Nothing has ended.
     Nothing,
-    /// An operation has.
+    /// A small copy has, well or not.
+    Small(Small, Buffer, bool),
+    /// Another operation has.
     Ended(Ended),
     /// There is something else, which [`Port::poll`] sees to.
     Other,
+}
+
+/// An operation on a buffer.
+enum Begin<'a> {
+    Send(Peer),
+    Receive,
+    /// A write of what is copied from here, which ends when it is there.
+    Deliver(Remote, Place),
+    Fetch(Remote),
+    /// A write that ends when the buffer may be used again.
+    Write(Remote),
+    WritePieces(Peer, &'a [RemotePiece], Until),
+    ReadPieces(Peer, &'a [RemotePiece]),
 }
 
 /// A piece of a caller's memory.
@@ -178,9 +193,12 @@ impl Port {
     /// A buffer of this size. `None`: there is no memory.
     #[inline(always)]
     pub(super) fn take(&mut self, size: Size) -> Option<Buffer> {
-        if !self.buffers.has(size) {
-            self.make(size)?;
-        }
+        self.buffers.take(size).or_else(|| self.make_one(size))
+    }
+
+    #[cold]
+    fn make_one(&mut self, size: Size) -> Option<Buffer> {
+        self.make(size)?;
         self.buffers.take(size)
     }
 
@@ -277,34 +295,21 @@ impl Port {
     }
 
     /// Sends the first `len` bytes of a buffer as a message, for this purpose.
-    pub(super) fn send(
-        &mut self,
-        to: Peer,
-        (buffer, len): (Buffer, usize),
-        purpose: Purpose,
-    ) -> Result<(), Kept> {
-        self.lend((buffer, len), purpose, |endpoint, local, token| {
-            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
-            // endpoint is closed; nobody else has it, so nobody writes it.
-            unsafe { endpoint.send(local, to, token) }
-        })
+    pub(super) fn send(&mut self, to: Peer, lent: (Buffer, usize), purpose: Purpose) -> Result<(), Kept> {
+        self.lend(lent, purpose, Begin::Send(to))
     }
 
-    /// Writes as many of the first bytes of a buffer to a piece of the peer's memory, to be told when they are there.
+    /// Writes as many bytes to a piece of the peer's memory as it has, copied from the local end of a copy through a buffer,
+    /// to be told when they are there.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
         peer: Peer,
         RemotePiece { addr, len, key }: RemotePiece,
-        buffer: Buffer,
+        (from, buffer): (Place, Buffer),
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        let (local, token) = (self.buffers.local(&buffer, len), buffer.token());
-        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
-        // SAFETY: `keep_lent` keeps the buffer, registered where that is needed, until its completion has come or the
-        // endpoint is closed; nobody else has it, so nobody writes it.
-        let posted = unsafe { endpoint.deliver(local, Remote { peer, addr, key }, token) };
-        self.keep_lent(buffer, purpose, posted)
+        self.lend((buffer, len), purpose, Begin::Deliver(Remote { peer, addr, key }, from))
     }
 
     /// Reads a piece of the peer's memory into as many of the first bytes of a buffer.
@@ -316,12 +321,7 @@ impl Port {
         buffer: Buffer,
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        let (local, token) = (self.buffers.local(&buffer, len), buffer.token());
-        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
-        // SAFETY: `keep_lent` keeps the buffer, registered where that is needed, until its completion has come or the
-        // endpoint is closed; nobody else has it, so nobody reads or writes it.
-        let posted = unsafe { endpoint.read(local, Remote { peer, addr, key }, token) };
-        self.keep_lent(buffer, purpose, posted)
+        self.lend((buffer, len), purpose, Begin::Fetch(Remote { peer, addr, key }))
     }
 
     /// Writes the first `len` bytes of a buffer to pieces of the peer's memory.
@@ -329,22 +329,17 @@ impl Port {
         &mut self,
         to: Peer,
         remote: &[RemotePiece],
-        (buffer, len): (Buffer, usize),
+        lent: (Buffer, usize),
         until: Until,
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend((buffer, len), purpose, |endpoint, local, token| {
-            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
-            // endpoint is closed; nobody else has it, so nobody writes it.
-            unsafe {
-                match (remote, until) {
-                    ([RemotePiece { addr, key, .. }], Until::Reusable) => {
-                        endpoint.write(local, Remote { peer: to, addr: *addr, key: *key }, token)
-                    }
-                    _ => endpoint.write_pieces(&[local], to, remote, until, token),
-                }
+        let begin = match (remote, until) {
+            ([RemotePiece { addr, key, .. }], Until::Reusable) => {
+                Begin::Write(Remote { peer: to, addr: *addr, key: *key })
             }
-        })
+            _ => Begin::WritePieces(to, remote, until),
+        };
+        self.lend(lent, purpose, begin)
     }
 
     /// Reads pieces of the peer's memory into the first `len` bytes of a buffer.
@@ -352,14 +347,10 @@ impl Port {
         &mut self,
         from: Peer,
         remote: &[RemotePiece],
-        (buffer, len): (Buffer, usize),
+        lent: (Buffer, usize),
         purpose: Purpose,
     ) -> Result<(), Kept> {
-        self.lend((buffer, len), purpose, |endpoint, local, token| {
-            // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or the
-            // endpoint is closed; nobody else has it, so nobody reads or writes it.
-            unsafe { endpoint.read_pieces(&[local], from, remote, token) }
-        })
+        self.lend(lent, purpose, Begin::ReadPieces(from, remote))
     }
 
     /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the outlet is
@@ -425,29 +416,49 @@ impl Port {
     /// Lends the buffers that wait for messages.
     fn listen(&mut self) {
         while let Some(buffer) = self.idle.pop() {
-            let lent =
-                self.lend((buffer, Size::Message.bytes()), Purpose::Receive, |endpoint, local, token| {
-                    // SAFETY: `lend` keeps the buffer, registered where that is needed, until its completion has come or
-                    // the endpoint is closed; nobody else has it, so nobody reads or writes it.
-                    unsafe { endpoint.receive(local, token) }
-                });
+            let lent = self.lend((buffer, Size::Message.bytes()), Purpose::Receive, Begin::Receive);
             if let Err(Kept { buffer, .. }) = lent {
                 return self.idle.push(buffer);
             }
         }
     }
 
-    /// Posts an operation on the first `len` bytes of a buffer, which is kept until that has ended.
+    /// Begins an operation on the first `len` bytes of a buffer, which is kept until that has ended.
+    #[inline(always)]
     fn lend(
         &mut self,
         (buffer, len): (Buffer, usize),
         purpose: Purpose,
-        post: impl FnOnce(&mut Endpoint, Local, u64) -> Result<Post, Error>,
+        begin: Begin<'_>,
     ) -> Result<(), Kept> {
-        let local = self.buffers.local(&buffer, len);
-        let Some(endpoint) = self.willing() else { return Err(Kept { buffer, busy: false }) };
-        let posted = post(endpoint, local, buffer.token());
-        self.keep_lent(buffer, purpose, posted)
+        let from = if let Begin::Deliver(_, from) = begin { Some(from) } else { None };
+        let (local, token) = (self.buffers.lend(&buffer, len, purpose, from), buffer.token());
+        let Some(endpoint) = self.willing() else { return Err(self.not_lent(buffer, None)) };
+        // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's completion has
+        // come or the endpoint is closed; nobody else has it, so nobody reads or writes it.
+        let posted = unsafe {
+            match begin {
+                Begin::Send(to) => endpoint.send(local, to, token),
+                Begin::Receive => endpoint.receive(local, token),
+                Begin::Deliver(to, _) => endpoint.deliver(local, to, token),
+                Begin::Fetch(from) => endpoint.read(local, from, token),
+                Begin::Write(to) => endpoint.write(local, to, token),
+                Begin::WritePieces(peer, to, until) => {
+                    endpoint.write_pieces(&[local], peer, to, until, token)
+                }
+                Begin::ReadPieces(peer, from) => endpoint.read_pieces(&[local], peer, from, token),
+            }
+        };
+        if let Ok(Post::Posted) = posted { Ok(()) } else { Err(self.not_lent(buffer, Some(posted))) }
+    }
+
+    /// Takes a buffer back whose operation has not begun.
+    #[cold]
+    #[inline(never)]
+    fn not_lent(&mut self, buffer: Buffer, posted: Option<Result<Post, Error>>) -> Kept {
+        let lent = self.buffers.returned(buffer.token());
+        let busy = posted.is_some_and(|posted| is_busy(posted, lent.map(|(_, purpose)| purpose)));
+        Kept { buffer, busy }
     }
 
     /// The endpoint, if it is open.
@@ -458,23 +469,6 @@ impl Port {
             return None;
         }
         self.endpoint.as_mut()
-    }
-
-    /// Keeps a buffer that the provider has taken, until its operation has ended.
-    #[inline(always)]
-    fn keep_lent(
-        &mut self,
-        buffer: Buffer,
-        purpose: Purpose,
-        posted: Result<Post, Error>,
-    ) -> Result<(), Kept> {
-        match posted {
-            Ok(Post::Posted) => {
-                self.buffers.lend(buffer, purpose);
-                Ok(())
-            }
-            not_taken => Err(Kept { buffer, busy: is_busy(not_taken, purpose) }),
-        }
     }
 
     /// The copies in one buffer each that have not ended.
@@ -497,17 +491,26 @@ impl Port {
         let Some(endpoint) = &mut self.endpoint else { return Looked::Other };
         match endpoint.look() {
             Look::Nothing => Looked::Nothing,
-            Look::Done { token, len } => match self.buffers.returned(token) {
-                Some((buffer, purpose)) => {
-                    let result = Ok(len);
+            Look::Done { token, len } => match self.buffers.returned_small(token) {
+                Some((buffer, small)) => {
+                    let result: Result<usize, ()> = Ok(len);
                     #[cfg(test)]
-                    let result = self.script.judge(purpose == Purpose::Receive, result);
-                    Looked::Ended(Ended { purpose, buffer, result })
+                    let result = self.script.judge(false, result);
+                    Looked::Small(small, buffer, result.is_ok())
                 }
-                None => Looked::Other,
+                None => self.ended(token, Ok(len)).map_or(Looked::Other, Looked::Ended),
             },
             Look::Other => Looked::Other,
         }
+    }
+
+    /// The buffer of an operation that has ended, if the token is one's.
+    #[inline(never)]
+    fn ended(&mut self, token: u64, result: Result<usize, ()>) -> Option<Ended> {
+        let (buffer, purpose) = self.buffers.returned(token)?;
+        #[cfg(test)]
+        let result = self.script.judge(purpose == Purpose::Receive, result);
+        Some(Ended { purpose, buffer, result })
     }
 
     /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
@@ -527,10 +530,9 @@ impl Port {
                     return None;
                 }
             };
-            let Some((buffer, purpose)) = self.buffers.returned(token) else { continue };
-            #[cfg(test)]
-            let result = self.script.judge(purpose == Purpose::Receive, result);
-            return Some(Ended { purpose, buffer, result });
+            if let Some(ended) = self.ended(token, result) {
+                return Some(ended);
+            }
         }
     }
 
@@ -555,7 +557,7 @@ impl Port {
 
 /// Whether an operation that was not taken may be another time.
 #[cold]
-fn is_busy(posted: Result<Post, Error>, purpose: Purpose) -> bool {
+fn is_busy(posted: Result<Post, Error>, purpose: Option<Purpose>) -> bool {
     match posted {
         Ok(_) => true,
         // There is no connection, yet or any more: the provider makes one.

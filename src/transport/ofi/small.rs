@@ -4,11 +4,13 @@
 //! that is told only when its bytes are there, and of what is injected nothing is heard, but that it failed. To hear of it by
 //! something later would take an order of writes, or of a read after them, that is assumed of no provider.
 
+use std::num::NonZero;
+
 use super::buffers::{Buffer, Purpose, Size, Small};
 use super::link::PARTS;
 use super::port::Kept;
 use super::transport::OfiTransport;
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank};
+use engine::{Direction, Event, KeyedPiece, MemId, OpError, OpId, Place, Rank};
 
 const SMALL: usize = Size::Small as usize;
 const BYTES_MAX: u64 = Size::Small.bytes() as u64;
@@ -21,9 +23,9 @@ impl OfiTransport {
         op: OpId,
         rank: Rank,
         direction: Direction,
-        keyed: &KeyedPiece,
+        keyed: KeyedPiece,
     ) -> bool {
-        let KeyedPiece { piece, key, base, .. } = *keyed;
+        let KeyedPiece { piece, key, base, .. } = keyed;
         let put = direction == Direction::Put;
         let fits = piece.len.wrapping_sub(1) < BYTES_MAX && (!put || self.copies.delivers);
         if !fits || !self.gone.is_empty() && self.gone.contains(&rank) {
@@ -34,15 +36,15 @@ impl OfiTransport {
         if link.parts[SMALL] >= PARTS[SMALL] || !link.copies.is_empty() {
             return false;
         }
-        let Some(buffer) = self.port.take(Size::Small) else { return false };
+        // If none is at hand, who starts any copy makes some.
+        let Some(buffer) = self.port.buffers.take(Size::Small) else { return false };
         let len = piece.len as usize;
         let remote = self.copies.far(piece.remote, base, len, key);
         let small = |into| Purpose::Small(Small { op: Some(op), rank, len: piece.len as u32, into });
         let lent = if put {
-            self.port.buffers.fill(&buffer, 0, piece.local, len);
-            self.port.deliver(peer, remote, buffer, small(None))
+            self.port.deliver(peer, remote, (piece.local, buffer), small(None))
         } else {
-            self.port.fetch(peer, remote, buffer, small(Some(piece.local)))
+            self.port.fetch(peer, remote, buffer, small(NonZero::new(piece.local.offset)))
         };
         match lent {
             Ok(()) => {
@@ -52,7 +54,7 @@ impl OfiTransport {
             }
             Err(Kept { buffer, .. }) => {
                 // What waits or fails does so as a copy like any other.
-                self.port.buffers.put_back(buffer);
+                self.port.buffers.put_back_small(buffer);
                 false
             }
         }
@@ -63,9 +65,10 @@ impl OfiTransport {
     pub(super) fn on_small(&mut self, small: Small, buffer: Buffer, done: bool) -> Option<Event> {
         let Small { op, rank, len, into } = small;
         if let Some(into) = into.filter(|_| done) {
+            let into = Place::new(MemId::Space, into.get());
             self.port.buffers.drain(&buffer, 0, into, len as usize);
         }
-        self.port.buffers.put_back(buffer);
+        self.port.buffers.put_back_small(buffer);
         let link = self.links.get_mut(rank)?;
         link.parts[SMALL] -= 1;
         link.suspect &= !done;

@@ -8,8 +8,8 @@ use engine::{
 
 use fabric::Region;
 
-use super::buffers::{PAYLOAD_MAX, Purpose, Size};
-use super::port::{Ended, Looked};
+use super::buffers::{PAYLOAD_MAX, Size};
+use super::port::Looked;
 use super::transport::{OfiTransport, Registered};
 
 /// Messages handed on before the provider gets its turn.
@@ -60,7 +60,7 @@ impl Transport for OfiTransport {
         self.links.get_mut(peer).is_none_or(|link| link.outgoing(lane).has_room())
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         self.looks_left = self.looks_left.saturating_sub(1);
         if self.has_chores() {
@@ -72,8 +72,8 @@ impl Transport for OfiTransport {
                 self.listened = true;
                 return None;
             }
-            Looked::Ended(Ended { purpose: Purpose::Small(small), buffer, result }) => {
-                let told = self.on_small(small, buffer, result.is_ok());
+            Looked::Small(small, buffer, done) => {
+                let told = self.on_small(small, buffer, done);
                 if told.is_some() {
                     return told;
                 }
@@ -147,6 +147,7 @@ impl Transport for OfiTransport {
         self.in_registered_heaps(peer, piece)
     }
 
+    #[inline]
     fn unregistered_max(&self, _direction: Direction) -> u64 {
         if self.copies.registers_local { Size::Small.bytes() as u64 } else { u64::MAX }
     }
