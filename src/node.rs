@@ -212,15 +212,15 @@ impl Node {
         let unfinished = Unfinished { node: self, op };
         self.inner.may_wait("waiting for an operation")?;
         let inner = &self.inner;
-        let outcome = inner.wait(self.timeout, || inner.engine().outcome(op)).or_else(|| {
-            // The operation's own deadline has passed too, and the engine knows whom it waited for.
-            let mut engine = inner.engine();
-            engine.expire(inner.nanos(Instant::now()));
-            engine.outcome(op)
-        });
-        drop(unfinished);
-        // Only a barrier has no deadline of its own.
-        outcome.unwrap_or(Err(OpError::Timeout { peer: 0 })).map_err(Error::from)
+        let outcome = match inner.wait(self.timeout, || inner.engine().outcome(op)) {
+            Some(outcome) => {
+                std::mem::forget(unfinished);
+                outcome
+            }
+            // As if a deadline of the operation's own had passed: the engine knows whom it waited for.
+            None => unfinished.end().unwrap_or(Err(OpError::Timeout { peer: 0 })),
+        };
+        outcome.map_err(Error::from)
     }
 }
 
@@ -230,11 +230,18 @@ struct Unfinished<'a> {
     op: OpId,
 }
 
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
+impl Unfinished<'_> {
+    #[cold]
+    fn end(&self) -> Option<engine::Outcome> {
         let mut engine = self.node.inner.engine();
         engine.cancel(self.op);
-        engine.outcome(self.op);
+        engine.outcome(self.op)
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

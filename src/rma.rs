@@ -244,13 +244,18 @@ impl Node {
     #[cold]
     fn by_message(&self, peer: &Peer, list: &PieceList<'_>) -> Result<(), Error> {
         self.inner.may_wait("a put or get by message")?;
-        let op = self.start(peer, list);
+        // Whoever waits for it ends it: it needs no deadline of its own.
+        let op = self.start_by(peer, list, None);
         self.finish(op).map(|_| ())
     }
 
     pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
+        self.start_by(peer, list, self.deadline())
+    }
+
+    #[inline]
+    fn start_by(&self, peer: &Peer, list: &PieceList<'_>, deadline: Option<engine::Nanos>) -> engine::OpId {
         self.inner.peers.ask_to_serve(peer);
-        let deadline = self.deadline();
         self.inner.engine().transfer(peer.rank, list.direction(), list.pieces(), deadline)
     }
 

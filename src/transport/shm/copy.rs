@@ -11,7 +11,9 @@ use super::peers::Peer;
 /// Pieces of one transfer whose local ends are borrowed memory: every local place is an address in this process that
 /// is valid for the transfer's direction until `'a` ends.
 pub(crate) struct PieceList<'a> {
-    pieces: Vec<Piece>,
+    /// The only piece, as long as there is no more than one: most transfers have one, and need no list.
+    one: Option<Piece>,
+    many: Vec<Piece>,
     direction: Direction,
     borrowed: PhantomData<&'a mut [u8]>,
 }
@@ -27,10 +29,14 @@ impl<'a> PieceList<'a> {
         PieceList::new(Direction::Get, capacity)
     }
 
+    #[inline]
     fn new(direction: Direction, capacity: usize) -> PieceList<'a> {
-        let mut pieces = SPARE.try_with(Cell::take).unwrap_or_default();
-        pieces.reserve(capacity);
-        PieceList { pieces, direction, borrowed: PhantomData }
+        let mut many = Vec::new();
+        if capacity > 1 {
+            many = SPARE.try_with(Cell::take).unwrap_or_default();
+            many.reserve(capacity);
+        }
+        PieceList { one: None, many, direction, borrowed: PhantomData }
     }
 
     /// Adds a piece that goes from `from` to `remote`. `None` where the remote end would wrap.
@@ -47,12 +53,19 @@ impl<'a> PieceList<'a> {
 
     fn push(&mut self, remote: Place, addr: usize, len: usize) -> Option<()> {
         let local = Place::new(MemId::Space, addr as u64);
-        self.pieces.push(Piece::new(remote, local, len as u64)?);
+        let piece = Piece::new(remote, local, len as u64)?;
+        if self.one.is_none() && self.many.is_empty() {
+            self.one = Some(piece);
+        } else {
+            self.many.extend(self.one.take());
+            self.many.push(piece);
+        }
         Some(())
     }
 
+    #[inline]
     pub(crate) fn pieces(&self) -> &[Piece] {
-        &self.pieces
+        if self.one.is_some() { self.one.as_slice() } else { &self.many }
     }
 
     pub(crate) fn direction(&self) -> Direction {
@@ -65,14 +78,14 @@ impl<'a> PieceList<'a> {
         peer: &Peer,
     ) -> Result<impl Iterator<Item = (Mechanism, u64)> + use<>, CopyError> {
         // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
-        let slowest = unsafe { copy_pieces(peer, self.direction, &self.pieces) }?;
+        let slowest = unsafe { copy_pieces(peer, self.direction, self.pieces()) }?;
         let moved = [(Mechanism::Mapped, self.bytes(false)), (slowest, self.bytes(true))];
         Ok(moved.into_iter().filter_map(|(mechanism, bytes)| Some((mechanism, bytes?))))
     }
 
     /// Bytes of all pieces in private memory, or of all others; `None` where there is no such piece.
     fn bytes(&self, private: bool) -> Option<u64> {
-        let of_kind = self.pieces.iter().filter(|piece| (piece.remote.mem == MemId::Space) == private);
+        let of_kind = self.pieces().iter().filter(|piece| (piece.remote.mem == MemId::Space) == private);
         of_kind.map(|piece| piece.len).reduce(|sum, len| sum + len)
     }
 }
@@ -87,8 +100,8 @@ const SPARE_MAX: usize = 1 << 16;
 
 impl Drop for PieceList<'_> {
     fn drop(&mut self) {
-        let mut pieces = std::mem::take(&mut self.pieces);
-        if pieces.capacity() <= SPARE_MAX {
+        let mut pieces = std::mem::take(&mut self.many);
+        if (1..=SPARE_MAX).contains(&pieces.capacity()) {
             pieces.clear();
             // A thread that is ending has no use for it any more.
             let _ = SPARE.try_with(|spare| spare.set(pieces));
