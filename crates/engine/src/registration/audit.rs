@@ -8,20 +8,26 @@ impl Table {
     /// What does not add up.
     pub(crate) fn audit(&self) -> Result<(), String> {
         let mut sums = Sums::default();
-        let (mut holders, mut buckets) = (Holders { count: 0, held: vec![0; self.leases.ranks()] }, 0);
+        let mut holders = Holders { count: 0, held: vec![0; self.leases.ranks()] };
+        // The buckets of runs that are to be found by them: the index is not in the order of the runs.
+        let (mut indexed, mut buckets) = (Vec::with_capacity(self.entries.0.len()), 0);
         for (at, entry) in self.entries.0.iter().enumerate() {
-            let here = self.audit_holders(at as u32, entry, &mut holders)?;
+            let bytes = bytes_of(&self.settings, run(entry));
+            let here = self.audit_holders(at as u32, entry, bytes, &mut holders)?;
             if entry.state == State::Free {
+                indexed.push((0, 0));
                 continue;
             }
-            sums.add(entry, here > 0, bytes_of(&self.settings, run(entry)));
-            buckets += if is_indexed(entry) { u64::from(entry.count) } else { 0 };
+            sums.add(entry, here > 0, bytes);
+            let count = if is_indexed(entry) { entry.count } else { 0 };
+            buckets += u64::from(count);
+            indexed.push((entry.first, count));
             if entry.state == State::Deregistering && self.is_referred_to(at as u32) {
-                return Err(format!("run {at} goes, and is referred to"));
+                return Err(referred_to(at as u32));
             }
         }
         self.audit_sums(&sums)?;
-        self.audit_index(buckets)?;
+        self.audit_index(&indexed, buckets)?;
         self.audit_leases(holders)
     }
 
@@ -46,34 +52,30 @@ impl Table {
         Ok(())
     }
 
-    /// Adds a run's holders, and returns how many there are.
-    fn audit_holders(&self, at: u32, entry: &Entry, all: &mut Holders) -> Result<u32, String> {
-        let (mut count, bytes) = (0, bytes_of(&self.settings, run(entry)));
+    /// Adds the holders of a run of so many bytes, and returns how many there are.
+    #[inline]
+    fn audit_holders(&self, at: u32, entry: &Entry, bytes: u64, all: &mut Holders) -> Result<u32, String> {
+        let mut count = 0;
         let mut next = if entry.state == State::Free { NONE } else { entry.holder };
         while next != NONE {
             let holder = &self.holders[next as usize];
             if holder.entry != at {
-                return Err(format!("firehose {next} of run {at} says that it is another's"));
+                return Err(strayed(next, at));
             }
             all.add(holder.peer, bytes);
             count += 1;
             next = holder.next;
         }
-        if count == entry.holders {
-            return Ok(count);
-        }
-        Err(format!("run {at} counts {} holders and lists {count}", entry.holders))
+        all.count += count as usize;
+        if count == entry.holders { Ok(count) } else { Err(miscounted(at, entry.holders, count)) }
     }
 
     /// Each bucket in the index leads to a run that has it, and there are as many as in all of those: so all are found.
-    fn audit_index(&self, buckets: u64) -> Result<(), String> {
+    fn audit_index(&self, indexed: &[(u64, u32)], buckets: u64) -> Result<(), String> {
         for (&bucket, &at) in &self.index {
-            let entry = &self.entries.0[at as usize];
-            if !is_indexed(entry) || bucket.wrapping_sub(entry.first) >= u64::from(entry.count) {
-                return Err(format!(
-                    "bucket {bucket} leads to run {at}, {:?}, which is another's",
-                    entry.state
-                ));
+            let (first, count) = indexed[at as usize];
+            if bucket.wrapping_sub(first) >= u64::from(count) {
+                return Err(misled(bucket, at, self.entries.0[at as usize].state));
             }
         }
         if self.index.len() as u64 == buckets {
@@ -102,6 +104,26 @@ impl Table {
     }
 }
 
+#[cold]
+fn referred_to(at: u32) -> String {
+    format!("run {at} goes, and is referred to")
+}
+
+#[cold]
+fn misled(bucket: u64, at: u32, state: State) -> String {
+    format!("bucket {bucket} leads to run {at}, {state:?}, which is another's")
+}
+
+#[cold]
+fn strayed(holder: u32, at: u32) -> String {
+    format!("firehose {holder} of run {at} says that it is another's")
+}
+
+#[cold]
+fn miscounted(at: u32, counted: u32, listed: u32) -> String {
+    format!("run {at} counts {counted} holders and lists {listed}")
+}
+
 /// What was found in the lists of runs: firehoses in all, and the bytes of each peer's.
 struct Holders {
     count: usize,
@@ -110,12 +132,16 @@ struct Holders {
 
 impl Holders {
     fn add(&mut self, peer: Rank, bytes: u64) {
-        let peer = peer as usize;
-        if self.held.len() <= peer {
-            self.held.resize(peer + 1, 0);
+        match self.held.get_mut(peer as usize) {
+            Some(held) => *held += bytes,
+            None => self.add_stranger(peer, bytes),
         }
-        self.held[peer] += bytes;
-        self.count += 1;
+    }
+
+    #[cold]
+    fn add_stranger(&mut self, peer: Rank, bytes: u64) {
+        self.held.resize(peer as usize + 1, 0);
+        self.held[peer as usize] = bytes;
     }
 }
 

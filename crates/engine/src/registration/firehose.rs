@@ -542,54 +542,10 @@ impl Firehoses {
     fn bytes(&self, run: Run) -> u64 {
         u64::from(run.count) * self.bucket_bytes
     }
-
-    /// The whole structure, looked at anew.
-    ///
-    /// # Errors
-    /// What does not add up.
-    pub(crate) fn audit(&self) -> Result<(), String> {
-        let (mut held, mut here) = (vec![0; self.peers.len()], 0);
-        for (at, hose) in self.hoses.0.iter().enumerate().filter(|(_, hose)| !hose.free) {
-            let peer = &self.peers[hose.known as usize];
-            held[hose.known as usize] += u64::from(hose.count);
-            if hose.revoked && hose.refs == 0 {
-                return Err(format!("firehose {at} is revoked, idle, and kept"));
-            }
-            if peer.gone && !hose.revoked {
-                return Err(format!("firehose {at} is of a peer that is gone, and may be used"));
-            }
-            here += 1;
-            // The others were found before, and are as many still.
-            if peer.changed.get() && self.by_name(hose.name()) != Some(at as u32) {
-                return Err(format!("firehose {at} is not found by its owner's name for it"));
-            }
-        }
-        if here != self.by_holder.len() {
-            return Err(format!("there are {here} firehoses, and names for {}", self.by_holder.len()));
-        }
-        self.peers.iter().for_each(|peer| peer.changed.set(false));
-        for (&Theirs { bucket, peer }, &Slot(at)) in &self.index {
-            if at & Slot::ASKED != 0 {
-                continue;
-            }
-            let hose = &self.hoses.0[at as usize];
-            let covers = bucket.wrapping_sub(hose.first) < u64::from(hose.count);
-            if hose.free || hose.revoked || !covers || self.peers[hose.known as usize].rank != peer {
-                return Err(format!(
-                    "bucket {bucket} of peer {peer} leads to firehose {at}, which is another's"
-                ));
-            }
-        }
-        held.iter_mut().for_each(|held| *held *= self.bucket_bytes);
-        match self.peers.iter().zip(&held).find(|(peer, held)| peer.held != **held) {
-            Some((peer, held)) => Err(format!(
-                "the firehoses of rank {} make {held} bytes, kept in mind is {}",
-                peer.rank, peer.held
-            )),
-            None => Ok(()),
-        }
-    }
 }
+
+#[path = "firehose_audit.rs"]
+mod audit;
 
 #[cfg(test)]
 #[path = "firehose_tests.rs"]
