@@ -5,7 +5,7 @@ use engine::{Atomic, Direction, KeyedPiece, Nanos, OpError, OpId, Place, Rank};
 use crate::hearsay::{Change, Heard};
 
 /// Where an operation comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     /// The initiator, and how many processes had its rank before it.
     pub(crate) rank: Rank,
@@ -25,7 +25,7 @@ pub(crate) struct Origin {
 /// A one-sided operation that its initiator was not told the end of yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end.
+    /// The initiator's name for it; `None` once the initiator has given it up and is not told its end, or was told.
     pub(crate) op: Option<OpId>,
     pub(crate) origin: Origin,
     /// The target, and how many processes had its rank before the one that it is meant for.
@@ -34,17 +34,22 @@ pub(crate) struct Flight {
     /// When the last byte, or the request, left the initiator.
     pub(crate) left: Nanos,
     pub(crate) work: Work,
+    /// What a copy is to copy. Empty, with the room that it had, when that has been done.
+    pub(crate) pieces: Vec<KeyedPiece>,
+    /// How it has ended, as far as it has.
+    pub(crate) result: Result<u64, OpError>,
+    /// With an atomic: what the initiator had heard, or then what the word tells.
+    pub(crate) heard: Heard,
 }
 
 /// What it has still to do.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Copy {
         direction: Direction,
-        pieces: Vec<KeyedPiece>,
         keyed: bool,
     },
-    /// With what the initiator had heard, or then what the word tells.
-    Atomic(Place, Atomic, Heard),
-    Report(Result<u64, OpError>, Heard),
+    Atomic(Place, Atomic),
+    /// To tell its initiator.
+    Report,
 }

@@ -18,9 +18,11 @@ impl World {
         direction: Direction,
         pieces: &[Piece],
     ) {
-        let pieces =
-            pieces.iter().map(|piece| KeyedPiece { piece: *piece, key: Key(0), base: 0, local: None });
-        self.launch(op, from, peer, direction, pieces, false);
+        let flight = self.take_off(op, from, peer);
+        let keyed = |piece: &Piece| KeyedPiece { piece: *piece, key: Key(0), base: 0, local: None };
+        let pieces = pieces.iter().filter(|piece| piece.len > 0).map(keyed);
+        self.flights[flight as usize].pieces.extend(pieces);
+        self.launch(flight, direction, false);
     }
 
     /// Starts a copy by which the card reaches what is registered.
@@ -32,21 +34,18 @@ impl World {
         direction: Direction,
         pieces: &[KeyedPiece],
     ) {
-        self.launch(op, from, peer, direction, pieces.iter().copied(), true);
+        let flight = self.take_off(op, from, peer);
+        let pieces = pieces.iter().filter(|keyed| keyed.piece.len > 0);
+        self.flights[flight as usize].pieces.extend(pieces);
+        self.launch(flight, direction, true);
     }
 
-    fn launch(
-        &mut self,
-        op: OpId,
-        from: Rank,
-        peer: Rank,
-        direction: Direction,
-        all: impl Iterator<Item = KeyedPiece>,
-        keyed: bool,
-    ) {
-        let origin = self.origin(from, peer);
-        let mut pieces = self.spare_pieces.pop().unwrap_or_default();
-        pieces.extend(all.filter(|keyed| keyed.piece.len > 0));
+    /// Sends a copy on its way that has its pieces.
+    fn launch(&mut self, index: u32, direction: Direction, keyed: bool) {
+        let flight = &mut self.flights[index as usize];
+        flight.work = Work::Copy { direction, keyed };
+        let (from, peer) = (flight.origin.rank, flight.peer);
+        let pieces = std::mem::take(&mut flight.pieces);
         let copied =
             pieces.iter().filter(|part| keyed && part.local.is_none()).map(|part| part.piece.len).sum();
         let ready = self.spend(from, self.costs.send_overhead_ns + self.costs.copy_ns(copied));
@@ -56,37 +55,65 @@ impl World {
                 Direction::Put => self.card_ns(&pieces),
                 Direction::Get => self.costs.card_ns(0),
             };
-        let left = self.leave(from, ready, work);
-        let at = left + self.wire(from, peer);
-        let work = Work::Copy { direction, pieces, keyed };
-        // To the process that its initiator has met.
-        let peer_incarnation = self.met(from, peer);
-        let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
-        let flight = self.take_off(op, flight);
+        self.flights[index as usize].pieces = pieces;
+        let at = self.send_off(index, ready, work);
         self.queue
-            .push(at, if direction == Direction::Put { Event::Land(flight) } else { Event::Fetch(flight) });
+            .push(at, if direction == Direction::Put { Event::Land(index) } else { Event::Fetch(index) });
     }
 
     pub(crate) fn start_atomic(&mut self, op: OpId, from: Rank, peer: Rank, word: Place, atomic: Atomic) {
-        let origin = self.origin(from, peer);
+        let index = self.take_off(op, from, peer);
+        let heard = self.process(from).heard.clone();
+        let flight = &mut self.flights[index as usize];
+        (flight.work, flight.heard) = (Work::Atomic(word, atomic), heard);
         let ready = self.spend(from, self.costs.send_overhead_ns);
-        let left = self.leave(from, ready, self.costs.card_ns(8));
-        let at = left + self.wire(from, peer);
-        let told = self.process(from).heard.clone();
-        let work = Work::Atomic(word, atomic, told);
-        let peer_incarnation = self.met(from, peer);
-        let flight = Flight { op: Some(op), peer, peer_incarnation, origin, left, work };
-        let flight = self.take_off(op, flight);
-        self.queue.push(at, Event::Land(flight));
+        let at = self.send_off(index, ready, self.costs.card_ns(8));
+        self.queue.push(at, Event::Land(index));
     }
 
-    fn take_off(&mut self, op: OpId, flight: Flight) -> u32 {
-        let index = self.flights.insert(flight);
-        match self.flight_ops.get_mut(index) {
-            Some(place) => *place = op,
-            None => self.flight_ops.push(op),
+    /// Has the initiator's card send what takes it so long, once the initiator's processor is `ready`. Returns when it
+    /// is there.
+    fn send_off(&mut self, index: u32, ready: Nanos, work: Nanos) -> Nanos {
+        let Flight { origin: Origin { rank, .. }, peer, .. } = self.flights[index as usize];
+        let left = self.leave(rank, ready, work);
+        self.flights[index as usize].left = left;
+        left + self.wire(rank, peer)
+    }
+
+    /// A place for an operation of `rank` with `peer` that starts now: its work, and when it left, are to be filled in.
+    fn take_off(&mut self, op: OpId, rank: Rank, peer: Rank) -> u32 {
+        let origin = self.origin(rank, peer);
+        // To the process that its initiator has met.
+        let peer_incarnation = self.met(rank, peer);
+        if let Some(index) = self.landed.pop() {
+            self.flight_ops[index as usize] = op;
+            let flight = &mut self.flights[index as usize];
+            (flight.op, flight.origin, flight.result) = (Some(op), origin, Ok(0));
+            (flight.peer, flight.peer_incarnation) = (peer, peer_incarnation);
+            return index;
         }
-        index as u32
+        self.flight_ops.push(op);
+        self.flights.push(Flight {
+            op: Some(op),
+            origin,
+            peer,
+            peer_incarnation,
+            left: 0,
+            work: Work::Report,
+            pieces: Vec::new(),
+            result: Ok(0),
+            heard: Heard::default(),
+        });
+        self.flights.len() as u32 - 1
+    }
+
+    /// An operation is over: its place is another's.
+    fn put_away(&mut self, index: u32) {
+        let flight = &mut self.flights[index as usize];
+        flight.op = None;
+        flight.pieces.clear();
+        flight.heard = Heard::default();
+        self.landed.push(index);
     }
 
     /// Gives an operation up: it touches local memory no more.
@@ -95,14 +122,14 @@ impl World {
         // Of all flights few are looked at: those of other ranks that have the name, too, and some that are over.
         let named = self.flight_ops.iter().enumerate().filter(|(_, name)| **name == op);
         for (index, _) in named {
-            let Some(flight) = self.flights.get_mut(index) else { continue };
+            let flight = &mut self.flights[index];
             let Origin { rank, incarnation: of, .. } = flight.origin;
             if (flight.op, rank, of) == (Some(op), from, incarnation) {
                 match flight.work {
                     Work::Copy { keyed: true, .. } => flight.origin.abandoned = true,
                     Work::Copy { .. } | Work::Atomic(..) => flight.op = None,
                     // It is over, and touches nothing any more.
-                    Work::Report(..) => {}
+                    Work::Report => {}
                 }
             }
         }
@@ -133,11 +160,11 @@ impl World {
     pub(crate) fn fetch(&mut self, index: u32) {
         let flight = &self.flights[index as usize];
         let (from, peer) = (flight.origin.rank, flight.peer);
-        let (Work::Copy { pieces, .. }, true) = (&flight.work, self.is_on(flight)) else {
+        if !self.is_on(flight) {
             self.break_off(index);
             return;
-        };
-        let card_ns = self.card_ns(pieces);
+        }
+        let card_ns = self.card_ns(&flight.pieces);
         if !self.lets_in(index, Event::Fetch(index)) {
             return;
         }
@@ -157,28 +184,27 @@ impl World {
             return;
         }
         let flight = &mut self.flights[index as usize];
-        let (origin, peer) = (flight.origin.clone(), flight.peer);
-        let from = origin.rank;
-        let work = std::mem::replace(&mut flight.work, Work::Report(Ok(0), Heard::default()));
+        let (rank, peer, work) = (flight.origin.rank, flight.peer, flight.work);
+        flight.work = Work::Report;
         let mut answered_at = self.now;
-        let (result, heard) = match work {
-            Work::Copy { direction, mut pieces, keyed } => {
+        match work {
+            Work::Copy { direction, keyed } => {
                 if direction == Direction::Put {
-                    answered_at += self.wire(peer, from);
+                    answered_at += self.wire(peer, rank);
                 }
-                let copied = self.copy_all(&origin, peer, direction, &pieces, keyed);
-                pieces.clear();
-                self.spare_pieces.push(pieces);
-                (copied.map(|()| 0), Heard::default())
+                self.copy(index, direction, keyed);
             }
-            Work::Atomic(word, atomic, told) => {
-                answered_at += self.wire(peer, from);
+            Work::Atomic(word, atomic) => {
+                answered_at += self.wire(peer, rank);
+                let told = std::mem::take(&mut self.flights[index as usize].heard);
                 let fault = OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 };
-                (self.process(peer).apply(word, atomic).ok_or(fault), self.whisper(peer, word, told))
+                let (result, heard) =
+                    (self.process(peer).apply(word, atomic).ok_or(fault), self.whisper(peer, word, told));
+                let flight = &mut self.flights[index as usize];
+                (flight.result, flight.heard) = (result, heard);
             }
-            Work::Report(result, heard) => (result, heard),
-        };
-        self.flights[index as usize].work = Work::Report(result, heard);
+            Work::Report => {}
+        }
         if answered_at == self.now {
             self.report(index);
         } else {
@@ -186,13 +212,27 @@ impl World {
         }
     }
 
+    /// Copies a flight's pieces.
+    fn copy(&mut self, index: u32, direction: Direction, keyed: bool) {
+        let flight = &mut self.flights[index as usize];
+        let (origin, peer) = (flight.origin, flight.peer);
+        let mut pieces = std::mem::take(&mut flight.pieces);
+        let copied = self.copy_all(&origin, peer, direction, &pieces, keyed);
+        pieces.clear();
+        let flight = &mut self.flights[index as usize];
+        flight.pieces = pieces;
+        if let Err(error) = copied {
+            flight.result = Err(error);
+        }
+    }
+
     /// The initiator's card learns of the end.
     pub(crate) fn report(&mut self, index: u32) {
-        let flight = self.flights.remove(index as usize);
-        let rank = flight.origin.rank;
-        if let (Some(op), Work::Report(result, heard)) = (flight.op, flight.work)
-            && self.lived(rank, flight.origin.incarnation, self.now)
-        {
+        let flight = &mut self.flights[index as usize];
+        let Origin { rank, incarnation, .. } = flight.origin;
+        let (op, result, heard) = (flight.op, flight.result, std::mem::take(&mut flight.heard));
+        self.put_away(index);
+        if let (Some(op), true) = (op, self.lived(rank, incarnation, self.now)) {
             self.process_mut(rank).heard.merge(&heard);
             self.tell(rank, Told::Completed { op, result });
         }
@@ -203,10 +243,10 @@ impl World {
         let flight = &mut self.flights[index as usize];
         let peer = flight.peer;
         if matches!(flight.work, Work::Copy { keyed: true, .. }) {
-            flight.work = Work::Report(Err(OpError::PeerLost { peer }), Heard::default());
+            (flight.work, flight.result) = (Work::Report, Err(OpError::PeerLost { peer }));
             self.queue.push(self.now + self.costs.latency_ns, Event::Report(index));
         } else {
-            self.flights.remove(index as usize);
+            self.put_away(index);
         }
     }
 

@@ -4,9 +4,8 @@
 
 use std::collections::VecDeque;
 
-use engine::{Event as Told, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, OpId, Place, Rank, SendError};
+use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, SendError};
 use rustc_hash::FxHashMap;
-use slab::Slab;
 
 use crate::acquaintance::Admission;
 use crate::costs::Costs;
@@ -82,7 +81,9 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     /// Processes that have the processor and something to look at now, in turn.
     pub(crate) due: VecDeque<Rank>,
-    pub(crate) flights: Slab<Flight>,
+    /// One-sided operations under way, and in the places in `landed` those that are over.
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) landed: Vec<u32>,
     /// By their places: what their initiators called those flights, or others before that had the places.
     pub(crate) flight_ops: Vec<OpId>,
     /// One-sided operations that were ever started.
@@ -94,8 +95,6 @@ pub(crate) struct World {
     /// Those that were taken stay, for messages to come.
     messages: Vec<Message>,
     taken: Vec<u32>,
-    /// Pieces of one-sided operations that are over, likewise.
-    pub(crate) spare_pieces: Vec<Vec<KeyedPiece>>,
     /// Only for those that talk.
     traffic: Vec<Traffic>,
     /// By who sends and [`lane_number`], as far as any was used: its place there.
@@ -117,7 +116,8 @@ impl World {
             queue: Queue::default(),
             processes: (0..size).map(|rank| Process::new(rank, &costs)).collect(),
             due: VecDeque::new(),
-            flights: Slab::new(),
+            flights: Vec::new(),
+            landed: Vec::new(),
             flight_ops: Vec::new(),
             started: 0,
             weather: Weather::new(faults, seed),
@@ -125,7 +125,6 @@ impl World {
             scratch: Vec::new(),
             messages: Vec::new(),
             taken: Vec::new(),
-            spare_pieces: Vec::new(),
             traffic: Vec::new(),
             lanes: vec![Vec::new(); size as usize],
             any_lost: false,
