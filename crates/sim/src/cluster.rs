@@ -345,6 +345,7 @@ impl Cluster {
     }
 
     /// Tells what a node has to tell of processes that took others' places.
+    #[inline]
     fn replaced(&mut self, rank: Rank) -> Option<Step> {
         let peer = self.nodes[rank as usize].take_replaced()?;
         self.touch(rank);

@@ -55,6 +55,12 @@ impl Cluster {
         self.world.borrow().process(rank).nic.pinned_peak()
     }
 
+    /// Whether [`Cluster::take_violations`] has any to give.
+    #[inline]
+    pub(crate) fn has_violations(&self) -> bool {
+        !self.world.borrow().violations.is_empty()
+    }
+
     /// Takes the accesses to memory that was not registered as it should have been, since the last call.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.world.borrow_mut().violations)

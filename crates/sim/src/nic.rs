@@ -227,9 +227,14 @@ impl Nic {
         }
     }
 
-    /// How many of the pages the card has to look up, because its table does not hold them. It does afterwards.
+    /// How many of the pages the card has to look up, because its table does not hold them. It does afterwards. There is
+    /// a byte or more.
     pub(crate) fn translate(&mut self, offset: u64, len: u64, page_bytes: u64) -> u64 {
-        self.table.touch(offset / page_bytes..offset.saturating_add(len).div_ceil(page_bytes))
+        if self.table.entries == 0 {
+            return 0;
+        }
+        let shift = page_bytes.trailing_zeros();
+        self.table.touch(offset >> shift..((offset.saturating_add(len) - 1) >> shift) + 1)
     }
 
     fn registered(&mut self, reg: RegId) -> Option<&mut Registration> {
@@ -266,9 +271,6 @@ struct Table {
 
 impl Table {
     fn touch(&mut self, pages: std::ops::Range<u64>) -> u64 {
-        if self.entries == 0 {
-            return 0;
-        }
         self.pages.resize(self.entries, 0);
         let mut misses = 0;
         for page in pages {

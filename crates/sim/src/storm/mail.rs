@@ -113,7 +113,7 @@ impl Run {
                 let incarnation = self.cluster.incarnation(rank);
                 let found = Found { rank, incarnation, first: words.first, bytes };
                 let floors = vec![below; words.count as usize];
-                self.shadow.judge(found, &floors, Some(since), |_| {})?;
+                self.shadow.judge(found, &floors, Some(since), &mut |_| {})?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What ranks do.
 
-use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, Piece, Place, Rank};
+use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, OpId, Piece, Place, Rank};
 
 use super::haunts::{HEAP, behind};
 use super::letters::Letter;
@@ -115,7 +115,7 @@ impl Run {
             None => self.cluster.node(rank).transfer(peer, Direction::Put, &self.pieces, deadline),
         };
         let work = Work::Put { put, below, words, letter };
-        self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
+        self.launch(rank, peer, Some(slot), id, deadline, work);
     }
 
     fn get(&mut self, rank: Rank, peer: Rank) {
@@ -140,7 +140,7 @@ impl Run {
         let deadline = self.deadline(rank);
         let id = self.cluster.node(rank).transfer(peer, Direction::Get, &self.pieces, deadline);
         let work = Work::Get { words, floors };
-        self.launch(rank, Flying { slot: Some(slot), ..self.flying(rank, peer, id, deadline, work) });
+        self.launch(rank, peer, Some(slot), id, deadline, work);
     }
 
     fn count(&mut self, rank: Rank, peer: Rank) {
@@ -149,8 +149,7 @@ impl Run {
         let id = self.cluster.node(rank).atomic(peer, word, Atomic::FetchAdd(1), deadline);
         // At another process it counts nothing.
         self.counts_begun[peer as usize] += u64::from(!self.is_apart(rank, peer));
-        let flying = self.flying(rank, peer, id, deadline, Work::Count);
-        self.launch(rank, flying);
+        self.launch(rank, peer, None, id, deadline, Work::Count);
     }
 
     fn cancel_one(&mut self, rank: Rank) {
@@ -164,26 +163,23 @@ impl Run {
         self.cluster.compute(rank, 0);
     }
 
-    fn flying(
-        &self,
+    /// Notes an operation of `rank` with `peer` that was started.
+    fn launch(
+        &mut self,
         rank: Rank,
         peer: Rank,
-        id: engine::OpId,
+        slot: Option<u32>,
+        id: OpId,
         deadline: Option<Nanos>,
         work: Work,
-    ) -> Flying {
+    ) {
         let (known, met) = (self.knowledge.about(rank, peer), self.cluster.met(rank, peer));
-        Flying { id, peer, met, started: self.step, known, timed: deadline.is_some(), slot: None, work }
-    }
-
-    fn launch(&mut self, rank: Rank, flying: Flying) {
-        let crew = &mut self.crews[rank as usize];
-        if let Some(slot) = flying.slot {
-            crew.slots_used |= 1 << slot;
-        }
+        let (started, timed) = (self.step, deadline.is_some());
         // It may be over already, and nothing else may come.
-        let is_over = self.cluster.view(rank).is_done(flying.id);
-        crew.flying.push(flying);
+        let is_over = self.cluster.view(rank).is_done(id);
+        let crew = &mut self.crews[rank as usize];
+        crew.slots_used |= slot.map_or(0, |slot| 1 << slot);
+        crew.flying.push(Flying { id, peer, met, started, known, timed, slot, work });
         if is_over {
             self.cluster.compute(rank, 0);
         }

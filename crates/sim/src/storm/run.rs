@@ -336,8 +336,11 @@ impl Run {
     /// What must hold after every step.
     fn look(&mut self) -> Result<(), String> {
         self.step += 1;
-        for violation in self.cluster.take_violations() {
-            self.judge_violation(&violation)?;
+        if self.cluster.has_violations() {
+            self.cluster
+                .take_violations()
+                .iter()
+                .try_for_each(|violation| self.judge_violation(violation))?;
         }
         let happened = self.cluster.happened();
         if happened >= self.audit_at {

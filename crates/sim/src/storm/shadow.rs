@@ -3,6 +3,8 @@
 //! Peers write whole words, each of which says which put it came with and where it belongs. Only one rank writes any one
 //! word, so that its puts decide what a reader may find: nothing older than what was there for sure when it began.
 
+use std::ops::Range;
+
 use engine::{MemId, Place, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,7 +27,7 @@ pub(super) struct Region {
     pub(super) place: Place,
     /// The number of its first word.
     pub(super) first: u32,
-    /// Words that belong to one writer, one after the other; and how many such stretches there are.
+    /// Words that belong to one writer, one after the other, a power of two; and how many such stretches there are.
     pub(super) grain: u32,
     pub(super) units: u32,
 }
@@ -100,7 +102,7 @@ pub(super) struct Shadow {
     /// Ranks that write to any one.
     pub(super) writers: u32,
     ranks: u32,
-    page_bytes: u64,
+    page_shift: u32,
     /// By rank and word: puts before this one are no longer there.
     floors: Vec<Vec<u32>>,
     puts: Vec<Put>,
@@ -136,8 +138,9 @@ impl Shadow {
             regions,
             writers,
             ranks,
-            page_bytes: cluster.costs().page_bytes,
-            floors: vec![vec![0; first as usize]; ranks as usize],
+            page_shift: cluster.costs().page_bytes.ilog2(),
+            // Each is zero as it comes: to copy one would mean to write it.
+            floors: (0..ranks).map(|_| vec![0; first as usize]).collect(),
             puts: vec![Put { writer: ranks, target: (ranks, 0), known: None }],
             undead: FxHashSet::default(),
             loose: FxHashSet::default(),
@@ -177,12 +180,13 @@ impl Shadow {
     /// The same words in stretches, each of which has one writer and lies in one page.
     pub(super) fn stretches(&self, words: &Words) -> impl Iterator<Item = Words> + use<> {
         let Region { first, grain, .. } = *self.region(words.first);
-        let in_page = (self.page_bytes / WORD) as u32;
+        let in_page = 1 << self.page_shift >> WORD.ilog2();
+        // Both are powers of two, of which the smaller divides the other.
+        let longest: u32 = grain.min(in_page);
         let Words { first: mut here, count, local } = *words;
         let end = here + count;
         std::iter::from_fn(move || {
-            let at = here - first;
-            let next = (at - at % grain + grain).min(at - at % in_page + in_page);
+            let next = ((here - first) | (longest - 1)) + 1;
             let count = (first + next).min(end) - here;
             here += count;
             (count > 0).then_some(Words { first: here - count, count, local })
@@ -198,10 +202,11 @@ impl Shadow {
         })
     }
 
-    /// Who writes a word of `rank`'s, of `region`.
+    /// Who writes a word of `rank`'s.
     fn writer(&self, rank: Rank, word: u32) -> Rank {
         let region = self.region(word);
-        (rank + (word - region.first) / region.grain % self.writers) % self.ranks
+        let writer = rank + ((word - region.first) >> region.grain.ilog2()) % self.writers;
+        if writer < self.ranks { writer } else { writer - self.ranks }
     }
 
     /// The number of the next put.
@@ -248,12 +253,13 @@ impl Shadow {
 
     /// Judges what was found where `floors` were there for sure; but not how old it is where the memory has changed
     /// `since`. Calls `heard` with what the writers of it knew.
+    #[inline(never)]
     pub(super) fn judge(
         &self,
         found: Found<'_>,
         floors: &[u32],
         since: Option<Since>,
-        mut heard: impl FnMut(&Known),
+        heard: &mut dyn FnMut(&Known),
     ) -> Result<(), String> {
         let (mut values, _) = found.bytes.as_chunks::<{ WORD as usize }>();
         let mut floors = &floors[..values.len()];
@@ -262,6 +268,7 @@ impl Shadow {
             // What is not known any more of the memory of a process that is gone.
             let gone = found.incarnation != self.incarnations[found.rank as usize];
             let lax = gone || since.is_some_and(|since| !self.is_clean(found.rank, words.first, since));
+            let found = (found.rank, found.incarnation, self.writer(found.rank, words.first));
             // The last put of which a word was judged: what it knew and whose it is needs no second look.
             let mut last = 0;
             let mut first = words.first;
@@ -282,7 +289,7 @@ impl Shadow {
                     if value == Shadow::value(last, word) && last > 0 && last >= *floor {
                         continue;
                     }
-                    heard(self.judge_word((found.rank, found.incarnation), word, value, *floor, lax)?);
+                    heard(self.judge_word(found, word, value, *floor, lax)?);
                     last = (value >> PLACE_BITS) as u32;
                 }
             }
@@ -292,18 +299,16 @@ impl Shadow {
 
     fn judge_word(
         &self,
-        target: (Rank, u32),
+        (rank, incarnation, writer): (Rank, u32, Rank),
         word: u32,
         value: u64,
         floor: u32,
         lax: bool,
     ) -> Result<&Known, String> {
-        let rank = target.0;
         let put = (value >> PLACE_BITS) as u32;
         let wrong = |what: &str| {
-            let must = self.writer(rank, word);
             Err(format!(
-                "word {word} of rank {rank} is {value:#x}: {what} (put {put}; floor {floor}, writer {must})"
+                "word {word} of rank {rank} is {value:#x}: {what} (put {put}; floor {floor}, writer {writer})"
             ))
         };
         if value == 0 {
@@ -314,10 +319,10 @@ impl Shadow {
         if value & ((1 << PLACE_BITS) - 1) != u64::from(word) {
             return wrong("it belongs elsewhere");
         }
-        if (known.writer, known.target.0) != (self.writer(rank, word), rank) {
+        if (known.writer, known.target.0) != (writer, rank) {
             return wrong("it belongs to another rank");
         }
-        if known.target != target {
+        if known.target.1 != incarnation {
             return wrong("it was put to another process of that rank");
         }
         if put < floor && !lax && !self.undead.contains(&put) {
@@ -328,9 +333,9 @@ impl Shadow {
 
     /// Some of `rank`'s private memory was unmapped.
     pub(super) fn unmap(&mut self, rank: Rank, offset: u64, len: u64, change: u32, step: u64) {
-        for page in offset / self.page_bytes..(offset + len).div_ceil(self.page_bytes) {
+        for page in self.pages_of(offset, len) {
             self.pages.insert((rank, page), Page { hole: true, change, step, until: 0 });
-            let bytes = page * self.page_bytes..(page + 1) * self.page_bytes;
+            let bytes = page << self.page_shift..(page + 1) << self.page_shift;
             for region in self.regions.iter().filter(|region| region.place.mem == MemId::Space) {
                 let start = region.place.offset;
                 let end = start + u64::from(region.grain * region.units) * WORD;
@@ -345,12 +350,17 @@ impl Shadow {
 
     /// Whether all of the bytes lie in one page.
     pub(super) fn is_one_page(&self, offset: u64, len: u64) -> bool {
-        offset / self.page_bytes == (offset + len - 1) / self.page_bytes
+        offset >> self.page_shift == (offset + len - 1) >> self.page_shift
+    }
+
+    /// The pages that some bytes lie in.
+    fn pages_of(&self, offset: u64, len: u64) -> Range<u64> {
+        offset >> self.page_shift..((offset + len - 1) >> self.page_shift) + 1
     }
 
     /// It is there again.
     pub(super) fn remap(&mut self, rank: Rank, offset: u64, len: u64, step: u64) {
-        for page in offset / self.page_bytes..(offset + len).div_ceil(self.page_bytes) {
+        for page in self.pages_of(offset, len) {
             if let Some(page) = self.pages.get_mut(&(rank, page)).filter(|page| page.hole) {
                 (page.hole, page.until) = (false, step);
             }
@@ -374,7 +384,6 @@ impl Shadow {
         if self.pages.is_empty() || place.mem != MemId::Space {
             return true;
         }
-        let mut pages = place.offset / self.page_bytes..(place.offset + len).div_ceil(self.page_bytes);
-        pages.all(|page| self.pages.get(&(rank, page)).is_none_or(&holds))
+        self.pages_of(place.offset, len).all(|page| self.pages.get(&(rank, page)).is_none_or(&holds))
     }
 }

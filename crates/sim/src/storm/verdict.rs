@@ -66,7 +66,7 @@ impl Run {
             let found = Found { rank: peer, incarnation: flying.met, first: words.first, bytes };
             let since = Since { known: flying.known, step: flying.started };
             let curious = &mut self.crews[rank as usize].curious;
-            let judged = self.shadow.judge(found, these, Some(since), |known| {
+            let judged = self.shadow.judge(found, these, Some(since), &mut |known| {
                 if let Some(owner) = self.knowledge.learn(rank, known, started) {
                     *curious = Some(owner);
                 }
@@ -120,7 +120,7 @@ impl Run {
             let floors = self.shadow.floors(rank, &words);
             let incarnation = self.cluster.incarnation(rank);
             let found = Found { rank, incarnation, first, bytes };
-            self.shadow.judge(found, floors, None, |_| {})?;
+            self.shadow.judge(found, floors, None, &mut |_| {})?;
         }
         self.end_counter(rank)
     }
