@@ -366,9 +366,7 @@ impl Inner {
             let mut engine = self.engine();
             (!engine.has_work() && engine.transport().is_flushed()).then_some(())
         };
-        if self.peers.is_spread() {
-            self.engine().retell_barrier();
-        }
+        self.engine().retell_barrier();
         let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
         self.engine().transport().take_leave();
         if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {

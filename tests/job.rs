@@ -79,6 +79,15 @@ fn all_this_holds_over_the_network() {
     }
 }
 
+/// The keeper of the barrier's counter leaves at once, and who came last has yet to find the way to most others.
+#[test]
+fn the_first_barrier_may_be_the_last_thing_that_happens() {
+    let Some(network) = support::network() else { return };
+    for _ in 0..5 {
+        Heard::default().run_well(job_of(4, "meets").env("STANDPIPE_TRANSPORT", network));
+    }
+}
+
 /// Not a test: what the ranks of the tests above do.
 #[test]
 fn child() {
@@ -93,6 +102,7 @@ fn child() {
         "names" => names(&open()),
         "computes" => computes(&open()),
         "faults" => faults(&open()),
+        "meets" => open().barrier().expect("all come"),
         other => panic!("no role {other}"),
     }
 }
