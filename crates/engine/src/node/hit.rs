@@ -61,6 +61,7 @@ impl<T: Transport> Node<T> {
             None
         };
         let fits = |run| ends_in(run, bucket, remote.offset, len);
+        // Where a local end was found, by the firehose that fits, there is one.
         let (hose, run, key) = registrar.hoses.acquire_fitting(peer, bucket.index(remote.offset), fits)?;
         registrar.counters.hits += 1;
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };

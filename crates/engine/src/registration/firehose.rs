@@ -167,7 +167,8 @@ pub struct Firehoses {
     by_rank: HashMap<Rank, u32>,
     /// The place of the peer that was looked for last: one message of a peer asks several times.
     last: Cell<u32>,
-    /// The firehose that was found last, its peer, and its run: all of that is in the index, for as long as it is noted here.
+    /// The firehose that was found last, its peer, and its run. It is held, and the index leads to it from some of that run;
+    /// where firehoses overlap, as they may while memory changes at the owner, from the rest to another.
     recent: (Rank, Run, HoseId),
     /// What was counted of peers that are gone.
     gone: PeerCounters,
@@ -234,27 +235,30 @@ impl Firehoses {
         }
     }
 
-    /// Uses the firehose that reaches `bucket` of `peer` for one more operation, if there is one whose run `fits`.
+    /// Uses a firehose that reaches `bucket` of `peer` for one more operation, if there is one whose run `fits`. There is one
+    /// wherever that fits to which [`Firehoses::find`] leads.
     #[inline(always)]
     pub(crate) fn acquire_fitting(
         &mut self,
         peer: Rank,
         bucket: u64,
-        fits: impl FnOnce(Run) -> bool,
+        fits: impl Fn(Run) -> bool,
     ) -> Option<(HoseId, Run, Key)> {
         // Programs go on where they are.
-        let id = match self.recent {
-            (of, run, id) if of == peer && bucket.wrapping_sub(run.first) < u64::from(run.count) => id,
-            _ => {
-                let Found::Held(id) = self.find(peer, bucket) else { return None };
-                self.recent = (peer, self.reach(id).0, id);
-                id
+        let (of, run, id) = self.recent;
+        let reaches = of == peer && bucket.wrapping_sub(run.first) < u64::from(run.count);
+        let id = if reaches && fits(run) {
+            id
+        } else {
+            let Found::Held(id) = self.find(peer, bucket) else { return None };
+            let run = self.reach(id).0;
+            if !fits(run) {
+                return None;
             }
+            self.recent = (peer, run, id);
+            id
         };
         let (run, key) = self.reach(id);
-        if !fits(run) {
-            return None;
-        }
         self.acquire(id);
         Some((id, run, key))
     }

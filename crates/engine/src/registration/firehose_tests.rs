@@ -35,6 +35,21 @@ fn what_is_asked_for_is_not_asked_again() {
     assert_eq!(hoses.reach(held(&hoses, 1, 2)), (run(2, 1), Key(5)));
 }
 
+/// An owner whose memory changes may have told of the newer run, and not yet of the older one's end.
+#[test]
+fn where_runs_overlap_the_one_that_fits_is_found() {
+    let mut hoses = hoses(16);
+    hoses.add(1, run(0, 4), Key(1), HolderId(0));
+    hoses.add(1, run(1, 5), Key(2), HolderId(1));
+    let older = hoses.acquire_fitting(1, 0, |_| true).expect("held");
+    let newer = hoses.acquire_fitting(1, 3, |run| run.first + u64::from(run.count) > 4).expect("held, too");
+    assert_eq!(((older.1, older.2), (newer.1, newer.2)), ((run(0, 4), Key(1)), (run(1, 5), Key(2))));
+    assert_eq!(hoses.acquire_fitting(1, 3, |_| false), None);
+    for id in [older.0, newer.0] {
+        assert_eq!(hoses.release(id), Released::Kept);
+    }
+}
+
 #[test]
 fn room_is_made_of_idle_ones_and_no_more_than_needed() {
     let mut hoses = hoses(4);
