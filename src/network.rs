@@ -249,6 +249,19 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port,
     port.map_err(failed)
 }
 
+/// Whether there is libfabric on this host, and in it the provider of this name, if one is given. Nothing is opened. For
+/// programs that start ranks, to say so once.
+///
+/// # Errors
+/// Why not.
+pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
+    let fabric = Fabric::load()?;
+    match name {
+        Some(name) => provider(fabric, name, Reach::Host).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// The provider of this name on the interface to use.
 pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Provider, NetworkError> {
     let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };

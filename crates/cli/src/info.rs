@@ -132,12 +132,19 @@ fn table(offers: &[&Offer]) -> crate::table::Table {
             yes(found.atomics),
             yes(found.delivery),
             yes(offer.sleeps),
-            crate::kv::outcome::bytes(found.message_bytes as u64),
+            longest(found.message_bytes),
             tested(offer.tested).to_owned(),
             offer.error.clone().unwrap_or_else(|| "yes".to_owned()),
         ]);
     }
     table
+}
+
+/// Some say so for what no memory could hold.
+const ENDLESS_BYTES: usize = 1 << 62;
+
+fn longest(bytes: usize) -> String {
+    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { crate::kv::outcome::bytes(bytes as u64) }
 }
 
 fn tested(tested: Tested) -> &'static str {

@@ -135,8 +135,17 @@ fn main() -> ExitCode {
 /// The exit status, after the error has been said if there is one.
 fn status(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("standpipe: {error:#}");
+        eprintln!("standpipe: {}", with_causes(&error));
         if Refused::is(&error) { Refused::STATUS.into() } else { ExitCode::FAILURE }
+    })
+}
+
+/// An error and its causes, but for those that it names itself.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        text if text.contains(&format!(": {cause}")) => said,
+        text => format!("{text}: {cause}"),
     })
 }
 
@@ -210,5 +219,12 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let error = anyhow::anyhow!("no provider").context("no network: no provider").context("joining");
+        assert_eq!(with_causes(&error), "joining: no network: no provider");
+        assert_eq!(with_causes(&anyhow::anyhow!("inner").context("outer")), "outer: inner");
     }
 }

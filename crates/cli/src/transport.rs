@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use standpipe::{Strategy, Transport, launch::Launch};
+use standpipe::{Strategy, Transport, launch::Launch, network};
 
 use crate::refused::Refused;
 
@@ -23,10 +23,16 @@ pub fn parse(name: &str) -> Result<Transport, String> {
 /// The transport that an option names, or else the environment; shared memory where neither does.
 ///
 /// # Errors
-/// If the environment names none that there is.
+/// If the environment names none that there is, or the provider is not there.
 pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
-    option
-        .map_or_else(|| from_env(std::env::var(TRANSPORT).ok().as_deref()), |transport| Ok(transport.clone()))
+    let transport = option.map_or_else(
+        || from_env(std::env::var(TRANSPORT).ok().as_deref()),
+        |transport| Ok(transport.clone()),
+    )?;
+    if let Transport::Ofi { provider } = &transport {
+        network::look_for(provider.as_deref())?;
+    }
+    Ok(transport)
 }
 
 fn from_env(name: Option<&str>) -> Result<Transport> {
@@ -142,13 +148,21 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_that_is_not_there_is_refused_by_name() {
+        let pigeon = Transport::Ofi { provider: Some("pigeon".to_owned()) };
+        let refused = TransportArgs { transport: Some(pigeon), strategy: None }.choose();
+        let refused = refused.expect_err("libfabric has none").to_string();
+        assert!(refused.contains("provider pigeon") || refused.contains("libfabric cannot"), "{refused}");
+    }
+
+    #[test]
     fn a_strategy_wants_a_network() {
         let args =
             |transport| TransportArgs { transport: Some(transport), strategy: Some(Strategy::PinDown) };
         let refused = args(Transport::Shm).choose().expect_err("nothing is registered");
         assert!(refused.to_string().contains("--strategy pin-down"), "{refused}");
-        let verbs = Transport::Ofi { provider: Some("verbs;ofi_rxm".to_owned()) };
-        let words = args(verbs).choose().expect("both are there").words();
+        let transport = Transport::Ofi { provider: Some("verbs;ofi_rxm".to_owned()) };
+        let words = Chosen { transport, strategy: Some(Strategy::PinDown) }.words();
         assert_eq!(words, ["--transport", "'ofi:verbs;ofi_rxm'", "--strategy", "pin-down"]);
         assert!(Chosen::default().words().is_empty());
     }
