@@ -134,7 +134,7 @@ impl Hits {
         hit.is_some_and(|hit| matches!(hit.state, State::Done | State::Over | State::GivenUp))
     }
 
-    /// Whether one has no outcome yet that somebody wants.
+    /// Whether one is at the transport, and has no outcome yet.
     pub(super) fn is_under_way(&self, id: HitId) -> bool {
         let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
         hit.is_some_and(|hit| hit.state == State::UnderWay)
