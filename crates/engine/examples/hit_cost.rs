@@ -5,17 +5,16 @@
 
 use std::hint::black_box;
 
-use standpipe_engine::Rank;
 use standpipe_engine::registration::firehose::{Firehoses, Found, HoseId};
-use standpipe_engine::registration::table::{Action, HolderId, Table};
-use standpipe_engine::registration::{Keep, Key, Order, Quota, RegId, Run, Settings};
-use standpipe_engine::span::BucketSize;
+use standpipe_engine::registration::table::Table;
+use standpipe_engine::registration::{Order, RegId, Run};
 
-/// Buckets of each table, each a run of its own: the dearest case.
+use tables::{local, peer_of, remote, settings, shuffled};
+
+mod tables;
+
+/// Buckets of each table.
 const BUCKETS: u64 = 10_000;
-
-/// Peers, in turn, whose buckets are held.
-const PEERS: Rank = 16;
 
 /// How often every bucket is used.
 const ROUNDS: usize = 10;
@@ -30,10 +29,10 @@ fn main() {
         Some("sieve") => Order::Sieve,
         Some(other) => panic!("{other} is none of fifo, lru, sieve"),
     };
-    let settings = settings(order);
-    let mut table = local(settings);
-    let mut hoses = remote(settings);
-    let buckets = shuffled();
+    let settings = settings(order, BUCKETS);
+    let mut table = local(settings, BUCKETS);
+    let mut hoses = remote(settings, BUCKETS);
+    let buckets = shuffled(BUCKETS);
     let (mut held, mut pinned) = ([None; BATCH], [RegId { index: 0, generation: 0 }; BATCH]);
     for batch in (0..ROUNDS).flat_map(|_| buckets.chunks(BATCH)) {
         acquire_remote(&mut hoses, batch, &mut held);
@@ -79,68 +78,6 @@ fn release_local(table: &mut Table, pinned: &[RegId]) {
     for reg in pinned {
         table.release(*reg);
     }
-}
-
-fn settings(order: Order) -> Settings {
-    Settings {
-        bucket: BucketSize::new(12).expect("a page"),
-        run_max: 16,
-        peers_bytes: BUCKETS << 16,
-        victims_bytes: BUCKETS << 16,
-        victims_borrow: true,
-        quota: Quota::Leases { guaranteed: 0 },
-        order,
-        keep: Keep::Firehoses,
-        put_in_move_max: 0,
-        recall_within: 0,
-    }
-}
-
-fn peer_of(bucket: u64) -> Rank {
-    (bucket % u64::from(PEERS)) as Rank
-}
-
-/// A table of this process's own memory: registered, and idle.
-fn local(settings: Settings) -> Table {
-    let mut table = Table::new(settings, PEERS);
-    let mut pinned = Vec::new();
-    for first in 0..BUCKETS {
-        table.pin(Run { first, count: 1 }, &mut pinned).expect("there is room");
-        serve(&mut table);
-    }
-    pinned.into_iter().for_each(|reg| table.release(reg));
-    serve(&mut table);
-    table
-}
-
-/// Does at once what the table wants.
-fn serve(table: &mut Table) {
-    while let Some(action) = table.next_action() {
-        if let Action::Register(reg, run) = action {
-            table.registered(reg, Ok(Key(run.first)));
-        }
-    }
-}
-
-/// A table of what peers let this process use.
-fn remote(settings: Settings) -> Firehoses {
-    let mut hoses = Firehoses::new(settings.order, settings.bucket.bytes(), settings.peers_bytes);
-    for first in 0..BUCKETS {
-        hoses.add(peer_of(first), Run { first, count: 1 }, Key(first), HolderId(first as u32));
-    }
-    hoses
-}
-
-/// Every bucket once, in an order that is the same each time.
-fn shuffled() -> Vec<u64> {
-    let mut buckets: Vec<u64> = (0..BUCKETS).collect();
-    let mut random = 0x5eed_u64;
-    for left in (1..buckets.len()).rev() {
-        // Knuth's generator; what its low bits lack does not matter here.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        buckets.swap(left, (random >> 33) as usize % (left + 1));
-    }
-    buckets
 }
 
 /// Prints bytes of the owner's table a bucket and a holder, and of the initiator's a bucket.

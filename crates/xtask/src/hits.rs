@@ -95,7 +95,7 @@ fn cost_of(profile: &str, function: &str) -> u64 {
 }
 
 /// Lines `name = number`.
-fn numbers(text: &str) -> BTreeMap<String, f64> {
+pub(crate) fn numbers(text: &str) -> BTreeMap<String, f64> {
     let line = |line: &str| {
         let (name, number) = line.split_once(" = ")?;
         Some((name.to_owned(), number.parse().ok()?))

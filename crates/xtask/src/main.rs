@@ -12,6 +12,7 @@ mod form;
 mod fresh;
 mod fuzz;
 mod hits;
+mod lookups;
 mod mutate;
 mod nightly;
 mod outcome;
@@ -50,6 +51,8 @@ enum Check {
     /// Count what a hit costs, in the registration tables and over libfabric, and compare with the last committed figures
     /// (valgrind).
     Hits,
+    /// Time finding a registration among 100,000, beside UCX's cache and one random memory access (libucx-dev for the former).
+    Lookups,
     /// Break rules of registration on purpose, one at a time, and show that the simulator's storms notice each.
     Mutate,
     /// Let the simulator's storms loose on ever new seeds, on one core.
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
+        Check::Lookups => ("lookups", lookups::lookups()),
         Check::Hits => ("hits", hits::hits()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
