@@ -69,7 +69,6 @@ fn read(node: &Node) -> Result<(), Box<dyn std::error::Error>> {
     println!("one by one: {:.2?} each", started.elapsed() / ARRAYS as u32);
     check(&pages);
     println!("registered: {} times", node.registrations().table.registrations);
-    eprintln!("{:?} {:?} {}", node.stats(), node.registrations(), node.provider().unwrap_or_default());
     node.barrier()?;
     Ok(())
 }
