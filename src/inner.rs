@@ -45,9 +45,15 @@ const POLLS: u32 = 4;
 /// Looks for a message between two polls, which do more.
 const LOOKS: u32 = 8;
 
-/// Messages that a wait takes before it looks at the clock, at most: a peer may have so much to say that there is always
+/// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
 /// something better to do.
 const MOVES: u64 = 64;
+
+/// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at first, as the
+/// handlers of some are long. Not after the first, which mostly is what the wait is for.
+const fn is_look_due(moves: u64) -> bool {
+    moves.is_multiple_of(MOVES) || (moves > 1 && moves.is_power_of_two())
+}
 
 /// A bit of [`Inner::news`]: peers are newly lost.
 const LOSSES: u8 = 1;
@@ -436,7 +442,7 @@ impl Inner {
             let progress = self.progress(self.polls);
             if progress == Progress::Moved {
                 moves += 1;
-                if moves.is_multiple_of(MOVES) && patience.is_over() {
+                if is_look_due(moves) && patience.is_over() {
                     return done();
                 }
                 continue;

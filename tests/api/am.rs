@@ -371,3 +371,33 @@ fn a_progress_thread_serves_while_nobody_waits() {
         node.barrier().expect("barrier");
     });
 }
+
+#[test]
+fn a_wait_ends_in_time_though_its_handlers_take_long() {
+    const MESSAGES: u64 = 32;
+    let (ran, all_sent) = (Arc::new(AtomicU64::new(0)), Barrier::new(2));
+    let configure = |_| {
+        let ran = Arc::clone(&ran);
+        config().progress(ProgressThread::Off).handler("slow", move |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            ran.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    job(2, configure, |node| {
+        let slow = node.handler("slow").expect("registered");
+        node.barrier().expect("barrier");
+        if node.rank() == 0 {
+            (0..MESSAGES).for_each(|_| node.request(1, slow, [0; 4]).expect("request"));
+            all_sent.wait();
+        } else {
+            all_sent.wait();
+            let waited = node.within(Duration::from_millis(50)).wait_until(|| false);
+            assert_eq!(waited, Err(Error::Timeout { peer: 1 }));
+            // After four of them more than the time is over; a few other messages may have come.
+            let handled = ran.load(Ordering::SeqCst);
+            assert!((1..=8).contains(&handled), "{handled} handlers of 20 ms ran in a wait of 50 ms");
+            node.wait_until(|| ran.load(Ordering::SeqCst) == MESSAGES).expect("the others");
+        }
+        node.barrier().expect("barrier");
+    });
+}
