@@ -85,7 +85,7 @@ impl Table {
             let width = u16::try_from(width).unwrap_or(u16::MAX).saturating_add(column.padding_width());
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
         }
-        table.lines().map(|line| line.replace(GLUE, " ")).collect()
+        table.lines().map(|line| line.replace(GLUE, " ").trim_end().to_owned()).collect()
     }
 }
 
@@ -142,6 +142,15 @@ fn longest_word(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_line_ends_in_blanks() {
+        let mut table = plain(&["what", "value"]);
+        table.add_row(["a", "long words"]).add_row(["b", "2"]).add_row(["c", ""]);
+        let lines = table.lines();
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert!(lines.iter().all(|line| !line.ends_with(' ')), "{lines:?}");
+    }
 
     #[test]
     fn rows_are_short_and_not_ruled() {
