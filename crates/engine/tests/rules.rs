@@ -444,3 +444,24 @@ fn a_transfer_whose_announcement_fails_has_failed() {
     let id = node.transfer_then_am(&[piece(0, 0, 8)], &long(2), None);
     assert!(matches!(node.outcome(id), Some(Err(OpError::Protocol { peer: 2, .. }))));
 }
+
+#[test]
+fn the_barrier_is_no_affair_of_peers_beyond_the_job() {
+    let mut node = node();
+    node.transport().atomics.push_back(Submit::Done(0));
+    let barrier = node.barrier(None);
+    let put = node.transfer(3, Direction::Put, &[piece(0, 0, 8)], None);
+    // Neither what they say of it nor their loss moves anything.
+    for kind in [Kind::BarrierOpen, Kind::BarrierBroken] {
+        let header = Header { args: [1, 0, 0, 0], ..Header::new(kind) };
+        node.transport().arrive(3, Lane::Request, header.encode(), &[]);
+    }
+    drain(&mut node);
+    assert_eq!((node.counters().malformed, node.outcome(barrier)), (2, None));
+    node.give_up_peer(3);
+    assert_eq!(node.outcome(put), Some(Err(OpError::PeerLost { peer: 3 })));
+    assert!(node.transport().sent.iter().all(|sent| sent.header.kind != Kind::BarrierBroken));
+    assert_eq!(node.outcome(barrier), None);
+    open(&mut node, 1);
+    assert_eq!(node.outcome(barrier), Some(Ok(0)));
+}

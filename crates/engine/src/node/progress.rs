@@ -113,7 +113,7 @@ impl<T: Transport> Node<T> {
     /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
-        let news = !self.barrier.lost.contains(&peer);
+        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if news {
             self.tell_broken(peer, false);
@@ -123,7 +123,7 @@ impl<T: Transport> Node<T> {
     /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
     #[cold]
     pub fn tell_gone(&mut self, peer: Rank) {
-        let news = !self.barrier.lost.contains(&peer);
+        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
         if news {
             self.tell_broken(peer, true);
@@ -144,7 +144,9 @@ impl<T: Transport> Node<T> {
 
     /// Ends what is under way with a peer that is gone, and keeps nothing of it.
     fn forget(&mut self, peer: Rank) {
-        self.barrier.lost.insert(peer);
+        if self.is_of_job(peer) {
+            self.barrier.lost.insert(peer);
+        }
         self.outbox.retain(|(to, ..)| *to != peer);
         self.unsent.news.remove(&peer);
         let ended: Vec<OpKey> = self
@@ -158,7 +160,14 @@ impl<T: Transport> Node<T> {
         }
         self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
-        self.recount();
+        if self.is_of_job(peer) {
+            self.recount();
+        }
+    }
+
+    /// Whether the peer is one of those that meet at the barrier. Others are numbered from the job's size on.
+    fn is_of_job(&self, peer: Rank) -> bool {
+        peer < self.size
     }
 
     #[inline(always)]
@@ -230,8 +239,8 @@ impl<T: Transport> Node<T> {
             (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, &inbox.payload),
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
-            (Kind::BarrierOpen, Lane::Request) => self.on_barrier_open(header),
-            (Kind::BarrierBroken, Lane::Request) => self.on_barrier_broken(header),
+            (Kind::BarrierOpen, Lane::Request) if self.is_of_job(peer) => self.on_barrier_open(header),
+            (Kind::BarrierBroken, Lane::Request) if self.is_of_job(peer) => self.on_barrier_broken(header),
             (Kind::Move, Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
                 self.refuse_move(peer, header, &inbox.payload);
             }

@@ -261,7 +261,8 @@ pub(super) struct Barrier {
 }
 
 impl<T: Transport> Node<T> {
-    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers.
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have numbers from `size`
+    /// on: they are no part of the job, and neither meet at its barrier nor break it.
     ///
     /// # Panics
     /// When `rank` is not below `size`.
