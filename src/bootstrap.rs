@@ -28,10 +28,14 @@
 //! assert_eq!(zero.connect(one.rank(), deadline).unwrap().pid, std::process::id());
 //! ```
 
+mod address;
 mod broker;
+mod door;
 mod env;
 mod exchange;
+mod guests;
 mod host;
+mod host_id;
 mod member;
 pub(crate) mod poll;
 mod roster;
@@ -40,7 +44,9 @@ mod socket;
 mod watcher;
 mod wire;
 
+pub use address::{Address, AddressError, check_address};
 pub use broker::{Broker, BrokerError};
+pub(crate) use door::{Arrival, CallError, Door, House};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
 pub use exchange::ExchangeError;
 pub(crate) use host::Host;
@@ -49,4 +55,4 @@ pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHand
 pub(crate) use secret::random_bytes;
 pub use watcher::LookError;
 pub(crate) use watcher::{Watcher, find_launcher};
-pub use wire::{How, Refusal};
+pub use wire::{Decline, How, Refusal};

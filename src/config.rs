@@ -7,6 +7,7 @@ use engine::registration::Strategy;
 
 use crate::am::{Call, Handlers};
 use crate::readable::debug_is_display;
+use crate::transport::shm::PLACES_MAX;
 
 /// One line of the table of settings.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,13 @@ pub const SETTINGS: &[Setting] = &[
                lost; also of one that is stopped",
     },
     Setting {
+        name: "STANDPIPE_PEERS",
+        unit: "peers, 0 to 65535",
+        default: "1024",
+        cost: "160 KiB of address space a peer in every process that talks to this one; pages only when touched",
+        help: "outside a launched job, how many other nodes may become peers of this one during its life, lost ones counted",
+    },
+    Setting {
         name: "STANDPIPE_TIMEOUT_MS",
         unit: "milliseconds, 0 for none",
         default: "0",
@@ -107,6 +115,12 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long the processes that another launcher has started may take to meet.
 const MEET_WITHIN: Duration = Duration::from_secs(60);
+
+/// Peers from outside any job for which a node has room: what their places take is address space.
+const PEERS: u32 = 1024;
+
+/// No node has room for more.
+const PEERS_MAX: u32 = PLACES_MAX - 1;
 
 /// When a node has a thread of its own that makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,6 +182,7 @@ pub struct Config {
     pub(crate) timeout: Option<Duration>,
     pub(crate) silence: Option<Duration>,
     pub(crate) meet: Duration,
+    pub(crate) peers: u32,
     pub(crate) transport: Transport,
     pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
@@ -184,6 +199,7 @@ impl Default for Config {
             timeout: None,
             silence: Some(SILENCE),
             meet: MEET_WITHIN,
+            peers: PEERS,
             transport: Transport::default(),
             strategy: None,
             pin_bytes: None,
@@ -241,6 +257,9 @@ impl Config {
             ("STANDPIPE_MEET_MS", _) => self.meet = Duration::from_millis(value.parse().ok()?),
             ("STANDPIPE_SILENCE_MS", "0") => self.silence = None,
             ("STANDPIPE_SILENCE_MS", _) => self.silence = Some(Duration::from_millis(value.parse().ok()?)),
+            ("STANDPIPE_PEERS", _) => {
+                self.peers = Some(value.parse().ok()?).filter(|peers| *peers <= PEERS_MAX)?;
+            }
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
             ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
@@ -316,6 +335,17 @@ impl Config {
     /// Sets how long the processes that another launcher started may take to meet.
     pub fn meet_within(mut self, time: Duration) -> Config {
         self.meet = time;
+        self
+    }
+
+    /// Sets how many other nodes may become this one's peers during its life outside a launched job, lost ones counted:
+    /// [`Node::connect_to`](crate::Node::connect_to).
+    ///
+    /// # Panics
+    /// For more than 65,535.
+    pub fn peers_max(mut self, peers: u32) -> Config {
+        assert!(peers <= PEERS_MAX, "{peers} peers are more than {PEERS_MAX}");
+        self.peers = peers;
         self
     }
 

@@ -34,6 +34,13 @@ impl<T> GlobalPtr<T> {
         self.offset
     }
 
+    /// The same place in the heap of `peer`. Numbers of peers that came by their [addresses](crate::Node::connect_to) are each
+    /// node's own, and each has 0 itself: what one of them says of its own heap means something here once it bears the number
+    /// that it has here. Of a third node's heap nobody else can tell.
+    pub const fn at(self, peer: Rank) -> GlobalPtr<T> {
+        GlobalPtr::new(peer, self.offset)
+    }
+
     /// The same place as another type; not checked for alignment, which only atomics need.
     pub const fn cast<U>(self) -> GlobalPtr<U> {
         GlobalPtr::new(self.peer, self.offset)

@@ -8,6 +8,7 @@ mod losses;
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -134,6 +135,8 @@ pub(crate) struct Inner {
     pub(crate) attendant: Attendant,
     /// Hears the doorbell for whoever sleeps on the network.
     pub(crate) listener: Attendant,
+    /// What peers from outside are handed: control segment and heap. `None` once the door is open, and in a launched job.
+    pub(crate) segments: Mutex<Option<(OwnedFd, OwnedFd)>>,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
     _nonce: Box<u64>,
 }
@@ -148,6 +151,7 @@ pub(crate) struct Parts {
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
     pub(crate) nonce: Box<u64>,
+    pub(crate) segments: Option<(OwnedFd, OwnedFd)>,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
 }
@@ -192,6 +196,7 @@ impl Inner {
             closing: AtomicBool::new(false),
             attendant: Attendant::new(parts.may_attend),
             listener: Attendant::new(true),
+            segments: Mutex::new(parts.segments),
             _nonce: parts.nonce,
         }
     }

@@ -47,6 +47,8 @@ mod heap_state;
 pub mod host;
 mod inner;
 pub mod launch;
+
+mod meet;
 mod memory;
 pub mod network;
 mod node;
@@ -65,6 +67,7 @@ mod transport;
 pub mod watch;
 
 pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use bootstrap::{Address, AddressError, Decline};
 pub use config::{Config, ConfigError, ProgressThread, Transport};
 pub use directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use engine::registration::Strategy;
@@ -73,6 +76,7 @@ pub use error::{Error, Memory};
 pub use event::{Buffer, Event};
 pub use global::{GlobalPtr, Remote};
 pub use heap::{Heap, HeapArray, HeapError};
+pub use meet::MeetError;
 pub use node::Node;
 pub use open::OpenError;
 pub use rma::{GetPiece, PutPiece};

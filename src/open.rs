@@ -1,5 +1,6 @@
 //! Opening a node: its segments, the job it joins, its engine and its threads.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -172,7 +173,7 @@ impl Node {
         port: Option<(Port, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
-        let Seat { peers, heap, nonce } = seat;
+        let Seat { peers, heap, nonce, segments } = seat;
         let own = peers.own();
         // With `Auto`, a peer may still ask for it later.
         let threaded = match config.progress {
@@ -197,6 +198,7 @@ impl Node {
             sleepers,
             spin,
             nonce,
+            segments,
             may_attend: config.progress != ProgressThread::Off,
         };
         let inner = Arc::new(Inner::new(parts));
@@ -274,6 +276,8 @@ pub(crate) struct Seat {
     pub(crate) heap: Arc<HeapState>,
     /// Lies at an address that peers know for as long as they may look.
     pub(crate) nonce: Box<u64>,
+    /// Outside a launched job: what peers are handed, control segment and heap.
+    pub(crate) segments: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Seat {
@@ -286,6 +290,8 @@ impl Seat {
         on_notice: OnNotice,
     ) -> Result<Seat, OpenError> {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
+        // The ranks of a job are all the peers that they have.
+        let places = if env.is_some() { size } else { 1 + config.peers };
         let names = config.handlers.names();
         let heap = create_heap(config, size)?;
         let mut allocator = HeapAllocator::new(heap.len());
@@ -293,17 +299,19 @@ impl Seat {
         let nonce = Box::new(nonce());
         let identity = Identity {
             rank,
+            size,
             nonce: *nonce,
             nonce_addr: std::ptr::from_ref(&*nonce).expose_provenance() as u64,
             fences_asymmetric: membarrier::register(),
             directory,
         };
-        let (control, control_segment) = Control::create(size, &identity, &names)?;
+        let (control, control_segment) = Control::create(places, &identity, &names)?;
         control.set_endpoint(endpoint.unwrap_or_default());
         control.live().store(allocator.high_water(), Ordering::Release);
         let own = Own {
             rank,
             size,
+            places,
             identity,
             control: control.clone(),
             heap: heap.memory().clone(),
@@ -312,13 +320,16 @@ impl Seat {
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
         let peers = Arc::new(Peers::new(own));
+        let mut segments = None;
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
             let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
             allow_tracer(member.launcher_pid());
             peers.set_membership(member);
+        } else if config.peers > 0 {
+            segments = Some((control_segment.fd().try_clone_to_owned()?, heap.fd().try_clone_to_owned()?));
         }
-        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce })
+        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce, segments })
     }
 }
 

@@ -1,7 +1,6 @@
 //! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when one
 //! is gone.
 
-mod guests;
 mod line;
 mod service;
 mod watchers;

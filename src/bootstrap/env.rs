@@ -9,7 +9,8 @@ use crate::readable::debug_is_display;
 /// The most ranks one host's job can have.
 pub const RANKS_MAX: u32 = 1024;
 
-const NAME_BYTES: usize = 16;
+/// Random bytes that a name stands for.
+pub(super) const NAME_BYTES: usize = 16;
 
 const JOB: &str = "STANDPIPE_JOB";
 const SECRET: &str = "STANDPIPE_SECRET";
@@ -27,14 +28,23 @@ pub struct JobEnv {
     pub(super) size: u32,
 }
 
-/// The random part of the broker's socket name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The random part of the name of a socket that a broker listens at, or a node for others: no two have the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobName(Arc<str>);
 
 impl JobName {
     pub(crate) fn random() -> rustix::io::Result<Self> {
-        let bytes: [u8; NAME_BYTES] = random_bytes()?;
-        Ok(Self(to_hex(&bytes).into()))
+        random_bytes().map(|bytes| Self::of(&bytes))
+    }
+
+    /// The name that these bytes stand for.
+    pub(crate) fn of(bytes: &[u8; NAME_BYTES]) -> Self {
+        Self(to_hex(bytes).into())
+    }
+
+    /// What it stands for.
+    pub(crate) fn bytes(&self) -> [u8; NAME_BYTES] {
+        from_hex(&self.0).expect("made of as many bytes, or checked to be")
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -4,7 +4,6 @@
 //! may. If it is killed, the others of its host are told that all there are lost, which is also when launchers end a
 //! job.
 
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::parent_id;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::broker::{Broker, BrokerError};
 use super::env::{JobEnv, JobEnvError};
 use super::exchange::{Exchange, ExchangeError, from_env};
+use super::host_id::HostId;
 use crate::readable::debug_is_display;
 
 /// How long a broker keeps the place of a process that has met the others and does not join.
@@ -38,25 +38,6 @@ pub enum HostError {
     /// The invitation that the host's lowest rank sent is none.
     #[error("the invitation to the job cannot be read: {0}")]
     Invitation(#[from] JobEnvError),
-}
-
-/// What decides whether two processes can be members of one broker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct HostId {
-    /// Of the running system.
-    boot: String,
-    /// The network namespace, in which the broker's name lies.
-    network: u64,
-    user: u32,
-}
-
-impl HostId {
-    fn own() -> HostId {
-        // Where the system does not tell, processes are told apart by nothing, and the join says what is wrong.
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let network = std::fs::metadata("/proc/self/ns/net").map(|meta| meta.ino()).unwrap_or_default();
-        HostId { boot, network, user: rustix::process::geteuid().as_raw() }
-    }
 }
 
 /// What a broker's [`JobEnv::vars`] are.

@@ -307,7 +307,11 @@ mod tests {
                             prop_assert!(told.lost.insert(rank));
                         }
                         Reply::Welcome { .. } | Reply::Serve => {}
-                        Reply::Refused(_) | Reply::Watching { .. } | Reply::Look => {
+                        Reply::Refused(_)
+                        | Reply::Watching { .. }
+                        | Reply::Met { .. }
+                        | Reply::Declined(_)
+                        | Reply::Look => {
                             prop_assert!(false, "the roster mails none of these");
                         }
                     }

@@ -9,6 +9,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::env::NAME_BYTES;
 use super::secret::Secret;
 
 pub(crate) const WIRE_VERSION: u16 = 2;
@@ -19,6 +20,8 @@ const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 256;
 /// A longer program name is cut.
 const PROGRAM_BYTES_MAX: usize = 64;
+/// A longer account of what is wrong is cut.
+const REASON_BYTES_MAX: usize = 200;
 
 /// From a joining process or a member to the broker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +38,9 @@ pub(crate) enum Request {
     Watch { secret: Secret },
     /// From a watcher: the members are to show their counters as they are now.
     Look,
+    /// From a node to another, by whose address it knows the secret: wants to be its peer. Comes with two file descriptors, as
+    /// `Join` does. Says which node the sender is, and which place of how many in its control segment the other has.
+    Meet { secret: Secret, node: [u8; NAME_BYTES], place: u32, places: u32 },
 }
 
 /// From the broker to a joining process, a member or a watcher.
@@ -56,6 +62,39 @@ pub(crate) enum Reply {
     /// To a member: it is to show its counters, for somebody looks. To a watcher: it has been told of all members, and
     /// they have been told that it looks.
     Look,
+    /// The sender of `Meet` is a peer now. Comes with two file descriptors, and says what `Meet` does.
+    Met { place: u32, places: u32 },
+    /// It is none; the connection ends with this.
+    Declined(Decline),
+}
+
+/// Why a node does not take another for a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Decline {
+    /// The secret was not that of the node's address.
+    #[error("the secret is not its own: the address is not the one that it gave")]
+    Secret,
+    /// The two are about to be peers, or are: the other call tells.
+    #[error("it is connecting to this node itself")]
+    Crossed,
+    /// It has had as many peers as it has room for.
+    #[error("it has room for {peers} peers, and has had as many (its STANDPIPE_PEERS)")]
+    Full {
+        /// The most peers that it can have.
+        peers: u32,
+    },
+    /// It cannot use what it was handed.
+    #[error("{what}")]
+    Unfit {
+        /// What is wrong, cut to what a message has room for.
+        what: String,
+    },
+    /// It cannot watch the process: that is gone already, or in a process namespace out of sight.
+    #[error("it cannot see process {pid}")]
+    Unseen {
+        /// This process as the other sees it; zero when it has no number there.
+        pid: u32,
+    },
 }
 
 /// How a rank came to be gone.
@@ -194,8 +233,17 @@ pub(crate) fn decode<T: DeserializeOwned>(datagram: &[u8]) -> Result<T, DecodeEr
 
 /// `program`, cut to what a message has room for.
 pub(crate) fn short_program(program: &str) -> String {
-    let end = (0..=PROGRAM_BYTES_MAX.min(program.len())).rev().find(|end| program.is_char_boundary(*end));
-    program[..end.expect("0 is a boundary")].to_owned()
+    cut(program, PROGRAM_BYTES_MAX)
+}
+
+/// What is wrong, cut to what a message has room for.
+pub(crate) fn short_reason(what: &str) -> String {
+    cut(what, REASON_BYTES_MAX)
+}
+
+fn cut(text: &str, bytes_max: usize) -> String {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text[..end.expect("0 is a boundary")].to_owned()
 }
 
 #[cfg(test)]
@@ -221,6 +269,11 @@ mod tests {
             Just(()).prop_map(|()| Reply::Look),
             any::<u32>().prop_map(|size| Reply::Watching { size }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Lost { rank, how }),
+            any::<(u32, u32)>().prop_map(|(place, places)| Reply::Met { place, places }),
+            any::<u32>().prop_map(|peers| Reply::Declined(Decline::Full { peers })),
+            any::<String>().prop_map(|what| {
+                Reply::Declined(Decline::Unfit { what: short_reason(&what.repeat(20)) })
+            }),
             (any::<u32>(), how()).prop_map(|(rank, how)| Reply::Refused(Refusal::RankOver { rank, how })),
             (any::<u32>(), any::<u32>(), any::<String>()).prop_map(|(rank, pid, program)| {
                 let program = short_program(&program);
@@ -240,6 +293,13 @@ mod tests {
             let secret = Secret::random().expect("the kernel has random bytes");
             let join = Request::Join { secret, rank, size, program: short_program(&program) };
             prop_assert!(decode::<Request>(&encode(&join)).is_ok());
+        }
+
+        #[test]
+        fn a_wish_to_be_peers_fits(node: [u8; NAME_BYTES], place: u32, places: u32) {
+            let secret = Secret::random().expect("the kernel has random bytes");
+            let meet = Request::Meet { secret, node, place, places };
+            prop_assert!(decode::<Request>(&encode(&meet)).is_ok());
         }
 
         #[test]

@@ -20,5 +20,5 @@ mod tests;
 pub(crate) use control::Control;
 pub(crate) use copy::PieceList;
 pub(crate) use own::OwnMemory;
-pub(crate) use peers::{Known, Peer, Peers};
+pub(crate) use peers::{Known, PLACES_MAX, Peer, Peers};
 pub(crate) use rings::ShmTransport;

@@ -148,7 +148,12 @@ impl Private {
 
     /// Lets every rank know where the memory is.
     pub(crate) fn show(&self, node: &Node, name: &str) {
-        publish(node, name, [self.bytes.as_ptr().expose_provenance() as u64, self.bytes.len() as u64]);
+        publish(node, name, [self.addr(), self.bytes.len() as u64]);
+    }
+
+    /// Where the first byte is.
+    pub(crate) fn addr(&self) -> u64 {
+        self.bytes.as_ptr().expose_provenance() as u64
     }
 
     pub(crate) fn byte(&self, index: usize) -> u8 {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::guests::{Applicant, Guests};
 use super::line::{Handles, Line, STARVED_PAUSE};
 use super::watchers::Watchers;
+use crate::bootstrap::guests::{Applicant, Guests};
 use crate::bootstrap::poll::{Waker, poll_until};
 use crate::bootstrap::roster::{Candidate, Mail, Roster};
 use crate::bootstrap::secret::Secret;
@@ -263,7 +263,8 @@ impl Service {
                     Ok(mail) => self.deliver(mail.into_iter().collect()),
                     Err(_) => return self.expel(rank),
                 },
-                Ok(Request::Join { .. } | Request::Watch { .. } | Request::Look) | Err(_) => {
+                Ok(Request::Join { .. } | Request::Meet { .. } | Request::Watch { .. } | Request::Look)
+                | Err(_) => {
                     return self.expel(rank);
                 }
             }

@@ -8,8 +8,8 @@ use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::guests::Applicant;
 use super::line::{Broken, Handles, Line};
+use crate::bootstrap::guests::Applicant;
 use crate::bootstrap::roster::{Roster, Standing};
 use crate::bootstrap::socket::{Received, receive};
 use crate::bootstrap::wire::{Refusal, Reply, Request, decode};

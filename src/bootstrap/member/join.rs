@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_credentials;
 
-use crate::bootstrap::env::JobEnv;
+use crate::bootstrap::env::{JobEnv, JobName};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::socket::{Received, Sent, connect_to, receive, send};
 use crate::bootstrap::wire::{
@@ -76,25 +76,26 @@ pub(super) fn shake_hands(
     let program = program.to_string_lossy();
     let program = short_program(program.rsplit('/').next().unwrap_or_default());
     let join = Request::Join { secret: env.secret.clone(), rank: env.rank, size: env.size, program };
-    match greet(env, &join, handles, deadline)? {
-        (socket, Reply::Welcome { launcher_pid }) => Ok((socket, launcher_pid)),
+    match greet(&env.name, &join, handles, deadline)? {
+        (socket, Reply::Welcome { launcher_pid }, _) => Ok((socket, launcher_pid)),
         _ => Err(JoinError::Malformed),
     }
 }
 
-/// Connects to the broker of `env`'s job, says `request` and hears the answer, which is no refusal.
+/// Connects to whoever listens under `name`, a broker or a node, says `request` and hears the answer, which is no refusal, with
+/// the file descriptors that come with it.
 pub(in crate::bootstrap) fn greet(
-    env: &JobEnv,
+    name: &JobName,
     request: &Request,
     handles: &[BorrowedFd<'_>],
     deadline: Instant,
-) -> Result<(OwnedFd, Reply), JoinError> {
+) -> Result<(OwnedFd, Reply, Vec<OwnedFd>), JoinError> {
     let attempt = Attempt { begun: Instant::now(), deadline };
-    let socket = attempt.knock(env)?;
+    let socket = attempt.knock(name)?;
     check_broker(&socket)?;
     attempt.say(&socket, &encode(request), handles)?;
-    let reply = attempt.hear(&socket)?;
-    Ok((socket, reply))
+    let (reply, fds) = attempt.hear(&socket)?;
+    Ok((socket, reply, fds))
 }
 
 /// The name is free again once the launcher is gone, and anybody could take it.
@@ -110,9 +111,9 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn knock(&self, env: &JobEnv) -> Result<OwnedFd, JoinError> {
+    fn knock(&self, name: &JobName) -> Result<OwnedFd, JoinError> {
         loop {
-            match connect_to(&env.name) {
+            match connect_to(name) {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::CONNREFUSED) => return Err(JoinError::NoBroker),
                 Err(Errno::AGAIN | Errno::INTR) => {
@@ -138,10 +139,10 @@ impl Attempt {
         }
     }
 
-    fn hear(&self, socket: &OwnedFd) -> Result<Reply, JoinError> {
+    fn hear(&self, socket: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), JoinError> {
         loop {
-            let bytes = match receive(socket) {
-                Received::Datagram { bytes, .. } => bytes,
+            let (bytes, fds) = match receive(socket) {
+                Received::Datagram { bytes, fds } => (bytes, fds),
                 Received::TooLong => return Err(JoinError::Malformed),
                 Received::Closed => return Err(JoinError::HungUp),
                 Received::Nothing => {
@@ -153,7 +154,7 @@ impl Attempt {
             };
             return match decode(&bytes) {
                 Ok(Reply::Refused(refusal)) => Err(refusal.into()),
-                Ok(reply) => Ok(reply),
+                Ok(reply) => Ok((reply, fds)),
                 Err(DecodeError::Malformed) => Err(JoinError::Malformed),
                 Err(DecodeError::Version { theirs }) => {
                     Err(Refusal::Version { ours: theirs, theirs: WIRE_VERSION }.into())

@@ -159,7 +159,14 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
             }
             Ok(Reply::Serve) => on_notice(Notice::Serve),
             Ok(Reply::Look) => on_notice(Notice::Look),
-            Ok(Reply::Welcome { .. } | Reply::Watching { .. } | Reply::Refused(_)) | Err(_) => {
+            Ok(
+                Reply::Welcome { .. }
+                | Reply::Watching { .. }
+                | Reply::Met { .. }
+                | Reply::Declined(_)
+                | Reply::Refused(_),
+            )
+            | Err(_) => {
                 tracing::warn!("the job's broker broke the joining protocol");
                 return Err(BrokerGone);
             }

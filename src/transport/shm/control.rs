@@ -10,6 +10,9 @@
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
 //! ```
+//! Senders are told apart by *place*: a number that the owner gives. In a job a rank's place is its rank; who connects from
+//! outside is told its own.
+//!
 //! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our own.
 
 use engine::{Lane, Rank};
@@ -53,13 +56,16 @@ const _: () = assert!(PAYLOAD_MAX * 4 <= RING.payload_bytes, "a lane holds sever
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     memory: SharedMemory,
-    size: u32,
+    /// Senders that there is room for.
+    places: u32,
 }
 
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) rank: Rank,
+    /// The size of its job.
+    pub(crate) size: u32,
     /// A word of the process's private memory, and what it holds: to find out whether cross-memory attach reaches it.
     pub(crate) nonce: u64,
     pub(crate) nonce_addr: u64,
@@ -70,14 +76,14 @@ pub(crate) struct Identity {
 }
 
 impl Control {
-    /// Bytes of the control segment of a job of `size`.
-    pub(crate) fn bytes(size: u32) -> u64 {
-        senders_at(size) + u64::from(size) * SENDER_BYTES
+    /// Bytes of a control segment with room for so many senders.
+    pub(crate) fn bytes(places: u32) -> u64 {
+        senders_at(places) + u64::from(places) * SENDER_BYTES
     }
 
-    /// Creates this process's own control segment; `names` are the sorted handler names as in the layout above.
+    /// Creates this process's own control segment, with room for so many senders; `names` are the sorted handler names as in the layout above.
     pub(crate) fn create(
-        size: u32,
+        places: u32,
         identity: &Identity,
         names: &[u8],
     ) -> Result<(Control, Segment), SegmentError> {
@@ -85,9 +91,9 @@ impl Control {
             names.len() <= NAMES_MAX,
             "handlers are refused at registration where their names are too long"
         );
-        let segment = Segment::create("standpipe-control", Control::bytes(size))?;
-        let control = Control { memory: segment.memory().clone(), size };
-        control.word(RANK_AT).store(u64::from(identity.rank) | u64::from(size) << 32, Ordering::Relaxed);
+        let segment = Segment::create("standpipe-control", Control::bytes(places))?;
+        let control = Control { memory: segment.memory().clone(), places };
+        control.word(RANK_AT).store(in_job(identity.rank, identity.size), Ordering::Relaxed);
         control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
         control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
@@ -98,19 +104,25 @@ impl Control {
         Ok((control, segment))
     }
 
-    /// Looks at a peer's control segment; the error says what is wrong with it.
-    pub(crate) fn open(segment: &Segment, size: u32, rank: Rank) -> Result<(Control, Identity), String> {
-        let expected = Control::bytes(size);
+    /// Looks at a peer's control segment, which is to be of that rank of a job of `size` and to have room for so many senders;
+    /// the error says what is wrong with it.
+    pub(crate) fn open(
+        segment: &Segment,
+        places: u32,
+        rank: Rank,
+        size: u32,
+    ) -> Result<(Control, Identity), String> {
+        let expected = Control::bytes(places);
         if segment.len() < expected {
             return Err(format!("a control segment of {} bytes instead of {expected}", segment.len()));
         }
-        let control = Control { memory: segment.memory().clone(), size };
+        let control = Control { memory: segment.memory().clone(), places };
         let magic = control.word(MAGIC_AT).load(Ordering::Acquire);
         if magic != MAGIC {
             return Err(format!("a control segment marked {magic:#x} instead of {MAGIC:#x}"));
         }
         let ranks = control.word(RANK_AT).load(Ordering::Relaxed);
-        if ranks != u64::from(rank) | u64::from(size) << 32 {
+        if ranks != in_job(rank, size) {
             return Err(format!("a control segment of rank {} in a job of {}", ranks as u32, ranks >> 32));
         }
         let directory = control.word(DIRECTORY_AT).load(Ordering::Relaxed);
@@ -119,6 +131,7 @@ impl Control {
         }
         let identity = Identity {
             rank,
+            size,
             nonce: control.word(NONCE_AT).load(Ordering::Relaxed),
             nonce_addr: control.word(NONCE_ADDR_AT).load(Ordering::Relaxed),
             fences_asymmetric: control.word(FENCES_AT).load(Ordering::Relaxed) == 1,
@@ -168,17 +181,18 @@ impl Control {
 
     /// The process's doorbell.
     pub(crate) fn bell(&self) -> Bell<Words> {
-        let peers = self.size as usize;
+        let peers = self.places as usize;
         let words = self.words(BELL_AT, bell_words(peers));
         Bell::new(words, peers).expect("there are as many words as the bell wants")
     }
 
-    /// The words of the ring that brings `lane` from `sender` to this control segment's process.
+    /// The words of the ring that brings `lane` from the `sender` at that place to this control segment's process.
     pub(crate) fn ring(&self, sender: Rank, lane: Lane) -> Words {
         self.words(self.sender_at(sender) + u64::from(lane == Lane::Reply) * RING_BYTES, RING.words())
     }
 
-    /// The words of the baton that goes back and forth with the requests of `sender` to this segment's process.
+    /// The words of the baton that goes back and forth with the requests of the `sender` at that place to this segment's
+    /// process.
     pub(crate) fn baton(&self, sender: Rank) -> Words {
         self.words(self.sender_at(sender) + 2 * RING_BYTES, BATON_WORDS)
     }
@@ -190,8 +204,8 @@ impl Control {
     }
 
     fn sender_at(&self, sender: Rank) -> u64 {
-        assert!(sender < self.size, "rank {sender} in a job of {}", self.size);
-        senders_at(self.size) + u64::from(sender) * SENDER_BYTES
+        assert!(sender < self.places, "place {sender} of {}", self.places);
+        senders_at(self.places) + u64::from(sender) * SENDER_BYTES
     }
 
     #[inline]
@@ -204,8 +218,13 @@ impl Control {
     }
 }
 
-fn senders_at(size: u32) -> u64 {
-    BELL_AT + (bell_words(size as usize) as u64 * 8).next_multiple_of(PAGE)
+/// Rank and job's size in one word.
+fn in_job(rank: Rank, size: u32) -> u64 {
+    u64::from(rank) | u64::from(size) << 32
+}
+
+fn senders_at(places: u32) -> u64 {
+    BELL_AT + (bell_words(places as usize) as u64 * 8).next_multiple_of(PAGE)
 }
 
 const RING_BYTES: u64 = (RING.words() as u64 * 8).next_multiple_of(PAGE);

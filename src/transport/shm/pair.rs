@@ -64,6 +64,10 @@ impl Pair {
         let peer = match peers.get(rank, Some(timeout)) {
             Ok(peer) => Some(Arc::clone(peer)),
             Err(Error::PeerLost { .. }) => None,
+            // Somebody rang in the name of one that has not come.
+            Err(Error::NoSuchPeer { .. }) => {
+                return Err(OpError::Protocol { peer: rank, what: "no such peer" });
+            }
             Err(error) => {
                 tracing::warn!(peer = rank, %error, "cannot exchange messages with the peer");
                 return Err(OpError::Protocol { peer: rank, what: "no connection for messages" });
@@ -73,10 +77,10 @@ impl Pair {
         // of it, which only a message to oneself would use.
         let theirs = peer.as_ref().map_or(&own.control, |peer| &peer.control);
         let fence = peer.as_ref().map_or(FenceMode::Symmetric, |peer| peer.fence);
-        let outward = |lane| Producer::new(theirs.ring(own.rank, lane), RING, fence).expect(LAID_OUT);
+        let at = peer.as_ref().map_or(own.rank, |peer| peer.place);
+        let outward = |lane| Producer::new(theirs.ring(at, lane), RING, fence).expect(LAID_OUT);
         let inward = |lane| Consumer::new(own.control.ring(rank, lane), RING).expect(LAID_OUT);
-        let asking =
-            Link::new(Side::First, theirs.baton(own.rank), outward(Lane::Request), inward(Lane::Reply));
+        let asking = Link::new(Side::First, theirs.baton(at), outward(Lane::Request), inward(Lane::Reply));
         let answering =
             Link::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
         let (asking, answering) = (asking.expect(LAID_OUT), answering.expect(LAID_OUT));
@@ -98,7 +102,6 @@ impl Pair {
         lane: Lane,
         header: &[u64; Header::WORDS],
         payload: &[u8],
-        peers: &Peers,
     ) -> Result<(), SendError> {
         let Some(peer) = &self.peer else {
             return Err(SendError::Failed(OpError::PeerLost { peer: self.rank }));
@@ -110,13 +113,13 @@ impl Pair {
         match link.push_in_baton(header, payload) {
             Some(Pushed { doorbell: false }) => Ok(()),
             Some(Pushed { doorbell: true }) => {
-                peer.ring(peers.own().rank);
+                peer.ring();
                 Ok(())
             }
             None => {
                 // Of a copy, so that the header need not be in memory on the other way.
                 let header = *header;
-                self.send_by_ring(lane, &header, payload, peers)
+                self.send_by_ring(lane, &header, payload)
             }
         }
     }
@@ -127,7 +130,6 @@ impl Pair {
         lane: Lane,
         header: &[u64; Header::WORDS],
         payload: &[u8],
-        peers: &Peers,
     ) -> Result<(), SendError> {
         let link = match lane {
             Lane::Request => &mut self.asking,
@@ -135,7 +137,7 @@ impl Pair {
         };
         let pushed = link.push(header, payload).map_err(|error| not_sent(self.rank, error))?;
         if let Some(peer) = self.peer.as_ref().filter(|_| pushed.doorbell) {
-            peer.ring(peers.own().rank);
+            peer.ring();
         }
         Ok(())
     }

@@ -13,18 +13,23 @@ use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
 use super::control::{Control, ENDPOINT_MAX, Identity};
-use crate::bootstrap::{Membership, PeerHandles};
+use crate::bootstrap::{Door, Membership, PeerHandles};
 use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
 use crate::sync::lock;
 
+/// No process has room for more peers.
+pub(crate) const PLACES_MAX: u32 = 1 << 16;
+
 /// How long a connection may take when the call that needs it has no deadline: the peer may not have started yet.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process of the job, this one included.
+/// A process of the job, this one included; or one from outside.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     pub(crate) pid: u32,
+    /// This process's place in its control segment.
+    pub(crate) place: u32,
     /// It is reached over the network, whatever else may be shared with it.
     far: bool,
     /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
@@ -68,10 +73,10 @@ impl Peer {
         self.far
     }
 
-    /// Rings its doorbell, saying that it was this rank.
+    /// Rings its doorbell, saying that it was this process.
     #[inline(never)]
-    pub(crate) fn ring(&self, from: Rank) {
-        self.bell.ring(from as usize);
+    pub(crate) fn ring(&self) {
+        self.bell.ring(self.place as usize);
     }
 
     /// The heap as it is mapped, live or not.
@@ -116,6 +121,9 @@ impl fmt::Debug for Peer {
 pub(crate) struct Own {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
+    /// Peers that there is room for, this process included: those of the job, which have the numbers below its size, and
+    /// those that come from outside.
+    pub(crate) places: u32,
     pub(crate) identity: Identity,
     pub(crate) control: Control,
     pub(crate) heap: SharedMemory,
@@ -123,6 +131,16 @@ pub(crate) struct Own {
     pub(crate) attach_never: bool,
     /// Whether all peers are reached over the network, those on this host too.
     pub(crate) network: bool,
+}
+
+/// As what a process that shares its segments is expected: its rank in its own job, what it has room for, and this process's
+/// place there.
+#[derive(Clone, Copy)]
+struct Terms {
+    rank: Rank,
+    size: u32,
+    places: u32,
+    place: u32,
 }
 
 /// What a process of another host has told of itself. It shares nothing with this one.
@@ -140,7 +158,7 @@ pub(crate) struct Card {
     pub(crate) attends: bool,
 }
 
-/// By rank: the processes of the job that this one has talked to.
+/// By number: the processes that this one has talked to.
 #[derive(Clone)]
 pub(crate) struct Known(Arc<[OnceLock<Arc<Peer>>]>);
 
@@ -161,14 +179,17 @@ pub(crate) struct Peers {
     elsewhere: OnceLock<Box<[Option<Card>]>>,
     /// `None` in a job of one.
     membership: Mutex<Option<Arc<Membership>>>,
+    /// By which those come who are of no job; `None` while nobody has been invited.
+    door: Mutex<Option<Arc<Door>>>,
 }
 
 impl Peers {
     pub(crate) fn new(own: Own) -> Peers {
-        let known = Known((0..own.size).map(|_| OnceLock::new()).collect());
+        let known = Known((0..own.places).map(|_| OnceLock::new()).collect());
         let itself = Peer {
             rank: own.rank,
             pid: std::process::id(),
+            place: own.rank,
             far: false,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
@@ -181,8 +202,15 @@ impl Peers {
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
         };
-        let lost = (0..own.size).map(|_| AtomicBool::new(false)).collect();
-        let peers = Peers { own, known, lost, elsewhere: OnceLock::new(), membership: Mutex::new(None) };
+        let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
+        let peers = Peers {
+            own,
+            known,
+            lost,
+            elsewhere: OnceLock::new(),
+            membership: Mutex::default(),
+            door: Mutex::default(),
+        };
         let _ = peers.known.0[peers.own.rank as usize].set(Arc::new(itself));
         peers
     }
@@ -192,6 +220,11 @@ impl Peers {
         *lock(&self.membership) = Some(Arc::new(membership));
     }
 
+    /// Whether the process is a launched job's.
+    pub(crate) fn is_launched(&self) -> bool {
+        lock(&self.membership).is_some()
+    }
+
     /// Tells the table who is on other hosts, before anybody is talked to.
     pub(crate) fn set_elsewhere(&self, cards: Box<[Option<Card>]>) {
         let _ = self.elsewhere.set(cards);
@@ -199,8 +232,17 @@ impl Peers {
 
     /// Leaves the job: peers are told, and no new ones are found.
     pub(crate) fn leave(&self) {
-        let membership = lock(&self.membership).take();
-        drop(membership);
+        let (membership, door) = (lock(&self.membership).take(), lock(&self.door).take());
+        drop((membership, door));
+    }
+
+    /// Gives the table its door, for those who come from outside.
+    pub(crate) fn set_door(&self, door: &Arc<Door>) {
+        *lock(&self.door) = Some(Arc::clone(door));
+    }
+
+    pub(crate) fn door(&self) -> Option<Arc<Door>> {
+        lock(&self.door).clone()
     }
 
     pub(crate) fn own(&self) -> &Own {
@@ -299,8 +341,11 @@ impl Peers {
 
     #[cold]
     fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
-        let slot =
-            self.known.0.get(rank as usize).ok_or(Error::NoSuchPeer { peer: rank, size: self.own.size })?;
+        // Who is from outside is known from when it has come.
+        if rank >= self.own.size {
+            return Err(Error::NoSuchPeer { peer: rank, size: self.own.size });
+        }
+        let slot = &self.known.0[rank as usize];
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
@@ -312,7 +357,10 @@ impl Peers {
             Some(card) => self.stand_in(rank, card)?,
             None => {
                 let handles = membership.connect(rank, deadline);
-                self.introduce(rank, handles.map_err(|error| Error::connect(rank, &error))?)?
+                let handles = handles.map_err(|error| Error::connect(rank, &error))?;
+                let terms =
+                    Terms { rank, size: self.own.size, places: self.own.places, place: self.own.rank };
+                self.introduce(rank, handles, terms)?
             }
         };
         tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
@@ -326,19 +374,39 @@ impl Peers {
         Ok(peer)
     }
 
-    fn introduce(&self, rank: Rank, handles: PeerHandles) -> Result<Peer, Error> {
+    /// Enters a process from outside, which has a number that none had before, and which gave this one a place of so many
+    /// that it has. The error says what is wrong with it.
+    pub(crate) fn admit(
+        &self,
+        number: Rank,
+        handles: PeerHandles,
+        (place, places): (u32, u32),
+    ) -> Result<(), Error> {
+        if place >= places || places > PLACES_MAX {
+            let what = format!("the place {place} of {places}, which cannot be");
+            return Err(Error::Protocol { peer: number, what });
+        }
+        let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
+        tracing::debug!(peer = number, pid = peer.pid, attach = ?peer.attach, "connected");
+        let full = Error::NoSuchPeer { peer: number, size: self.own.places };
+        self.known.0.get(number as usize).and_then(|slot| slot.set(Arc::new(peer)).ok()).ok_or(full)
+    }
+
+    fn introduce(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Peer, Error> {
         let garbled = |what: String| Error::Protocol { peer: rank, what };
         let segment = Segment::open(handles.control).map_err(|e| garbled(e.to_string()))?;
         let heap = Segment::open(handles.heap).map_err(|error| match error {
             error if error.is_for_size() => no_room(rank, &error),
             error => garbled(error.to_string()),
         })?;
-        let (control, identity) = Control::open(&segment, self.own.size, rank).map_err(garbled)?;
+        let (control, identity) =
+            Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
         self.agree(rank, &control.names())?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
         Ok(Peer {
             rank,
             pid: handles.pid,
+            place: terms.place,
             far: self.own.network,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
@@ -371,14 +439,15 @@ impl Peers {
             return Err(Error::Protocol { peer: rank, what });
         }
         let no_memory = |error: SegmentError| no_room(rank, &error);
-        let identity =
-            Identity { rank, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory: card.directory };
-        let (control, _) = Control::create(self.own.size, &identity, &card.names).map_err(no_memory)?;
+        let (size, directory) = (self.own.size, card.directory);
+        let identity = Identity { rank, size, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory };
+        let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
         control.set_endpoint(&card.endpoint);
         let heap = Segment::create("standpipe-elsewhere", PAGE_BYTES).map_err(no_memory)?;
         Ok(Peer {
             rank,
             pid: 0,
+            place: self.own.rank,
             far: true,
             limit: AtomicU64::new(0),
             lost: AtomicBool::new(false),
@@ -406,10 +475,12 @@ impl Peers {
     /// not know that somebody cannot attach to it.
     pub(crate) fn ask_to_serve(&self, peer: &Peer) {
         // Who has the network serves by itself.
-        if !peer.far
-            && !peer.asked_to_serve.swap(true, Ordering::Relaxed)
-            && let Some(membership) = &*lock(&self.membership)
-        {
+        if peer.far || peer.asked_to_serve.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if peer.rank >= self.own.size {
+            self.door().inspect(|door| door.ask_to_serve(peer.rank));
+        } else if let Some(membership) = &*lock(&self.membership) {
             membership.ask_to_serve(peer.rank);
         }
     }
@@ -419,10 +490,16 @@ impl Peers {
         self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::SeqCst))
     }
 
-    /// Every rank known to be gone, in rising order, also where an operation noticed before the launcher said so.
+    /// Every peer known to be gone, in rising order, also where an operation noticed before the launcher said so.
     pub(crate) fn lost_ranks(&self) -> Vec<Rank> {
         let found_gone = |rank: Rank| self.known(rank).is_some_and(|peer| peer.is_lost());
-        (0..self.own.size).filter(|rank| self.is_lost(*rank) || found_gone(*rank)).collect()
+        (0..self.own.places).filter(|rank| self.is_lost(*rank) || found_gone(*rank)).collect()
+    }
+
+    /// Every other process that is connected to and not lost, in rising order.
+    pub(crate) fn connected(&self) -> Vec<Rank> {
+        let is_there = |rank: &Rank| self.known(*rank).is_some_and(|peer| !peer.is_lost());
+        (0..self.own.places).filter(|rank| *rank != self.own.rank).filter(is_there).collect()
     }
 
     /// Takes note that a peer is gone; from now on its memory is not accessed. Returns whether that is news.

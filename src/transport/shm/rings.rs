@@ -79,9 +79,8 @@ impl ShmTransport {
         polls: bool,
         checked: CheckedCopy,
     ) -> ShmTransport {
-        let size = peers.own().size as usize;
         ShmTransport {
-            pairs: (0..size).map(|_| None).collect(),
+            pairs: (0..peers.own().places).map(|_| None).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             warm: VecDeque::new(),
             unheard: VecDeque::new(),
@@ -143,7 +142,7 @@ impl ShmTransport {
     fn retry_unheard(&mut self) {
         let now = if self.unheard.is_empty() { return } else { Instant::now() };
         let Some(mut waiting) = self.unheard.pop_front() else { return };
-        if waiting.not_before > now {
+        if waiting.not_before > now && self.peers.known(waiting.rank).is_none() {
             self.unheard.push_front(waiting);
             return;
         }
@@ -313,7 +312,7 @@ impl ShmTransport {
             return Err(SendError::Failed(OpError::Protocol { peer, what: "no such rank" }));
         };
         let pair = Pair::new(&self.peers, peer, SEND_WITHIN).map_err(SendError::Failed)?;
-        slot.insert(pair).send(lane, &header, payload, &self.peers)
+        slot.insert(pair).send(lane, &header, payload)
     }
 }
 
@@ -347,7 +346,7 @@ impl engine::Transport for ShmTransport {
         payload: &[u8],
     ) -> Result<(), SendError> {
         match self.pairs.get_mut(peer as usize) {
-            Some(Some(pair)) => pair.send(lane, header, payload, &self.peers),
+            Some(Some(pair)) => pair.send(lane, header, payload),
             _ => self.send_first(peer, lane, *header, payload),
         }
     }

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use vm::spawn::peer_credentials;
 
-use crate::bootstrap::socket::{Received, receive, send};
-use crate::bootstrap::wire::{DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
+use super::socket::{Received, receive, send};
+use super::wire::{DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
 /// A guest that has said nothing by then is shown out.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -49,6 +49,12 @@ impl Applicant {
     pub(super) fn refuse(self, refusal: Refusal) {
         tracing::debug!(pid = self.pid, %refusal, "refused to let a process join");
         turn_away(&self.socket, refusal);
+    }
+
+    /// Answers, and hangs up.
+    pub(super) fn answer(self, reply: &Reply) {
+        // A guest that cannot be told hears that the connection ends.
+        let _ = send(&self.socket, &encode(reply), &[]);
     }
 }
 

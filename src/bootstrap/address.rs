@@ -1,0 +1,229 @@
+//! The address of a node that takes peers at any time: bytes that are sent by any means.
+//!
+//! ```text
+//! 0     "SPA", version
+//! 4     host, socket and secret, in postcard's encoding
+//! end   SipHash-1-3 of all before, 8 bytes: it tells what was cut or garbled on the way, and protects nothing
+//! ```
+//! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is hostile input.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
+
+use super::env::{JobName, NAME_BYTES};
+use super::host_id::HostId;
+use super::secret::Secret;
+use crate::readable::debug_is_display;
+
+const MAGIC: [u8; 3] = *b"SPA";
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = MAGIC.len() + 1;
+const SUM_BYTES: usize = size_of::<u64>();
+
+/// No address is longer.
+const BYTES_MAX: usize = 4096;
+
+/// The address of a node, by which any process that has it becomes the node's peer: [`Node::connect_to`]. It is a secret, as
+/// it carries the token that the node asks for; `Debug` does not show it.
+///
+/// [`Node::connect_to`]: crate::Node::connect_to
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address(Vec<u8>);
+
+impl Address {
+    /// The bytes to send to whoever may be a peer.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes to send to whoever may be a peer.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl AsRef<[u8]> for Address {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Address(..)")
+    }
+}
+
+debug_is_display!(AddressError);
+
+/// Why bytes are no node's address.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// There are fewer bytes than any address has, or more.
+    #[error("{len} bytes are no node's address: one has {} to {BYTES_MAX}", HEADER_BYTES + SUM_BYTES)]
+    Length {
+        /// Bytes given.
+        len: usize,
+    },
+    /// They begin with something else.
+    #[error("bytes that begin with {start:02x?} are no node's address: one begins with {MAGIC:02x?}")]
+    Foreign {
+        /// The first three.
+        start: [u8; 3],
+    },
+    /// They are of another version of the library.
+    #[error("a node's address of version {theirs}; this process reads version {VERSION}")]
+    Version {
+        /// The address's version.
+        theirs: u8,
+    },
+    /// Some were lost or changed on the way.
+    #[error(
+        "a node's address whose checksum is {found:#018x} where its {len} bytes have {expected:#018x}: it was damaged on the way"
+    )]
+    Damaged {
+        /// Bytes given.
+        len: usize,
+        /// The sum that the address says.
+        found: u64,
+        /// The sum that its bytes have.
+        expected: u64,
+    },
+    /// They are what no node says.
+    #[error("a node's address of {len} bytes that make no sense")]
+    Malformed {
+        /// Bytes given.
+        len: usize,
+    },
+}
+
+/// What an address says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) host: HostId,
+    node: [u8; NAME_BYTES],
+    pub(super) secret: Secret,
+}
+
+impl Told {
+    pub(super) fn new(host: HostId, node: &JobName, secret: Secret) -> Told {
+        Told { host, node: node.bytes(), secret }
+    }
+
+    /// The socket where the node listens. No other node has the same, ever: one that is started again has another.
+    pub(super) fn node(&self) -> JobName {
+        JobName::of(&self.node)
+    }
+
+    pub(super) fn to_address(&self) -> Address {
+        let bytes = [&MAGIC[..], &[VERSION]].concat();
+        let mut bytes =
+            postcard::to_extend(self, bytes).expect("a Vec grows, and plain values can be written");
+        bytes.extend(sum(&bytes).to_le_bytes());
+        Address(bytes)
+    }
+
+    /// Reads what somebody says is an address.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Told, AddressError> {
+        let len = bytes.len();
+        if !(HEADER_BYTES + SUM_BYTES..=BYTES_MAX).contains(&len) {
+            return Err(AddressError::Length { len });
+        }
+        let (said, found) = bytes.split_at(len - SUM_BYTES);
+        let (header, body) = said.split_at(HEADER_BYTES);
+        let (start, theirs) = ([header[0], header[1], header[2]], header[3]);
+        if start != MAGIC {
+            return Err(AddressError::Foreign { start });
+        }
+        if theirs != VERSION {
+            return Err(AddressError::Version { theirs });
+        }
+        let found = u64::from_le_bytes(found.try_into().expect("split off as so many bytes"));
+        let expected = sum(said);
+        if found != expected {
+            return Err(AddressError::Damaged { len, found, expected });
+        }
+        match postcard::take_from_bytes(body) {
+            Ok((told, [])) => Ok(told),
+            _ => Err(AddressError::Malformed { len }),
+        }
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Reads what somebody says is an address, and forgets it: for the fuzzer.
+///
+/// # Errors
+/// Where it is none.
+#[doc(hidden)]
+pub fn check_address(bytes: &[u8]) -> Result<(), AddressError> {
+    Told::parse(bytes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told() -> Told {
+        let name = JobName::random().expect("the kernel has random bytes");
+        Told::new(HostId::own(), &name, Secret::random().expect("the kernel has random bytes"))
+    }
+
+    /// With a checksum that is right.
+    fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend(sum(&bytes).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn an_address_goes_there_and_back_and_is_not_shown() {
+        let told = told();
+        let address = told.to_address();
+        let back = Told::parse(address.as_bytes()).expect("just made");
+        assert_eq!((&back.host, back.node()), (&told.host, told.node()));
+        assert!(back.secret.matches(&told.secret));
+        assert_eq!(format!("{address:?}"), "Address(..)");
+        assert!(!format!("{told:?}").contains(&told.secret.to_hex()[..8]));
+    }
+
+    #[test]
+    fn what_was_cut_or_changed_is_told_by_name() {
+        let whole = told().to_address().into_bytes();
+        for len in 0..whole.len() {
+            let error = Told::parse(&whole[..len]).expect_err("cut");
+            assert!(matches!(error, AddressError::Length { .. } | AddressError::Damaged { .. }), "{error}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            let error = Told::parse(&changed).expect_err("changed");
+            match at {
+                0..3 => assert!(matches!(error, AddressError::Foreign { .. }), "{error}"),
+                3 => assert_eq!(error, AddressError::Version { theirs: 0 }),
+                _ => assert!(matches!(error, AddressError::Damaged { .. }), "{error}"),
+            }
+        }
+        let long = vec![0; BYTES_MAX + 1];
+        assert_eq!(Told::parse(&long).expect_err("long"), AddressError::Length { len: BYTES_MAX + 1 });
+        let more = summed([&whole[..whole.len() - SUM_BYTES], &[0]].concat());
+        assert_eq!(Told::parse(&more).expect_err("more"), AddressError::Malformed { len: more.len() });
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_an_error_and_never_a_panic(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Told::parse(&noise).is_err());
+            let _ = Told::parse(&summed([&b"SPA\x01"[..], &noise].concat()));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The door of a node that takes peers at any time: it lets in whoever shows the token of the node's address, calls on the
+//! nodes whose addresses this one is given, and tells when a peer is gone.
+//!
+//! ```text
+//!   caller                                                  called
+//!    | connect to the socket that the address names; the listener's user must be this one's, else no token is shown
+//!    |--- Meet: token, which node, its place here + 2 descriptors -->| user, as the kernel says; token in constant time;
+//!    |                                                               | maps and checks the segments; gives a number
+//!    |<-- Met: the caller's place there + 2 descriptors -------------|
+//!    | maps and checks the segments
+//!   ... the connection stays open: who sees it or the other's process end has lost the peer
+//! ```
+//! A peer has a number at each of the two, which is its place in the control segment there. Numbers are given once: a process
+//! that is started again is another node, which gets another number, and the old one stays lost.
+//!
+//! Two nodes may call each other at once. The call of the one whose name is lower then counts, and the other is answered
+//! `Crossed`, upon which its caller waits for the first, or tries again.
+
+mod book;
+mod call;
+mod shared;
+mod watch;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use self::book::Book;
+pub(crate) use self::call::CallError;
+use self::shared::Shared;
+pub(crate) use self::shared::{Arrival, House};
+use super::address::{Address, Told};
+use super::env::JobName;
+use super::guests::Guests;
+use super::host_id::HostId;
+use super::member::OnNotice;
+use super::poll::Waker;
+use super::secret::Secret;
+use super::socket::listen_at;
+use super::wire::Request;
+
+/// Connections that have not become a peer's, at a time.
+const GUESTS_MAX: usize = 64;
+
+/// An open door. Dropping it takes leave of all peers.
+///
+/// Any thread may call its methods.
+pub(crate) struct Door {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    pid: u32,
+}
+
+impl Door {
+    /// Opens it, and starts the thread that watches it; `on_notice` runs there.
+    pub(crate) fn open(house: House, on_notice: OnNotice) -> std::io::Result<Door> {
+        let (node, secret) = (JobName::random()?, Secret::random()?);
+        let guests = Guests::new(listen_at(&node)?, GUESTS_MAX);
+        let book = Mutex::new(Book::new(house.first, house.places));
+        let waker = Waker::new()?;
+        let shared = Arc::new(Shared { node, secret, house, book, settled: Condvar::new(), waker });
+        let thread = watch::start(Arc::clone(&shared), guests, on_notice)?;
+        Ok(Door { shared, thread: Some(thread), pid: std::process::id() })
+    }
+
+    /// The node's address.
+    pub(crate) fn address(&self) -> Address {
+        Told::new(HostId::own(), &self.shared.node, self.shared.secret.clone()).to_address()
+    }
+
+    /// Makes the node at `address` a peer, and returns its number, which is the same at every call for the same node, as long
+    /// as it is not lost.
+    pub(crate) fn call(&self, address: &[u8], deadline: Instant) -> Result<u32, CallError> {
+        self.shared.call(&Told::parse(address)?, deadline)
+    }
+
+    /// Lets a peer know that its private memory cannot be attached to from here. Does not wait.
+    pub(crate) fn ask_to_serve(&self, number: u32) {
+        if let Some(line) = self.shared.book().line(number) {
+            line.say(&Request::Serve { peer: 0 });
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            // After a fork the thread is not here, and the peers are the parent's.
+            return;
+        }
+        for line in self.shared.book().close() {
+            line.say(&Request::Leave);
+        }
+        self.shared.waker.wake();
+        self.shared.settled.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the owner's callback has been printed by the thread it happened on.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Doors of one process, and strangers at them.
+
+use std::fs::File;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::*;
+use crate::bootstrap::member::{JoinError, Notice};
+use crate::bootstrap::socket::{Received, connect_to, receive, send};
+use crate::bootstrap::wire::{Decline, How, Refusal, Reply, WIRE_VERSION, decode, encode};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A door to room for so many others, and what is told there: arrivals as (number, place), and notices.
+fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
+    let (arrived, arrivals) = channel();
+    let (noticed, notices) = channel();
+    // Some tests do not ask.
+    let admit = move |Arrival { number, place, .. }| {
+        let _ = arrived.send((number, place));
+        Ok(())
+    };
+    let segment = || File::open("/dev/null").expect("every system has it").into();
+    let house =
+        House { control: segment(), heap: segment(), first: 1, places: 1 + room, admit: Box::new(admit) };
+    let door = Door::open(house, Box::new(move |notice| _ = noticed.send(notice))).expect("opened");
+    (door, arrivals, notices)
+}
+
+fn soon() -> Instant {
+    Instant::now() + LIMIT
+}
+
+fn told(door: &Door) -> Told {
+    Told::parse(door.address().as_bytes()).expect("its own")
+}
+
+#[test]
+fn a_caller_and_the_called_have_places_at_each_other() {
+    let ((a, at_a, _), (b, at_b, lost_b)) = (door(4), door(4));
+    let address = b.address();
+    assert_eq!(a.call(address.as_bytes(), soon()).expect("let in"), 1);
+    assert_eq!((at_a.recv_timeout(LIMIT), at_b.recv_timeout(LIMIT)), (Ok((1, 1)), Ok((1, 1))));
+    assert_eq!(a.call(address.as_bytes(), soon()).expect("known"), 1, "it is a peer already");
+    assert_eq!(b.call(a.address().as_bytes(), soon()).expect("known"), 1, "whoever called");
+
+    let (c, at_c, _) = door(4);
+    assert_eq!(c.call(address.as_bytes(), soon()).expect("let in"), 1);
+    assert_eq!((at_c.recv_timeout(LIMIT), at_b.recv_timeout(LIMIT)), (Ok((1, 2)), Ok((2, 1))));
+    a.ask_to_serve(1);
+    assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Serve));
+    drop(a);
+    assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Left }));
+}
+
+#[test]
+fn a_node_that_comes_again_is_another() {
+    let (a, at_a, lost_a) = door(4);
+    for number in 1..=3 {
+        let (b, ..) = door(1);
+        assert_eq!(b.call(a.address().as_bytes(), soon()).expect("let in"), 1);
+        assert_eq!(at_a.recv_timeout(LIMIT), Ok((number, 1)));
+        drop(b);
+        assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: number, how: How::Left }));
+    }
+}
+
+#[test]
+fn two_that_call_each_other_become_peers_once() {
+    for _ in 0..30 {
+        let ((a, at_a, _), (b, at_b, _)) = (door(8), door(8));
+        let (to_a, to_b) = (a.address(), b.address());
+        let (by_a, by_b) = std::thread::scope(|scope| {
+            let by_a = scope.spawn(|| a.call(to_b.as_bytes(), soon()));
+            let by_b = scope.spawn(|| b.call(to_a.as_bytes(), soon()));
+            (by_a.join().expect("no panic").expect("peers"), by_b.join().expect("no panic").expect("peers"))
+        });
+        let (at_a, at_b): (Vec<_>, Vec<_>) = (at_a.try_iter().collect(), at_b.try_iter().collect());
+        assert_eq!((at_a, at_b), (vec![(by_a, by_b)], vec![(by_b, by_a)]));
+    }
+}
+
+#[test]
+fn a_stranger_with_another_secret_is_declined_and_takes_no_place() {
+    let ((a, ..), (b, at_b, _)) = (door(1), door(1));
+    let forged = Told::new(HostId::own(), &told(&b).node(), Secret::random().expect("random"));
+    for _ in 0..3 {
+        let error = a.call(forged.to_address().as_bytes(), soon()).expect_err("another secret");
+        assert!(matches!(error, CallError::Declined(Decline::Secret)), "{error:?}");
+    }
+    assert!(at_b.try_recv().is_err());
+    assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), 1);
+}
+
+#[test]
+fn whoever_is_not_there_or_does_not_answer_is_not_waited_for() {
+    let (a, ..) = door(2);
+    let (b, ..) = door(2);
+    let gone = b.address();
+    drop(b);
+    let error = a.call(gone.as_bytes(), soon()).expect_err("gone");
+    assert!(matches!(error, CallError::Join(JoinError::NoBroker)), "{error:?}");
+
+    // Somebody listens, and never says a word.
+    let name = JobName::random().expect("random");
+    let _silent = listen_at(&name).expect("a free name");
+    let silent = Told::new(HostId::own(), &name, Secret::random().expect("random")).to_address();
+    let error = a.call(silent.as_bytes(), Instant::now() + Duration::from_millis(50)).expect_err("silence");
+    assert!(matches!(error, CallError::Join(JoinError::Timeout { .. })), "{error:?}");
+
+    let oneself = a.call(a.address().as_bytes(), soon()).expect_err("oneself");
+    assert!(matches!(oneself, CallError::Oneself), "{oneself:?}");
+    let elsewhere = HostId { boot: "another".into(), ..HostId::own() };
+    let elsewhere = Told::new(elsewhere, &name, Secret::random().expect("random")).to_address();
+    let error = a.call(elsewhere.as_bytes(), soon()).expect_err("elsewhere");
+    assert!(matches!(error, CallError::Elsewhere), "{error:?}");
+}
+
+#[test]
+fn a_node_that_has_had_its_number_of_peers_says_so() {
+    let ((a, ..), (b, ..), (c, ..)) = (door(1), door(1), door(1));
+    a.call(b.address().as_bytes(), soon()).expect("let in");
+    let error = c.call(b.address().as_bytes(), soon()).expect_err("full there");
+    assert!(matches!(error, CallError::Declined(Decline::Full { peers: 1 })), "{error:?}");
+    let error = a.call(c.address().as_bytes(), soon()).expect_err("full here");
+    assert!(matches!(error, CallError::Full { places: 2 }), "{error:?}");
+}
+
+#[test]
+fn what_cannot_be_used_is_declined_with_the_reason() {
+    let (a, ..) = door(1);
+    let segment = || File::open("/dev/null").expect("every system has it").into();
+    let admit = |_: Arrival| Err("é".repeat(300));
+    let house = House { control: segment(), heap: segment(), first: 1, places: 2, admit: Box::new(admit) };
+    let picky = Door::open(house, Box::new(|_| {})).expect("opened");
+    let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
+    let what = "é".repeat(100);
+    assert!(
+        matches!(&error, CallError::Declined(Decline::Unfit { what: said }) if *said == what),
+        "{error:?}"
+    );
+    let error = picky.call(a.address().as_bytes(), soon()).expect_err("unfit");
+    assert!(matches!(&error, CallError::Unfit(what) if what.len() == 600), "{error:?}");
+}
+
+#[test]
+fn noise_is_answered_or_cut_off_and_harms_nobody() {
+    let ((a, _, lost_a), (b, at_b, lost_b)) = (door(9), door(9));
+    let secret = told(&b).secret;
+    let meet = Request::Meet { secret, node: [9; 16], place: 1, places: 2 };
+    let answer = |bytes: &[u8]| {
+        let socket = connect_to(&told(&b).node()).expect("the door is open");
+        send(&socket, bytes, &[]).expect("sent");
+        loop {
+            match receive(&socket) {
+                Received::Nothing => std::thread::sleep(Duration::from_millis(1)),
+                Received::Datagram { bytes, .. } => return decode::<Reply>(&bytes).expect("well said"),
+                Received::Closed | Received::TooLong => panic!("no answer"),
+            }
+        }
+    };
+    let malformed = Reply::Refused(Refusal::Malformed);
+    // Noise; a request of other talks; one without descriptors; one of another version.
+    assert_eq!(answer(b"noise"), malformed);
+    assert_eq!(answer(&encode(&Request::Leave)), malformed);
+    assert_eq!(answer(&encode(&meet)), malformed);
+    let other = [&b"SPJ\n\xff\xff"[..], &[0; 20]].concat();
+    assert_eq!(answer(&other), Reply::Refused(Refusal::Version { ours: WIRE_VERSION, theirs: 0xffff }));
+
+    // A peer that breaks the rules is cut off; at its end that is a loss, too.
+    let number = a.call(b.address().as_bytes(), soon()).expect("let in");
+    at_b.recv_timeout(LIMIT).expect("it has come");
+    send(&a.shared.book().line(number).expect("a peer").socket, b"noise", &[]).expect("sent");
+    assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Vanished }));
+    assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: number, how: How::Vanished }));
+    assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in again"), number + 1);
+}

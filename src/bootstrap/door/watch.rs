@@ -1,0 +1,196 @@
+//! The door's thread: lets callers in, and notices which peers are gone.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::book::{Line, Standing};
+use super::call::{CallError, handles_of, watch};
+use super::shared::{Arrival, Shared};
+use crate::bootstrap::env::{JobName, NAME_BYTES};
+use crate::bootstrap::guests::{Applicant, Guests};
+use crate::bootstrap::member::{Notice, OnNotice};
+use crate::bootstrap::poll::poll_until;
+use crate::bootstrap::secret::Secret;
+use crate::bootstrap::socket::{Received, Sent, receive, send};
+use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, encode, short_reason};
+
+/// How long to leave all alone when the kernel has no memory for a poll.
+const STARVED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Words of one peer that are read before others get their turn.
+const WORDS_MAX: usize = 16;
+
+/// What a ready file descriptor belongs to.
+#[derive(Clone, Copy)]
+enum Source {
+    Waker,
+    Listener,
+    Guest(u64),
+    Line(u32),
+    Process(u32),
+}
+
+struct Doorkeeper {
+    shared: Arc<Shared>,
+    guests: Guests,
+    on_notice: OnNotice,
+}
+
+pub(super) fn start(shared: Arc<Shared>, guests: Guests, on_notice: OnNotice) -> io::Result<JoinHandle<()>> {
+    let keeper = Doorkeeper { shared, guests, on_notice };
+    std::thread::Builder::new().name("standpipe-door".into()).spawn(move || keeper.run())
+}
+
+impl Doorkeeper {
+    fn run(mut self) {
+        while !self.shared.book().is_closed() {
+            let lines = self.shared.book().lines();
+            for source in self.sleep(&lines) {
+                match source {
+                    Source::Waker => self.shared.waker.clear(),
+                    Source::Listener => self.guests.accept(Instant::now()),
+                    Source::Guest(id) => {
+                        if let Some(applicant) = self.guests.hear(id) {
+                            self.consider(applicant);
+                        }
+                    }
+                    Source::Line(number) => self.hear(number),
+                    Source::Process(number) => {
+                        // It may have taken leave just before it ended.
+                        self.hear(number);
+                        self.lose(number, How::Vanished);
+                    }
+                }
+            }
+            self.guests.expire(Instant::now());
+        }
+    }
+
+    /// Sleeps until something is ready or due.
+    fn sleep(&self, lines: &[(u32, Arc<Line>)]) -> Vec<Source> {
+        let mut sources = vec![Source::Waker];
+        let mut fds = vec![PollFd::new(&self.shared.waker, PollFlags::IN)];
+        let mut add = |source, fd| {
+            sources.push(source);
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        };
+        if let Some(listener) = self.guests.listener() {
+            add(Source::Listener, listener.as_fd());
+        }
+        for (id, socket) in self.guests.sockets() {
+            add(Source::Guest(id), socket.as_fd());
+        }
+        for (number, line) in lines {
+            add(Source::Line(*number), line.socket.as_fd());
+            add(Source::Process(*number), line.process.as_fd());
+        }
+        if let Err(error) = poll_until(&mut fds, self.guests.expire_at()) {
+            // For want of memory; there is nobody to tell, and it may be over soon.
+            tracing::warn!(%error, "the door cannot poll");
+            std::thread::sleep(STARVED_PAUSE);
+        }
+        let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| *source).collect()
+    }
+
+    /// Lets a guest in, or says why not.
+    fn consider(&self, mut applicant: Applicant) {
+        let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed));
+        let (secret, node, place, places) = match request {
+            Ok(Request::Meet { secret, node, place, places }) => (secret, node, place, places),
+            Ok(_) => return applicant.refuse(Refusal::Malformed),
+            Err(refusal) => return applicant.refuse(refusal),
+        };
+        let (fds, pid) = (std::mem::take(&mut applicant.fds), applicant.pid);
+        let Some(handles) = handles_of(pid, fds) else { return applicant.refuse(Refusal::Malformed) };
+        match self.expect(&secret, &node) {
+            Err(decline) => applicant.answer(&Reply::Declined(decline)),
+            Ok((node, number)) => {
+                let arrival = Arrival { number, handles, place, places };
+                if let Err(decline) = self.let_in(&node, arrival, &applicant) {
+                    applicant.answer(&Reply::Declined(decline));
+                }
+                self.shared.book().clear(&node, Standing::Entering);
+                self.shared.settled.notify_all();
+            }
+        }
+    }
+
+    /// Whether a node that has called is to be a peer: its name, and the number that it gets.
+    fn expect(&self, secret: &Secret, node: &[u8; NAME_BYTES]) -> Result<(JobName, u32), Decline> {
+        let shared = &*self.shared;
+        if !secret.matches(&shared.secret) {
+            return Err(Decline::Secret);
+        }
+        let node = JobName::of(node);
+        let mut book = shared.book();
+        match book.standing(&node) {
+            // It says that it is this one.
+            _ if node == shared.node => return Err(Decline::Crossed),
+            Some(Standing::Called) if shared.node < node => return Err(Decline::Crossed),
+            Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
+            Some(Standing::Called) | None => {}
+        }
+        let peers = shared.house.places - shared.house.first;
+        let number = book.take_number().ok_or(Decline::Full { peers })?;
+        book.set(&node, Standing::Entering);
+        Ok((node, number))
+    }
+
+    fn let_in(&self, node: &JobName, arrival: Arrival, applicant: &Applicant) -> Result<(), Decline> {
+        let (shared, number, pid) = (&*self.shared, arrival.number, applicant.pid);
+        let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };
+        let socket = applicant.socket.try_clone().map_err(|error| unfit(&error))?;
+        let process = watch(pid).map_err(|_| Decline::Unseen { pid })?;
+        let line = Line { node: node.clone(), socket, process };
+        let entered = shared.enter(line, arrival).map_err(|error| match error {
+            CallError::Unfit(what) => unfit(&what),
+            _ => unfit(&"it is closing"),
+        });
+        if let Err(decline) = entered {
+            shared.book().give_back(number);
+            return Err(decline);
+        }
+        let met = Reply::Met { place: number, places: shared.house.places };
+        let handles = [shared.house.control.as_fd(), shared.house.heap.as_fd()];
+        if !matches!(send(&applicant.socket, &encode(&met), &handles), Ok(Sent::Done)) {
+            // It has hung up, or the system has no room for descriptors: it will hear the connection's end.
+            self.lose(number, How::Vanished);
+        }
+        Ok(())
+    }
+
+    /// Reads what a peer says.
+    fn hear(&self, number: u32) {
+        for _ in 0..WORDS_MAX {
+            let Some(line) = self.shared.book().line(number) else { return };
+            match receive(&line.socket) {
+                Received::Nothing => return,
+                Received::Datagram { bytes, fds } if fds.is_empty() => match decode(&bytes) {
+                    Ok(Request::Serve { .. }) => (self.on_notice)(Notice::Serve),
+                    Ok(Request::Leave) => return self.lose(number, How::Left),
+                    Ok(_) | Err(_) => return self.cut_off(number),
+                },
+                Received::Closed => return self.lose(number, How::Vanished),
+                Received::Datagram { .. } | Received::TooLong => return self.cut_off(number),
+            }
+        }
+    }
+
+    fn cut_off(&self, number: u32) {
+        tracing::warn!(peer = number, "the peer breaks the rules of its connection; it is cut off");
+        self.lose(number, How::Vanished);
+    }
+
+    /// A peer is gone.
+    fn lose(&self, number: u32, how: How) {
+        if self.shared.book().strike(number) {
+            (self.on_notice)(Notice::Lost { rank: number, how });
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Which host, network namespace and user a process is of.
+
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+/// What decides whether two processes can be members of one broker, or meet at a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HostId {
+    /// Of the running system.
+    pub(super) boot: String,
+    /// The network namespace, in which the broker's name lies.
+    pub(super) network: u64,
+    pub(super) user: u32,
+}
+
+impl HostId {
+    pub(super) fn own() -> HostId {
+        // Where the system does not tell, processes are told apart by nothing, and the join says what is wrong.
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let network = std::fs::metadata("/proc/self/ns/net").map(|meta| meta.ino()).unwrap_or_default();
+        HostId { boot, network, user: rustix::process::geteuid().as_raw() }
+    }
+}

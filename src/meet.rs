@@ -1,0 +1,221 @@
+//! Peers from outside any job: nodes that find each other by their addresses, and come and go at any time.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use engine::Rank;
+
+use crate::bootstrap::{
+    Address, AddressError, Arrival, CallError, Decline, Door, House, JoinError, Notice, OnNotice, Refusal,
+};
+use crate::error::Error;
+use crate::inner::Inner;
+use crate::node::Node;
+use crate::readable::debug_is_display;
+use crate::sync::lock;
+
+/// How long a connection may take when the node has no timeout.
+const CONNECT_WITHIN: Duration = Duration::from_secs(60);
+
+debug_is_display!(MeetError);
+
+/// Why a node has no address, or another could not be made a peer.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// The bytes are no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The node is a launched job's, whose ranks are all the peers that it has.
+    #[error("this node is of a launched job of {size}, which nobody joins later")]
+    InJob {
+        /// The job's size.
+        size: u32,
+    },
+    /// The address is this very node's.
+    #[error("the address is this node's own")]
+    Oneself,
+    /// The node is on another host, or in another network namespace.
+    #[error("the node is on another host, or in another network namespace")]
+    Elsewhere,
+    /// The process that gave the address has ended, or has closed its node, or is just about to. If it was started again, it has
+    /// another address.
+    #[error("the node that gave the address is gone")]
+    Gone,
+    /// Another user's process listens where the node did. It has not been shown the secret.
+    #[error("the node belongs to user {theirs}, this process to user {ours}")]
+    OtherUser {
+        /// This process's user.
+        ours: u32,
+        /// The other's.
+        theirs: u32,
+    },
+    /// This node has had as many peers as it has room for: lost ones count.
+    #[error("this node has room for {peers} peers, and has had as many: set STANDPIPE_PEERS to more")]
+    Full {
+        /// The most peers that it can have.
+        peers: u32,
+    },
+    /// The node did not understand what it was sent.
+    #[error("the node refused: {0}")]
+    Refused(Refusal),
+    /// The node does not take this one for a peer, and says why.
+    #[error("the node does not take this one for a peer: {0}")]
+    Declined(Decline),
+    /// What the node handed over cannot be used: it registered other handlers, or breaks the protocol.
+    #[error("the node cannot be a peer: {what}")]
+    Unfit {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The node's process is gone already, or in a process namespace out of sight.
+    #[error("the node's process {pid} cannot be seen")]
+    Unseen {
+        /// Its number as it is seen from here, or zero.
+        pid: u32,
+    },
+    /// The node did not answer in time: it may be stopped.
+    #[error("the node did not answer within {} ms", waited.as_millis())]
+    Timeout {
+        /// How long the call waited.
+        waited: Duration,
+    },
+    /// The node answered what makes no sense.
+    #[error("the node did not answer as nodes do")]
+    Garbled,
+    /// This node is closing.
+    #[error("this node is closing")]
+    Closed,
+    /// The call may wait, and a handler must not.
+    #[error("{call} may wait, and cannot be called in a handler")]
+    InHandler {
+        /// What was called.
+        call: &'static str,
+    },
+    /// The system gave no socket, thread or file descriptor.
+    #[error("the system refused a socket, a thread or a file descriptor: {0}")]
+    Os(#[from] std::io::Error),
+}
+
+impl From<CallError> for MeetError {
+    fn from(error: CallError) -> MeetError {
+        match error {
+            CallError::Address(error) => MeetError::Address(error),
+            CallError::Oneself => MeetError::Oneself,
+            CallError::Elsewhere => MeetError::Elsewhere,
+            // One place is this process's own.
+            CallError::Full { places } => MeetError::Full { peers: places - 1 },
+            CallError::Join(error) => MeetError::from(error),
+            CallError::Declined(decline) => MeetError::Declined(decline),
+            CallError::Unfit(what) => MeetError::Unfit { what },
+            CallError::Unseen { pid } => MeetError::Unseen { pid },
+            CallError::Timeout { waited } => MeetError::Timeout { waited },
+            CallError::Closed => MeetError::Closed,
+        }
+    }
+}
+
+impl From<JoinError> for MeetError {
+    fn from(error: JoinError) -> MeetError {
+        match error {
+            // Who is just ending may have closed one socket and not yet the other.
+            JoinError::NoBroker | JoinError::HungUp => MeetError::Gone,
+            JoinError::ForeignBroker { ours, theirs } => MeetError::OtherUser { ours, theirs },
+            JoinError::Refused(refusal) => MeetError::Refused(refusal),
+            JoinError::Timeout { waited } => MeetError::Timeout { waited },
+            JoinError::Io(error) => MeetError::Os(error),
+            JoinError::Malformed | JoinError::Descriptors { .. } => MeetError::Garbled,
+        }
+    }
+}
+
+/// Peers from outside any job.
+impl Node {
+    /// This node's address: bytes to be sent, by any means, to those who are to be its peers. They are a secret: whoever has
+    /// them, and belongs to this user, may become a peer, and reads and writes all memory of this process then.
+    ///
+    /// The address is the same at every call, and means nothing once the node is closed. It opens the door: from the first
+    /// call on, a thread waits for those who come. A peer that has come has a number here, which [`Call::from`] tells
+    /// handlers, and which [`Node::peers`] lists.
+    ///
+    /// [`Call::from`]: crate::Call::from
+    ///
+    /// # Errors
+    /// [`MeetError::InJob`] in a launched job, [`MeetError::Os`] where the system gives no socket or thread.
+    pub fn address(&self) -> Result<Address, MeetError> {
+        Ok(self.door()?.address())
+    }
+
+    /// Makes the node that gave this address a peer, and returns its number here: what all operations want as the peer's
+    /// rank. This node is then a peer of that one, too, with a number there. A node that is one already is not connected to
+    /// again: its number is returned.
+    ///
+    /// Numbers are this node's own, counted from 1, and given once. When the peer ends or leaves, operations by its number end
+    /// with [`Error::PeerLost`] for good: a process that is started again has another address, and gets another number.
+    ///
+    /// The other need make no call meanwhile. Waits until it has answered, 60 s at most where the node has no timeout.
+    ///
+    /// # Errors
+    /// See [`MeetError`].
+    pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, MeetError> {
+        const CALL: &str = "connecting to a node";
+        self.inner.may_wait(CALL).map_err(|_| MeetError::InHandler { call: CALL })?;
+        let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
+        let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
+        Ok(self.door()?.call(address.as_ref(), deadline)?)
+    }
+
+    /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that were talked to, and
+    /// all that have come from outside and are not lost.
+    pub fn peers(&self) -> Vec<Rank> {
+        self.inner.peers.connected()
+    }
+
+    /// The door, which is opened at the first call.
+    fn door(&self) -> Result<Arc<Door>, MeetError> {
+        let peers = &self.inner.peers;
+        let (size, places) = (peers.own().size, peers.own().places);
+        // Held until the door is open, so that there is one.
+        let mut segments = lock(&self.inner.segments);
+        if let Some(door) = peers.door() {
+            return Ok(door);
+        }
+        if peers.is_launched() {
+            return Err(MeetError::InJob { size });
+        }
+        if places == size {
+            return Err(MeetError::Full { peers: 0 });
+        }
+        let (control, heap) = segments.take().ok_or(MeetError::Closed)?;
+        let house = House { control, heap, first: size, places, admit: admit(&self.inner) };
+        let door = Arc::new(Door::open(house, on_notice(&self.inner))?);
+        peers.set_door(&door);
+        Ok(door)
+    }
+}
+
+/// How those who come are entered.
+fn admit(inner: &Arc<Inner>) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync> {
+    let inner: Weak<Inner> = Arc::downgrade(inner);
+    Box::new(move |arrival| {
+        let inner = inner.upgrade().ok_or("it is closing")?;
+        let Arrival { number, handles, place, places } = arrival;
+        let entered = inner.peers.admit(number, handles, (place, places));
+        // It may have rung before it was known here.
+        inner.wake();
+        entered.map_err(|error| match error {
+            Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),
+            Error::Protocol { what, .. } | Error::Connect { why: what, .. } => what,
+            other => other.to_string(),
+        })
+    })
+}
+
+fn on_notice(inner: &Arc<Inner>) -> OnNotice {
+    let inner = Arc::downgrade(inner);
+    Box::new(move |notice: Notice| {
+        if let Some(inner) = inner.upgrade() {
+            inner.on_notice(&notice);
+        }
+    })
+}
