@@ -89,6 +89,11 @@ pub enum Decline {
         /// What is wrong, cut to what a message has room for.
         what: String,
     },
+    /// The segments' file descriptors did not reach it.
+    #[error(
+        "the file descriptors that it was handed did not arrive: it has room for no more (its `ulimit -n`)"
+    )]
+    NoDescriptors,
     /// It cannot watch the process: that is gone already, or in a process namespace out of sight.
     #[error("it cannot see process {pid}")]
     Unseen {

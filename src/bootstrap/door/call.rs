@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vm::spawn::peer_credentials;
 
@@ -149,7 +150,9 @@ impl Shared {
                 let pid = peer_credentials(socket.as_fd())
                     .map_err(|error| CallError::Join(JoinError::Io(error)))?
                     .pid;
-                let handles = handles_of(pid, fds).ok_or(CallError::Join(JoinError::Malformed))?;
+                // The system hands over none where this process has no room for them.
+                let handles =
+                    handles_of(pid, fds).ok_or(CallError::Join(JoinError::Io(Errno::MFILE.into())))?;
                 let line = Line { node: told.node(), socket, process: watch(pid)? };
                 self.enter(line, Arrival { number, handles, place, places })
             }

@@ -163,7 +163,7 @@ fn noise_is_answered_or_cut_off_and_harms_nobody() {
     // Noise; a request of other talks; one without descriptors; one of another version.
     assert_eq!(answer(b"noise"), malformed);
     assert_eq!(answer(&encode(&Request::Leave)), malformed);
-    assert_eq!(answer(&encode(&meet)), malformed);
+    assert_eq!(answer(&encode(&meet)), Reply::Declined(Decline::NoDescriptors));
     let other = [&b"SPJ\n\xff\xff"[..], &[0; 20]].concat();
     assert_eq!(answer(&other), Reply::Refused(Refusal::Version { ours: WIRE_VERSION, theirs: 0xffff }));
 

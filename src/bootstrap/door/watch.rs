@@ -107,7 +107,9 @@ impl Doorkeeper {
             Err(refusal) => return applicant.refuse(refusal),
         };
         let (fds, pid) = (std::mem::take(&mut applicant.fds), applicant.pid);
-        let Some(handles) = handles_of(pid, fds) else { return applicant.refuse(Refusal::Malformed) };
+        let Some(handles) = handles_of(pid, fds) else {
+            return applicant.answer(&Reply::Declined(Decline::NoDescriptors));
+        };
         match self.expect(&secret, &node) {
             Err(decline) => applicant.answer(&Reply::Declined(decline)),
             Ok((node, number)) => {
