@@ -346,6 +346,38 @@ fn others_join_at_any_time_and_one_that_is_started_again_is_another() {
 }
 
 #[test]
+fn many_that_come_and_go_at_once_are_each_heard_and_missed() {
+    const LINES: u32 = 3;
+    const ROUNDS: u32 = 4;
+    let here = Member::new(config());
+    let mine = hex(here.node.address().expect("a door").as_bytes());
+    let come_and_go = &|line: u32| {
+        for round in 0..ROUNDS {
+            let mut other = Other::start("serve");
+            assert_eq!(other.order(&format!("connect {mine}"), "peer"), "1");
+            let (index, value) = (line as usize, u64::from(round) + 1);
+            let offset = here.array.ptr(index).offset();
+            assert_eq!(other.order(&format!("put 1 {offset} {value}"), "put"), "Ok(())");
+            assert_eq!(here.array.read(index), value);
+            assert_eq!(other.order("ask 1 1", "ask"), "Ok(())");
+            // Every other one is killed, in the middle of a question.
+            writeln!(other.orders, "{}", if (line + round).is_multiple_of(2) { "end" } else { "ask 1 0" })
+                .expect("it reads");
+        }
+    };
+    std::thread::scope(|scope| {
+        let lines: Vec<_> = (0..LINES).map(|line| scope.spawn(move || come_and_go(line))).collect();
+        while !lines.iter().all(|line| line.is_finished()) {
+            here.node.wait_until(|| lines.iter().all(|line| line.is_finished())).expect("nobody hangs");
+        }
+    });
+    let all: Vec<Rank> = (1..=LINES * ROUNDS).collect();
+    assert!(eventually(|| here.node.lost_peers() == all), "{:?}", here.node.lost_peers());
+    assert_eq!(here.noted.load(Ordering::SeqCst), u64::from(LINES * ROUNDS));
+    assert!(here.node.peers().is_empty());
+}
+
+#[test]
 fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
     let here = Member::new(config());
     let other = Other::start("idle");
