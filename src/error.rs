@@ -113,6 +113,15 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
+    /// The team's collectives are over: a member called another one than the others, or with other sizes, gave one up, or
+    /// has the team no more. Other teams are not concerned.
+    #[error("the team's collectives are over: peer {peer} {what}")]
+    Team {
+        /// The rank that it lies with.
+        peer: Rank,
+        /// What it has done.
+        what: &'static str,
+    },
     /// The peer could not be reached at all.
     #[error("cannot connect to peer {peer}: {why}")]
     Connect {
@@ -134,6 +143,7 @@ impl From<OpError> for Error {
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer },
             OpError::Protocol { peer, what } => Error::Protocol { peer, what: what.to_owned() },
+            OpError::Team { peer, what } => Error::Team { peer, what },
             OpError::Unsupported { peer, why } => {
                 Error::Protocol { peer, what: format!("no way to do this: {why}") }
             }

@@ -30,6 +30,7 @@ use crate::transport::alarm::{Alarm, Waiting};
 use crate::transport::mixed::Mixed;
 use crate::transport::shm::rings::Cold;
 use crate::transport::shm::{Known, Peers};
+use crate::works::Works;
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Mixed>;
@@ -98,6 +99,8 @@ pub(crate) struct Inner {
     /// By number.
     handlers: Box<[Handler]>,
     pub(crate) tallies: Tallies,
+    /// Collectives that nobody waits for do their steps in own memory here.
+    pub(crate) works: Works,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
@@ -177,6 +180,7 @@ impl Inner {
             heap: parts.heap,
             handlers: parts.handlers,
             tallies: Tallies::new(),
+            works: Works::default(),
             published: Mutex::default(),
             engine: BiasedLock::new(parts.engine),
             inbox: BiasedLock::new(Inbox::default()),
@@ -227,6 +231,9 @@ impl Inner {
         if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
             let _scope = HandlerScope::enter();
             self.handlers[usize::from(handler)](self, &inbox, peer, lane);
+        } else if let Polled::Local(op) = polled {
+            let _scope = HandlerScope::enter();
+            self.works.run(op);
         } else if polled == Polled::Idle {
             return Progress::Idle;
         }
@@ -513,9 +520,10 @@ impl Inner {
         let now = self.nanos(now);
         let (ended, next) = {
             let mut engine = self.engine();
-            let before = engine.in_flight();
+            let under_way = |engine: &Engine| engine.in_flight() + engine.collectives_in_flight();
+            let before = under_way(&engine);
             let next = engine.expire(now);
-            (engine.in_flight() != before, next)
+            (under_way(&engine) != before, next)
         };
         if ended {
             self.wake();

@@ -25,6 +25,7 @@
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
 //! - [`Node::fetch_add`], [`Node::barrier`] and [`Node::directory`] coordinate.
+//! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
 //! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a running job,
 //!   from outside.
 
@@ -57,14 +58,17 @@ mod patience;
 mod progress;
 mod quirks;
 mod readable;
+mod reduction;
 mod rma;
 mod show;
 mod stats;
 mod strided;
 mod sync;
 mod tally;
+mod team;
 mod transport;
 pub mod watch;
+mod works;
 
 pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use bootstrap::{Address, AddressError, Decline};
@@ -79,9 +83,11 @@ pub use heap::{Heap, HeapArray, HeapError};
 pub use meet::MeetError;
 pub use node::Node;
 pub use open::OpenError;
+pub use reduction::{Element, Reduction};
 pub use rma::{GetPiece, PutPiece};
 pub use stats::Stats;
 pub use strided::Strided;
+pub use team::{Team, TeamEvent};
 
 /// The snippets of the documents, so that `cargo test` runs them.
 #[cfg(doctest)]

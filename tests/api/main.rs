@@ -9,6 +9,7 @@ mod losses;
 mod model;
 mod network;
 mod rma;
+mod teams;
 mod threads;
 
 use std::sync::{Arc, Barrier};

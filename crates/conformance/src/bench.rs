@@ -1,7 +1,8 @@
 //! Drives the nodes of a cluster from one thread, with an end to every wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
+use engine::collective::{Memory, Span, Step};
 use engine::node::{AmBody, Polled};
 use engine::{
     AmSend, Delivery, Direction, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank,
@@ -46,6 +47,8 @@ pub(crate) struct Bench<C: Cluster> {
     pub(crate) got: Vec<Vec<Got>>,
     /// By rank: how many of those were for [`ANSWER`].
     pub(crate) answers: Vec<usize>,
+    /// Where the memories of collectives lie.
+    pub(crate) memories: HashMap<(Rank, OpId), [Place; 3]>,
     inbox: Inbox,
 }
 
@@ -59,6 +62,7 @@ impl<C: Cluster> Bench<C> {
             asleep: BTreeSet::new(),
             got,
             answers: vec![0; size as usize],
+            memories: HashMap::new(),
             inbox: Inbox::default(),
         }
     }
@@ -105,9 +109,15 @@ impl<C: Cluster> Bench<C> {
                     Polled::Idle => break,
                     Polled::Progressed => {}
                     Polled::Deliver(delivery) => self.handle(rank, delivery),
+                    Polled::Local(id) => _ = self.do_local_steps(rank, id),
                 }
                 busy = true;
             }
+        }
+        // Some ranks are told of such steps, and some ask.
+        let waiting = self.memories.keys().filter(|(rank, _)| !self.asleep.contains(rank) && asks(*rank));
+        for (rank, id) in waiting.copied().collect::<Vec<_>>() {
+            busy |= self.do_local_steps(rank, id);
         }
         self.cluster.step();
         busy
@@ -130,6 +140,33 @@ impl<C: Cluster> Bench<C> {
         }
         self.answers[rank as usize] += usize::from(delivery.handler == ANSWER);
         self.got[rank as usize].push(Got { delivery, args, landed, payload });
+    }
+
+    /// Does what a collective is to do in its own memory, if that is its next step.
+    /// Returns whether it was.
+    pub(crate) fn do_local_steps(&mut self, rank: Rank, id: OpId) -> bool {
+        let mut any = false;
+        while let Some(step) = self.node(rank).local_step(id) {
+            let memory = self.memories[&(rank, id)];
+            let place = |span: Span| match span.memory {
+                Memory::In => memory[0].plus(span.at),
+                Memory::Out => memory[1].plus(span.at),
+                Memory::Scratch => memory[2].plus(span.at),
+            };
+            let (from, into, combines) = match step {
+                Step::Copy { from, into } => (from, into, false),
+                Step::Combine { into, from } => (from, into, true),
+                _ => panic!("{step:?} is no step in own memory"),
+            };
+            let mut bytes = self.bytes(rank, place(from), from.len as usize);
+            if combines {
+                bytes = compose(&self.bytes(rank, place(into), into.len as usize), &bytes);
+            }
+            self.cluster.poke(rank, place(into), &bytes);
+            self.node(rank).local_done(id);
+            any = true;
+        }
+        any
     }
 
     /// Goes on until `done`.
@@ -162,6 +199,7 @@ impl<C: Cluster> Bench<C> {
             outcome = bench.node(rank).outcome(id);
             outcome.is_some()
         });
+        self.memories.remove(&(rank, id));
         outcome.expect("until returned, so it is there")
     }
 
@@ -233,6 +271,23 @@ pub(crate) fn skipped(case: &str, outcome: Outcome) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the rank asks for collectives' steps in its own memory, where others are told.
+pub(crate) fn asks(rank: Rank) -> bool {
+    !rank.is_multiple_of(2)
+}
+
+/// Affine functions of numbers, 8 bytes each, composed: what collectives combine here. The order matters.
+pub(crate) fn compose(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let pairs = left.chunks_exact(8).zip(right.chunks_exact(8));
+    pairs
+        .flat_map(|(l, r)| {
+            let (a, b, c, d) = (word(&l[..4]), word(&l[4..]), word(&r[..4]), word(&r[4..]));
+            [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)].map(u32::to_le_bytes).concat()
+        })
+        .collect()
 }
 
 /// A small generator of pseudo-random numbers (xorshift64*).

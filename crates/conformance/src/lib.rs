@@ -20,6 +20,7 @@ pub mod memory;
 mod cases {
     pub(crate) mod atomics;
     pub(crate) mod barriers;
+    pub(crate) mod collectives;
     pub(crate) mod copies;
     pub(crate) mod counting;
     pub(crate) mod endings;
@@ -27,6 +28,7 @@ mod cases {
     pub(crate) mod losses;
     pub(crate) mod messages;
     pub(crate) mod returns;
+    pub(crate) mod teams;
 }
 
 pub use bench::Make;
@@ -100,6 +102,18 @@ declare! { $
         a_barrier_without_a_rank_times_out_and_goes_on
         a_barrier_that_all_reached_opens_despite_a_loss
         a_barrier_with_a_lost_rank_ends_everywhere;
+    collectives:
+        rooted_collectives_do_what_they_say
+        everyone_gets_from_all
+        reductions_combine_in_the_order_of_members
+        many_collectives_under_way_at_once;
+    teams:
+        teams_split_and_nest
+        whoever_is_ahead_waits_for_the_others
+        members_that_call_differently_are_told
+        a_collective_that_is_given_up_ends_its_team
+        a_lost_member_ends_its_teams_and_no_others
+        a_member_is_lost_amid_a_collective;
     endings:
         a_late_answer_touches_no_buffer
         a_cancelled_operation_touches_no_buffer

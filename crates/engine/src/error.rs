@@ -47,6 +47,14 @@ pub enum OpError {
         /// What was wrong.
         what: &'static str,
     },
+    /// A collective of a team cannot end, nor can later ones of that team.
+    #[error("the team's collectives are over: peer {peer} {what}")]
+    Team {
+        /// The peer that it lies with.
+        peer: Rank,
+        /// What it has done.
+        what: &'static str,
+    },
     /// The transport has no way to do this with that peer.
     #[error("no way to do this with peer {peer}: {why}")]
     Unsupported {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod choose;
+pub mod collective;
 pub mod counters;
 pub mod error;
 pub mod node;

@@ -42,9 +42,24 @@ pub enum Kind {
     Recall,
     /// The firehoses that the arguments name are given back.
     Release,
+    /// A step of a collective of the team that the token names: argument 0 is its number and the step's tag, 1 and 2 say
+    /// which collective, and argument 3 holds the step's `len` bytes, at most 8.
+    TeamWord,
+    /// The same with the bytes as payload.
+    TeamData,
+    /// The same with the bytes, as many as argument 3 says, still at `place` in the memory that `handler` names: the
+    /// receiver gets them.
+    TeamOffer,
+    /// The receiver of a [`Kind::TeamOffer`] has got the bytes.
+    TeamTaken,
+    /// The sender has come to the team's collective of the number in argument 0, and wants to be told when the receiver
+    /// may be sent something of that in argument 1, unless it is 0.
+    TeamPace,
+    /// The team's collectives are over, for the reason in argument 0, which lies with the rank in argument 1.
+    TeamBroken,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 20] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -59,6 +74,12 @@ const KINDS: [Kind; 14] = [
     Kind::Revoke,
     Kind::Recall,
     Kind::Release,
+    Kind::TeamWord,
+    Kind::TeamData,
+    Kind::TeamOffer,
+    Kind::TeamTaken,
+    Kind::TeamPace,
+    Kind::TeamBroken,
 ];
 
 /// A message's header.
@@ -124,11 +145,12 @@ impl Header {
         let kind = KINDS[number as usize];
         let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
         let has_payload = match kind {
-            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
+            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved | Kind::TeamData => true,
             Kind::GetData => b == 0,
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
             Kind::Revoke | Kind::Recall | Kind::Release => false,
+            Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamPace | Kind::TeamBroken => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });
@@ -213,7 +235,7 @@ mod tests {
         ) {
             let header = Header { kind: KINDS[kind], handler, len, token, args, place };
             let has = match header.kind {
-                Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved => true,
+                Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved | Kind::TeamData => true,
                 Kind::GetData => args[1] == 0,
                 _ => false,
             };

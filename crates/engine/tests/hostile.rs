@@ -413,6 +413,16 @@ impl Trial {
             {
                 Verdict::Nothing
             }
+            // Their senders name teams that are not there; those of teams that are there are judged in `tests/teams.rs`.
+            (
+                Kind::TeamWord
+                | Kind::TeamData
+                | Kind::TeamOffer
+                | Kind::TeamTaken
+                | Kind::TeamPace
+                | Kind::TeamBroken,
+                Lane::Request,
+            ) if header.token != 0 => Verdict::Nothing,
             (Kind::PutDone | Kind::GetData, Lane::Reply) => {
                 self.judge_answer(peer, &header, payload.len() as u64)
             }

@@ -336,7 +336,10 @@ impl Cluster {
         match self.poll_node(rank) {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
-            Polled::Progressed => Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank))),
+            // No rank of a storm has collectives.
+            Polled::Progressed | Polled::Local(_) => {
+                Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank)))
+            }
             Polled::Deliver(delivery) => {
                 self.touch(rank);
                 Some(Step::Deliver(rank, delivery))
@@ -360,7 +363,7 @@ impl Cluster {
             self.tell_time(rank);
             match polled {
                 Polled::Idle => return Step::Polled(rank),
-                Polled::Progressed => {
+                Polled::Progressed | Polled::Local(_) => {
                     if let Some(step) = self.replaced(rank) {
                         return step;
                     }

@@ -54,6 +54,9 @@ pub enum Polled {
     /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
     /// have run, and sent its reply if it sends one, before the next call of `poll`.
     Deliver(Delivery),
+    /// A collective that was started with [`Start::steps_told`](super::Start::steps_told) has come to a step in this
+    /// process's own memory: see [`Node::local_step`].
+    Local(OpId),
 }
 
 impl AmSend<'_> {

@@ -200,6 +200,7 @@ impl<T: Transport> Node<T> {
             // Whoever gives this rank up does not tell it so: the transport does.
             Ok(given_up) if given_up < self.size && given_up != self.rank => {
                 self.barrier.lost.insert(given_up);
+                self.break_teams_of(given_up);
                 if header.args[1] != 0 {
                     self.transport.doubt(given_up);
                 }

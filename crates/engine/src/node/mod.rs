@@ -11,6 +11,7 @@
 
 mod am;
 mod barrier;
+mod collective;
 mod hit;
 mod hits;
 mod keyed;
@@ -20,8 +21,12 @@ mod registering;
 mod registrar;
 mod rma;
 mod table;
+mod team_messages;
+mod teams;
 mod waiting;
 
 pub use am::{AmBody, AmSend, Delivery, Polled};
+pub use collective::Start;
 pub use registrar::RegistrationCounters;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
+pub use teams::TeamId;

@@ -29,7 +29,7 @@ impl<T: Transport> Node<T> {
             }
             Some(event) => self.on_rare(event),
             None if self.go_on() | retried => Polled::Progressed,
-            None => Polled::Idle,
+            None => self.next_local().map_or(Polled::Idle, Polled::Local),
         }
     }
 
@@ -57,7 +57,10 @@ impl<T: Transport> Node<T> {
     /// Whether something could not be sent.
     #[inline(always)]
     fn waits(&self) -> bool {
-        !(self.stalled.is_empty() && self.outbox.is_empty() && self.unsent.news.is_empty())
+        !(self.stalled.is_empty()
+            && self.outbox.is_empty()
+            && self.unsent.news.is_empty()
+            && self.teams.unsent.is_empty())
     }
 
     /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
@@ -70,7 +73,9 @@ impl<T: Transport> Node<T> {
     /// gone on with.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.waits() || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
+        self.waits()
+            || !self.teams.local.is_empty()
+            || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
     }
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
@@ -160,6 +165,7 @@ impl<T: Transport> Node<T> {
         }
         self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
+        self.break_teams_of(peer);
         if self.is_of_job(peer) {
             self.recount();
         }
@@ -241,6 +247,18 @@ impl<T: Transport> Node<T> {
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) if self.is_of_job(peer) => self.on_barrier_open(header),
             (Kind::BarrierBroken, Lane::Request) if self.is_of_job(peer) => self.on_barrier_broken(header),
+            (
+                Kind::TeamWord
+                | Kind::TeamData
+                | Kind::TeamOffer
+                | Kind::TeamTaken
+                | Kind::TeamPace
+                | Kind::TeamBroken,
+                Lane::Request,
+            ) if self.is_of_job(peer) => {
+                self.on_team_message(peer, header, &inbox.payload);
+                return self.next_local().map_or(Polled::Progressed, Polled::Local);
+            }
             (Kind::Move, Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
                 self.refuse_move(peer, header, &inbox.payload);
             }
@@ -279,7 +297,7 @@ impl<T: Transport> Node<T> {
                 self.finish(key, announced);
             }
             OpKind::Part(_) => self.on_part(key, result),
-            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait => {}
+            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
         }
     }
 
@@ -288,6 +306,7 @@ impl<T: Transport> Node<T> {
     fn retry(&mut self) -> bool {
         let mut moved = !self.outbox.is_empty() && self.drain_outbox();
         moved |= !self.unsent.news.is_empty() && self.retry_news();
+        moved |= !self.teams.unsent.is_empty() && self.retry_collectives();
         let mut at = 0;
         while let Some((peer, _)) = self.stalled.nth(at) {
             moved |= self.retry_stalled(peer, at);

@@ -8,6 +8,7 @@ use slotmap::SlotMap;
 
 use super::hits::Hits;
 use super::registrar::Registrar;
+use super::teams::{Run, Teams};
 use super::waiting::Waiting;
 use crate::op_id::{OpId, OpKey};
 use crate::registration::RegId;
@@ -43,6 +44,7 @@ pub struct Node<T> {
     pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
     pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
+    pub(super) teams: Teams,
     pub(super) lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
     pub(super) incarnations: BTreeMap<Rank, u32>,
@@ -123,6 +125,8 @@ pub(super) enum OpKind {
     BarrierCount,
     /// Waiting for the barrier to open.
     BarrierWait,
+    /// A collective of a team; `None` while somebody is at it, and once it is over.
+    Collective(Option<Box<Run>>),
 }
 
 impl OpKind {
@@ -134,6 +138,7 @@ impl OpKind {
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
+            OpKind::Collective(run) => run.as_ref().map_or(KEEPER, |run| run.awaits()),
         }
     }
 
@@ -142,6 +147,8 @@ impl OpKind {
         match self {
             // Whether it can still open is a matter of who has arrived: see `Node::recount`.
             OpKind::BarrierWait => false,
+            // It ends with its team: see `Node::break_teams_of`.
+            OpKind::Collective(_) => false,
             // It ends when the transport says so, whatever becomes of its transfer.
             OpKind::Part(_) => false,
             _ => self.peer() == peer,
@@ -149,10 +156,7 @@ impl OpKind {
     }
 
     fn is_transfer(&self) -> bool {
-        !matches!(
-            self,
-            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait | OpKind::Part(_)
-        )
+        matches!(self, OpKind::OneSided { .. } | OpKind::Transfer(_) | OpKind::Keyed(_))
     }
 }
 
@@ -281,6 +285,7 @@ impl<T: Transport> Node<T> {
             outbox: VecDeque::new(),
             unsent: Unsent::default(),
             barrier: Barrier::default(),
+            teams: Teams::new(size),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             detached_error: None,
@@ -305,6 +310,7 @@ impl<T: Transport> Node<T> {
     #[must_use]
     pub fn as_replacement(mut self) -> Node<T> {
         self.barrier.lost.insert(self.rank);
+        self.break_teams_of(self.rank);
         self
     }
 
@@ -429,7 +435,7 @@ impl<T: Transport> Node<T> {
         self.give_up(id.key(), OpError::Timeout { peer });
     }
 
-    /// Operations under way, the barrier not counted.
+    /// Operations under way, barriers and collectives not counted.
     pub fn in_flight(&self) -> usize {
         self.pending
     }
@@ -479,6 +485,7 @@ impl<T: Transport> Node<T> {
             // Nobody asks for its outcome, and it would lie in the table for ever.
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
+            Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
             Some(OpKind::Part(_) | OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));

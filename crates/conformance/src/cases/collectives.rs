@@ -1,0 +1,219 @@
+//! Collectives against plain models.
+
+use engine::collective::{Collective, Elements};
+use engine::node::{Start, TeamId};
+use engine::{MemId, Nanos, OpId, Place, Rank};
+
+use crate::bench::{Bench, Dice, Make, asks, compose, pattern};
+use crate::cluster::Cluster;
+
+/// A collective that a rank has started: its operation, and where its result will be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub(crate) rank: Rank,
+    pub(crate) id: OpId,
+    out: Place,
+    len: usize,
+}
+
+/// Starts a collective at a rank. A broadcast's `input` is what lies at its result's place before.
+pub(crate) fn start<C: Cluster>(
+    bench: &mut Bench<C>,
+    rank: Rank,
+    team: TeamId,
+    what: &Collective,
+    input: &[u8],
+    deadline: Option<Nanos>,
+) -> Started {
+    let (size, me) = bench.node(rank).team(team).expect("the rank has the team");
+    let broadcasts = matches!(what, Collective::Broadcast { .. });
+    let len = out_len(what, size, me) as usize;
+    let plan = what.plan(size, me);
+    let scratch = bench.memory(rank, MemId::Space, plan.scratch as usize + 8);
+    let given = bench.memory(rank, MemId::Space, input.len() + 8);
+    let out = bench.memory(rank, MemId::Space, len + 8);
+    let (to, input) = if broadcasts { (out, &input[..len.min(input.len())]) } else { (given, input) };
+    bench.cluster.poke(rank, to, input);
+    let start = Start { input: given, output: out, scratch, steps_told: !asks(rank), deadline };
+    let id = bench.node(rank).collective(team, what, plan, start);
+    bench.memories.insert((rank, id), [given, out, scratch]);
+    bench.do_local_steps(rank, id);
+    Started { rank, id, out, len }
+}
+
+fn out_len(what: &Collective, size: u32, me: u32) -> u64 {
+    let size = u64::from(size);
+    match what {
+        Collective::Barrier => 0,
+        Collective::Broadcast { len, .. } => *len,
+        Collective::Gather { root, block } => {
+            if *root == me {
+                size * block
+            } else {
+                0
+            }
+        }
+        Collective::Scatter { block, .. } => *block,
+        Collective::AllGather { block } | Collective::AllToAll { block } => size * block,
+        Collective::AllToAllV { receives, .. } => receives.iter().sum(),
+        Collective::Reduce { elements, .. } | Collective::AllReduce { elements } => {
+            elements.count * elements.bytes
+        }
+        Collective::Split => size * engine::collective::SPLIT_BYTES,
+    }
+}
+
+/// Waits for its end and returns the result.
+pub(crate) fn result<C: Cluster>(bench: &mut Bench<C>, started: Started) -> Vec<u8> {
+    assert_eq!(bench.outcome(started.rank, started.id), Ok(0));
+    bench.bytes(started.rank, started.out, started.len)
+}
+
+/// The same collective of all members of a team, from first to last.
+pub(crate) fn all<C: Cluster>(
+    bench: &mut Bench<C>,
+    team: TeamId,
+    ranks: &[Rank],
+    what: &Collective,
+    inputs: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
+    let started: Vec<Started> =
+        ranks.iter().zip(inputs).map(|(rank, input)| start(bench, *rank, team, what, input, None)).collect();
+    started.into_iter().map(|started| result(bench, started)).collect()
+}
+
+fn world<C: Cluster>(bench: &mut Bench<C>, what: &Collective, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let ranks: Vec<Rank> = (0..bench.size()).collect();
+    all(bench, TeamId::WORLD, &ranks, what, inputs)
+}
+
+pub(crate) fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
+    (0..size).map(|me| pattern(u64::from(me) + 1, len as usize)).collect()
+}
+
+pub(crate) fn rooted_collectives_do_what_they_say<C: Cluster>(make: Make<'_, C>) {
+    for (size, len) in (1..=9).flat_map(|size| [0, 1, 700, 20_001].map(|len| (size, len))) {
+        let mut bench = Bench::new(make, size);
+        let given = inputs(size, len);
+        for root in 0..size {
+            let heard = world(&mut bench, &Collective::Broadcast { root, len }, &pad(&given, root));
+            assert!(heard.iter().all(|got| *got == given[root as usize]), "{size} {len} {root}");
+            if len > 1000 && root != size - 1 {
+                continue;
+            }
+            let got = world(&mut bench, &Collective::Gather { root, block: len }, &given);
+            assert_eq!(got[root as usize], given.concat());
+            let mut blocks = vec![Vec::new(); size as usize];
+            blocks[root as usize] = given.concat();
+            assert_eq!(world(&mut bench, &Collective::Scatter { root, block: len }, &blocks), given);
+        }
+    }
+}
+
+/// Only the root gives something.
+fn pad(given: &[Vec<u8>], root: u32) -> Vec<Vec<u8>> {
+    (0..).zip(given).map(|(me, bytes)| if me == root { bytes.clone() } else { Vec::new() }).collect()
+}
+
+pub(crate) fn everyone_gets_from_all<C: Cluster>(make: Make<'_, C>) {
+    for (size, block) in (1..=9).flat_map(|size| [0, 1, 200, 9001].map(|block| (size, block))) {
+        let mut bench = Bench::new(make, size);
+        let given = inputs(size, block);
+        let got = world(&mut bench, &Collective::AllGather { block }, &given);
+        assert!(got.iter().all(|got| *got == given.concat()), "all-gather {size} {block}");
+        let given = inputs(size, block * u64::from(size));
+        let got = world(&mut bench, &Collective::AllToAll { block }, &given);
+        for (me, got) in got.iter().enumerate() {
+            let range = me * block as usize..(me + 1) * block as usize;
+            let expected: Vec<u8> = given.iter().flat_map(|from| from[range.clone()].to_vec()).collect();
+            assert_eq!(*got, expected, "all-to-all {size} {block}");
+        }
+        let nothing = vec![Vec::new(); size as usize];
+        world(&mut bench, &Collective::Barrier, &nothing);
+        all_to_all_v(&mut bench, block);
+    }
+}
+
+fn all_to_all_v<C: Cluster>(bench: &mut Bench<C>, unit: u64) {
+    let size = bench.size();
+    let length = |from: u32, to: u32| u64::from((from * 7 + to * 3) % 4) * unit;
+    let list = |of: &dyn Fn(u32) -> u64| -> Vec<u64> { (0..size).map(of).collect() };
+    let part = |from: u32, to: u32| pattern(u64::from(from * 16 + to), length(from, to) as usize);
+    let started: Vec<Started> = (0..size)
+        .map(|me| {
+            let what = Collective::AllToAllV {
+                sends: list(&|to| length(me, to)),
+                receives: list(&|from| length(from, me)),
+            };
+            let input: Vec<u8> = (0..size).flat_map(|to| part(me, to)).collect();
+            start(bench, me, TeamId::WORLD, &what, &input, None)
+        })
+        .collect();
+    for started in started {
+        let expected: Vec<u8> = (0..size).flat_map(|from| part(from, started.rank)).collect();
+        assert_eq!(result(bench, started), expected, "all-to-all-v {size} {unit}");
+    }
+}
+
+/// So many functions to be composed.
+pub(crate) fn elements(count: u64) -> Elements {
+    Elements { count, bytes: 8, function: 1, commutative: false }
+}
+
+pub(crate) fn composed(given: &[Vec<u8>]) -> Vec<u8> {
+    given[1..].iter().fold(given[0].clone(), |left, right| compose(&left, right))
+}
+
+pub(crate) fn reductions_combine_in_the_order_of_members<C: Cluster>(make: Make<'_, C>) {
+    for (size, count) in (1..=9).flat_map(|size| [0, 1, 77, 3001].map(|count| (size, count))) {
+        let mut bench = Bench::new(make, size);
+        let given = inputs(size, 8 * count);
+        let got = world(&mut bench, &Collective::AllReduce { elements: elements(count) }, &given);
+        assert!(got.iter().all(|got| *got == composed(&given)), "all-reduce {size} {count}");
+        for root in (0..size).filter(|root| count < 100 || *root == size / 2) {
+            let what = Collective::Reduce { root, elements: elements(count) };
+            assert_eq!(world(&mut bench, &what, &given)[root as usize], composed(&given), "{size} {count}");
+        }
+    }
+}
+
+pub(crate) fn many_collectives_under_way_at_once<C: Cluster>(make: Make<'_, C>) {
+    for seed in 0..4 {
+        let mut dice = Dice::new(seed);
+        let size = 2 + dice.below(4) as u32;
+        let mut bench = Bench::new(make, size);
+        let rounds = 20;
+        let lengths: Vec<u64> = (0..rounds).map(|_| [0, 8, 800, 12_000][dice.below(4) as usize]).collect();
+        let what = |round: usize| match round % 3 {
+            0 => Collective::AllReduce { elements: elements(lengths[round] / 8) },
+            1 => Collective::Broadcast { root: round as u32 % size, len: lengths[round] },
+            _ => Collective::AllGather { block: lengths[round] },
+        };
+        let given =
+            |round: usize, me: u32| pattern((round * 16) as u64 + u64::from(me), lengths[round] as usize);
+        // Each rank begins its own in order, but at its own pace.
+        let mut begun: Vec<Vec<Started>> = vec![Vec::new(); size as usize];
+        while begun.iter().any(|of| of.len() < rounds) {
+            let rank = dice.below(u64::from(size)) as Rank;
+            let round = begun[rank as usize].len();
+            if round < rounds {
+                let gives = round % 3 != 1 || rank == round as u32 % size;
+                let input = if gives { given(round, rank) } else { Vec::new() };
+                let started = start(&mut bench, rank, TeamId::WORLD, &what(round), &input, None);
+                begun[rank as usize].push(started);
+            }
+            bench.round();
+        }
+        for round in 0..rounds {
+            let all: Vec<Vec<u8>> = (0..size).map(|me| given(round, me)).collect();
+            let expected = match round % 3 {
+                0 => composed(&all),
+                1 => all[round % size as usize].clone(),
+                _ => all.concat(),
+            };
+            for of in &begun {
+                assert_eq!(result(&mut bench, of[round]), expected, "seed {seed}, round {round}");
+            }
+        }
+    }
+}

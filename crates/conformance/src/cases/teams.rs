@@ -1,0 +1,195 @@
+//! Teams: how they are made, how far members get ahead, and how teams end.
+
+use engine::collective::{Collective, split_entry, split_members};
+use engine::node::TeamId;
+use engine::{OpError, Rank};
+
+use super::collectives::{Started, all, composed, elements, inputs, result, start};
+use crate::bench::{Bench, Make, pattern};
+use crate::cluster::Cluster;
+
+/// Splits a team at some of its members. Returns the teams that they are in then.
+fn split<C: Cluster>(
+    bench: &mut Bench<C>,
+    team: TeamId,
+    ranks: &[Rank],
+    choice: impl Fn(Rank) -> (Option<u32>, i64),
+) -> Vec<Option<TeamId>> {
+    let started: Vec<(Option<(u32, TeamId)>, Started)> = ranks
+        .iter()
+        .map(|rank| {
+            let (color, key) = choice(*rank);
+            let new = color
+                .map(|color| (color, bench.node(*rank).begin_split(team, color).expect("a team of its own")));
+            (new, start(bench, *rank, team, &Collective::Split, &split_entry(color, key), None))
+        })
+        .collect();
+    started
+        .into_iter()
+        .map(|(new, started)| {
+            let entries = result(bench, started);
+            let (color, new) = new?;
+            bench.node(started.rank).end_split(team, new, &split_members(&entries, color));
+            Some(new)
+        })
+        .collect()
+}
+
+pub(crate) fn teams_split_and_nest<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 7);
+    let ranks: Vec<Rank> = (0..7).collect();
+    // Even and odd ranks, the former in reverse; the last has no team.
+    let choice = |rank: Rank| {
+        ((rank < 6).then_some(rank % 2), i64::from(rank) * if rank.is_multiple_of(2) { -1 } else { 0 })
+    };
+    let halves = split(&mut bench, TeamId::WORLD, &ranks, choice);
+    assert_eq!(halves[6], None);
+    let (even, odd) = (halves[0].expect("a color"), halves[1].expect("a color"));
+    assert!(even != odd && halves[2] == Some(even) && halves[5] == Some(odd));
+    assert_eq!(bench.node(0).team(even), Some((3, 2)));
+    assert_eq!(bench.node(4).member_rank(even, 0), Some(4));
+    // Two teams interleaved, and the whole job between.
+    let given = inputs(3, 16);
+    let gathers = Collective::AllGather { block: 16 };
+    let started: Vec<Started> = [(4, 0), (2, 1), (0, 2)]
+        .map(|(rank, at): (Rank, usize)| start(&mut bench, rank, even, &gathers, &given[at], None))
+        .to_vec();
+    let what = Collective::AllReduce { elements: elements(2) };
+    let got = all(&mut bench, odd, &[1, 3, 5], &what, &given);
+    assert!(got.iter().all(|got| *got == composed(&given)));
+    all(&mut bench, TeamId::WORLD, &ranks, &Collective::Barrier, &vec![Vec::new(); 7]);
+    for started in started {
+        assert_eq!(result(&mut bench, started), given.concat());
+    }
+    // A team of a team, twice with the same colors.
+    let first = split(&mut bench, even, &[4, 2, 0], |rank| (Some(u32::from(rank == 2)), 0));
+    let second = split(&mut bench, even, &[4, 2, 0], |rank| (Some(u32::from(rank == 2)), 0));
+    assert!(first[0] == first[2] && first[0] != first[1] && first[0] != second[0]);
+    let inner = second[0].expect("a color");
+    let what = Collective::Broadcast { root: 1, len: 30_000 };
+    let bytes = pattern(3, 30_000);
+    let got = all(&mut bench, inner, &[4, 0], &what, &[Vec::new(), bytes.clone()]);
+    assert!(got.iter().all(|got| *got == bytes));
+    bench.node(4).drop_team(inner);
+    assert_eq!(bench.node(4).team(inner), None);
+}
+
+pub(crate) fn whoever_is_ahead_waits_for_the_others<C: Cluster>(make: Make<'_, C>) {
+    for len in [8, 5000, 20_000] {
+        let mut bench = Bench::new(make, 3);
+        let rounds = 30;
+        // The second half has another root, who has not talked to all others before.
+        let what = |round: u64| Collective::Broadcast { root: if round < rounds / 2 { 0 } else { 1 }, len };
+        let given = |round: u64| pattern(round, len as usize);
+        let mut begun: Vec<Started> = Vec::new();
+        for rank in [0, 1] {
+            for round in 0..rounds {
+                let root = u32::from(round >= rounds / 2);
+                let input = if rank == root { given(round) } else { Vec::new() };
+                begun.push(start(&mut bench, rank, TeamId::WORLD, &what(round), &input, None));
+            }
+            bench.settle();
+        }
+        // The last one comes to each when the one before is over.
+        for round in 0..rounds {
+            let last = start(&mut bench, 2, TeamId::WORLD, &what(round), &[], None);
+            assert_eq!(result(&mut bench, last), given(round));
+        }
+        for (at, started) in (0..).zip(begun) {
+            assert_eq!(result(&mut bench, started), given(at % rounds));
+        }
+    }
+}
+
+pub(crate) fn members_that_call_differently_are_told<C: Cluster>(make: Make<'_, C>) {
+    let broadcast = |root, len| Collective::Broadcast { root, len };
+    let reduce = |function| Collective::AllReduce {
+        elements: engine::collective::Elements { function, ..elements(2) },
+    };
+    for (one, other) in [
+        (broadcast(0, 8), broadcast(0, 16)),
+        (broadcast(0, 8), broadcast(1, 8)),
+        (broadcast(0, 60_000), broadcast(0, 50_000)),
+        (Collective::AllGather { block: 16 }, Collective::AllToAll { block: 16 }),
+        (reduce(1), reduce(2)),
+    ] {
+        let mut bench = Bench::new(make, 3);
+        let input = vec![1; 60_000];
+        let calls = [&one, &one, &other];
+        let started: Vec<Started> = (0..3)
+            .zip(calls)
+            .map(|(rank, what)| start(&mut bench, rank, TeamId::WORLD, what, &input, None))
+            .collect();
+        let outcomes: Vec<_> =
+            started.iter().map(|started| bench.outcome(started.rank, started.id)).collect();
+        assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(OpError::Team { .. }))), "{outcomes:?}");
+        // Those who were through before it showed have what they wanted; nobody goes on.
+        bench.settle();
+        for rank in 0..3 {
+            let later = start(&mut bench, rank, TeamId::WORLD, &Collective::Barrier, &[], None);
+            let outcome = bench.outcome(rank, later.id);
+            assert!(matches!(outcome, Err(OpError::Team { .. })), "rank {rank}: {outcome:?}");
+        }
+    }
+}
+
+pub(crate) fn a_collective_that_is_given_up_ends_its_team<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 3);
+    let now = bench.cluster.now();
+    let what = Collective::AllGather { block: 20_000 };
+    let given = inputs(3, 20_000);
+    let late = start(&mut bench, 0, TeamId::WORLD, &what, &given[0], Some(now));
+    let other = start(&mut bench, 1, TeamId::WORLD, &what, &given[1], None);
+    bench.settle();
+    assert_eq!(bench.node(0).outcome(late.id), None, "one has not come");
+    bench.node(0).expire(now);
+    assert!(matches!(bench.outcome(0, late.id), Err(OpError::Timeout { .. })));
+    assert!(matches!(bench.outcome(1, other.id), Err(OpError::Team { peer: 0, .. })));
+    bench.settle();
+    let last = start(&mut bench, 2, TeamId::WORLD, &what, &given[2], None);
+    assert!(matches!(bench.outcome(2, last.id), Err(OpError::Team { peer: 0, .. })));
+}
+
+pub(crate) fn a_lost_member_ends_its_teams_and_no_others<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 6);
+    let ranks: Vec<Rank> = (0..6).collect();
+    let halves = split(&mut bench, TeamId::WORLD, &ranks, |rank| (Some(rank % 2), 0));
+    let (even, odd) = (halves[0].expect("a color"), halves[1].expect("a color"));
+    let what = Collective::AllReduce { elements: elements(2000) };
+    let given = inputs(6, 16_000);
+    let waits: Vec<Started> =
+        [0, 4].map(|rank| start(&mut bench, rank, even, &what, &given[rank as usize], None)).to_vec();
+    bench.settle();
+    bench.kill(2);
+    for wait in waits {
+        assert_eq!(bench.outcome(wait.rank, wait.id), Err(OpError::PeerLost { peer: 2 }));
+    }
+    let given = inputs(3, 16_000);
+    let got = all(&mut bench, odd, &[1, 3, 5], &what, &given);
+    assert!(got.iter().all(|got| *got == composed(&given)), "the others go on");
+    for rank in [0, 1, 3, 4, 5] {
+        let later = start(&mut bench, rank, TeamId::WORLD, &Collective::Barrier, &[], None);
+        assert_eq!(bench.outcome(rank, later.id), Err(OpError::PeerLost { peer: 2 }));
+    }
+}
+
+pub(crate) fn a_member_is_lost_amid_a_collective<C: Cluster>(make: Make<'_, C>) {
+    for (rounds, lost) in (0..40).step_by(3).zip((0..4).cycle()) {
+        let mut bench = Bench::new(make, 4);
+        let what = Collective::AllReduce { elements: elements(4000) };
+        let given = inputs(4, 32_000);
+        let waits: Vec<Started> = (0..4)
+            .map(|rank| start(&mut bench, rank, TeamId::WORLD, &what, &given[rank as usize], None))
+            .collect();
+        for _ in 0..rounds {
+            bench.round();
+        }
+        bench.kill(lost);
+        for wait in waits.into_iter().filter(|wait| wait.rank != lost) {
+            match bench.outcome(wait.rank, wait.id) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error, OpError::PeerLost { peer: lost }),
+            }
+        }
+    }
+}

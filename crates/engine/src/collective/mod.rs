@@ -1,0 +1,204 @@
+//! Collectives as lists of steps: what each member of a team sends, receives, copies and combines, and in which order.
+//!
+//! A [`Plan`] is a pure function of the [`Collective`], the team's size and the member. The engine's node carries it out
+//! over any transport (`node/collective.rs`); which algorithm is taken is said by [`Collective::algorithm`].
+
+mod data;
+mod plan;
+mod reduce;
+
+pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
+
+/// Bytes up to which a step's data is taken to ride in its message, where algorithms are chosen.
+pub const EAGER_MAX: u64 = 8 << 10;
+
+/// Members up to which everyone may copy from one member at once.
+const DIRECT_MAX: u32 = 8;
+
+/// Blocks of an all-to-all that are gathered into fewer messages, in bytes at most.
+const BRUCK_BLOCK_MAX: u64 = 256;
+
+/// What the members of a team do together. All of them must name the same, with the same root and sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// Nobody passes before all have come.
+    Barrier,
+    /// The root's `len` bytes to everyone, in [`Memory::Out`].
+    Broadcast {
+        /// The member that has the bytes.
+        root: u32,
+        /// Bytes.
+        len: u64,
+    },
+    /// A block of each member to the root, in the order of members.
+    Gather {
+        /// The member that gets all blocks.
+        root: u32,
+        /// Bytes of a block.
+        block: u64,
+    },
+    /// A block of the root's to each member.
+    Scatter {
+        /// The member that has all blocks.
+        root: u32,
+        /// Bytes of a block.
+        block: u64,
+    },
+    /// A block of each member to all.
+    AllGather {
+        /// Bytes of a block.
+        block: u64,
+    },
+    /// A block from each member to each.
+    AllToAll {
+        /// Bytes of a block.
+        block: u64,
+    },
+    /// As many bytes from each member to each as the two say, packed in the order of members.
+    AllToAllV {
+        /// Bytes for each member.
+        sends: Vec<u64>,
+        /// Bytes from each member.
+        receives: Vec<u64>,
+    },
+    /// All members' elements, combined in the order of members, to the root.
+    Reduce {
+        /// The member that gets the result.
+        root: u32,
+        /// What is combined.
+        elements: Elements,
+    },
+    /// The same to all members.
+    AllReduce {
+        /// What is combined.
+        elements: Elements,
+    },
+    /// A split of the team: an all-gather of colors and keys.
+    Split,
+}
+
+/// What all members of a collective must agree on, as it stands in each of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) what: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Collective {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Collective::Barrier => "barrier",
+            Collective::Broadcast { .. } => "broadcast",
+            Collective::Gather { .. } => "gather",
+            Collective::Scatter { .. } => "scatter",
+            Collective::AllGather { .. } => "all-gather",
+            Collective::AllToAll { .. } => "all-to-all",
+            Collective::AllToAllV { .. } => "all-to-all-v",
+            Collective::Reduce { .. } => "reduce",
+            Collective::AllReduce { .. } => "all-reduce",
+            Collective::Split => "split",
+        }
+    }
+
+    /// The algorithm that a team of `size` takes for it: the same at all members.
+    pub fn algorithm(&self, size: u32) -> Algorithm {
+        match self {
+            Collective::Barrier => Algorithm::Dissemination,
+            Collective::Broadcast { len, .. } if *len <= EAGER_MAX => Algorithm::Binomial,
+            Collective::Broadcast { .. } if size <= DIRECT_MAX => Algorithm::Direct,
+            Collective::Broadcast { .. } => Algorithm::ScatterAllGather,
+            Collective::Gather { .. } | Collective::Scatter { .. } => Algorithm::Direct,
+            Collective::AllGather { block } if *block * u64::from(size) <= EAGER_MAX && size > 2 => {
+                Algorithm::Bruck
+            }
+            Collective::AllGather { .. } => Algorithm::Direct,
+            Collective::AllToAll { block } if *block <= BRUCK_BLOCK_MAX && size > 4 => Algorithm::Bruck,
+            Collective::AllToAll { .. } | Collective::AllToAllV { .. } => Algorithm::Pairwise,
+            Collective::Reduce { elements, .. } if elements.len() <= EAGER_MAX => Algorithm::Binomial,
+            Collective::AllReduce { elements } if elements.len() <= EAGER_MAX => Algorithm::RecursiveDoubling,
+            Collective::Reduce { .. } | Collective::AllReduce { .. } => Algorithm::ReduceScatter,
+            Collective::Split => Collective::AllGather { block: SPLIT_BYTES }.algorithm(size),
+        }
+    }
+
+    /// What `member` of a team of `size` does.
+    ///
+    /// # Panics
+    /// When `member`, or the root, is not below `size`, or the lists of an all-to-all-v are not of that length.
+    pub fn plan(&self, size: u32, member: u32) -> Plan {
+        assert!(member < size && self.root() < size, "a member or root is not below the team's size {size}");
+        let mut plan = Plan::new(self.algorithm(size), size, member);
+        match self {
+            Collective::Barrier => plan.dissemination(),
+            Collective::Broadcast { root, len } => plan.broadcast(*root, *len),
+            Collective::Gather { root, block } => plan.gather(*root, *block),
+            Collective::Scatter { root, block } => plan.scatter(*root, *block),
+            Collective::AllGather { block } => plan.all_gather(*block),
+            Collective::AllToAll { block } => plan.all_to_all(*block),
+            Collective::AllToAllV { sends, receives } => plan.all_to_all_v(sends, receives),
+            Collective::Reduce { root, elements } => plan.reduce(*root, elements),
+            Collective::AllReduce { elements } => plan.all_reduce(elements),
+            Collective::Split => plan.all_gather(SPLIT_BYTES),
+        }
+        plan
+    }
+
+    fn root(&self) -> u32 {
+        match self {
+            Collective::Broadcast { root, .. }
+            | Collective::Gather { root, .. }
+            | Collective::Scatter { root, .. }
+            | Collective::Reduce { root, .. } => *root,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn signature(&self) -> Signature {
+        let (kind, bytes, function) = match self {
+            Collective::Barrier => (0, 0, 0),
+            Collective::Broadcast { len, .. } => (1, *len, 0),
+            Collective::Gather { block, .. } => (2, *block, 0),
+            Collective::Scatter { block, .. } => (3, *block, 0),
+            Collective::AllGather { block } => (4, *block, 0),
+            Collective::AllToAll { block } => (5, *block, 0),
+            // Each pair has its own length, which is compared with each message's.
+            Collective::AllToAllV { .. } => (6, 0, 0),
+            Collective::Reduce { elements, .. } => (7, elements.len(), elements.function),
+            Collective::AllReduce { elements } => (8, elements.len(), elements.function),
+            Collective::Split => (9, SPLIT_BYTES, 0),
+        };
+        let what = kind | u64::from(self.root()) << 8 | u64::from(function) << 40;
+        Signature { what, bytes }
+    }
+}
+
+/// Bytes that each member gives to a split: whether it has a color, the color, and the key.
+pub const SPLIT_BYTES: u64 = 24;
+
+/// What a member gives to a split.
+pub fn split_entry(color: Option<u32>, key: i64) -> [u8; SPLIT_BYTES as usize] {
+    let words = [u64::from(color.is_some()), u64::from(color.unwrap_or(0)), key as u64];
+    let mut bytes = [0; SPLIT_BYTES as usize];
+    bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    bytes
+}
+
+/// The members of the old team that gave `color`, in the order of their keys, and where those are alike in the old
+/// team's order. What members gave that no correct one gives is no color.
+pub fn split_members(entries: &[u8], color: u32) -> Vec<u32> {
+    let word = |entry: &[u8], at: usize| {
+        u64::from_le_bytes(entry[8 * at..8 * at + 8].try_into().expect("an entry has three words"))
+    };
+    let mut found: Vec<(i64, u32)> = entries
+        .chunks_exact(SPLIT_BYTES as usize)
+        .zip(0..)
+        .filter(|(entry, _)| (word(entry, 0), word(entry, 1)) == (1, u64::from(color)))
+        .map(|(entry, member)| (word(entry, 2) as i64, member))
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, member)| member).collect()
+}
+
+#[cfg(test)]
+mod tests;

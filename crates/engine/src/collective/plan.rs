@@ -1,0 +1,207 @@
+//! Steps, and the lists of them.
+
+use std::fmt;
+
+/// How a collective is done, and whose idea that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// In each round everyone tells the member twice as far away (Hensgen, Finkel and Manber, 1988).
+    Dissemination,
+    /// A tree in which who has heard tells one more in each round; for reductions the same upside down.
+    Binomial,
+    /// Everyone who needs a member's bytes takes them from there.
+    Direct,
+    /// The root's bytes are scattered, and the parts gathered by all (Barnett, Payne, van de Geijn and Watts, 1994).
+    ScatterAllGather,
+    /// Blocks go along together to members twice as far away each round (Bruck, Ho, Kipnis, Upfal and Weathersby, 1997).
+    Bruck,
+    /// Each pair exchanges its blocks, everyone beginning with its next neighbour.
+    Pairwise,
+    /// Pairs of members twice as far away each round exchange what they have combined; where there are no power of two,
+    /// the first ones pair up before (Thakur, Rabenseifner and Gropp, 2005).
+    RecursiveDoubling,
+    /// Each member combines a part of all, and the parts are gathered (Rabenseifner, 2004), both directly.
+    ReduceScatter,
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Algorithm::Dissemination => "dissemination",
+            Algorithm::Binomial => "binomial tree",
+            Algorithm::Direct => "direct",
+            Algorithm::ScatterAllGather => "scatter and all-gather",
+            Algorithm::Bruck => "Bruck",
+            Algorithm::Pairwise => "pairwise exchange",
+            Algorithm::RecursiveDoubling => "recursive doubling",
+            Algorithm::ReduceScatter => "reduce-scatter and gather",
+        })
+    }
+}
+
+/// What a reduction combines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// How many.
+    pub count: u64,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// A number of the function, which all members must give alike.
+    pub function: u16,
+    /// Whether the order of operands does not matter.
+    pub commutative: bool,
+}
+
+impl Elements {
+    pub(super) fn len(&self) -> u64 {
+        self.count * self.bytes
+    }
+}
+
+/// The memories of a collective at one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// What the member gives. It may be the same memory as [`Memory::Out`] for reductions.
+    In,
+    /// What it gets; for a broadcast also what the root gives.
+    Out,
+    /// [`Plan::scratch`] bytes that only the collective uses.
+    Scratch,
+}
+
+/// A part of a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Which memory.
+    pub memory: Memory,
+    /// The first byte.
+    pub at: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Span {
+    pub(super) const fn input(at: u64, len: u64) -> Span {
+        Span { memory: Memory::In, at, len }
+    }
+
+    pub(super) const fn output(at: u64, len: u64) -> Span {
+        Span { memory: Memory::Out, at, len }
+    }
+}
+
+/// What a member does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Begins to send to a member; the bytes stay as they are until the next [`Step::Wait`].
+    Send {
+        /// The member.
+        to: u32,
+        /// Tells messages between two members apart.
+        tag: u16,
+        /// The bytes.
+        from: Span,
+    },
+    /// Begins to receive from a member; the bytes are there after the next [`Step::Wait`].
+    Receive {
+        /// The member.
+        from: u32,
+        /// As the sender names it.
+        tag: u16,
+        /// Where they go.
+        into: Span,
+    },
+    /// Goes on when everything sent and received is over.
+    Wait,
+    /// Copies in the member's memory.
+    Copy {
+        /// From there.
+        from: Span,
+        /// To there.
+        into: Span,
+    },
+    /// Combines elements: those `into` are the left operands, and the results.
+    Combine {
+        /// Left operands and results.
+        into: Span,
+        /// Right operands.
+        from: Span,
+    },
+}
+
+/// What a member does in a collective. It is over when all steps have been done, and all that was sent and received
+/// in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// Bytes of [`Memory::Scratch`].
+    pub scratch: u64,
+    pub(super) size: u32,
+    pub(super) me: u32,
+}
+
+impl Plan {
+    pub(super) fn new(algorithm: Algorithm, size: u32, me: u32) -> Plan {
+        Plan { algorithm, steps: Vec::new(), scratch: 0, size, me }
+    }
+
+    /// The members that this one sends something to or receives something from, some of them several times.
+    pub fn partners(&self) -> impl Iterator<Item = u32> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Send { to, .. } => Some(*to),
+            Step::Receive { from, .. } => Some(*from),
+            Step::Wait | Step::Copy { .. } | Step::Combine { .. } => None,
+        })
+    }
+
+    pub(super) fn send(&mut self, to: u32, tag: u16, from: Span) {
+        self.steps.push(Step::Send { to, tag, from });
+    }
+
+    pub(super) fn receive(&mut self, from: u32, tag: u16, into: Span) {
+        self.steps.push(Step::Receive { from, tag, into });
+    }
+
+    pub(super) fn wait(&mut self) {
+        self.steps.push(Step::Wait);
+    }
+
+    pub(super) fn copy(&mut self, from: Span, into: Span) {
+        debug_assert_eq!(from.len, into.len, "a copy changes no length");
+        if from.len > 0 && from != into {
+            self.steps.push(Step::Copy { from, into });
+        }
+    }
+
+    pub(super) fn combine(&mut self, into: Span, from: Span) {
+        debug_assert_eq!(from.len, into.len, "operands are of one length");
+        if from.len > 0 {
+            self.steps.push(Step::Combine { into, from });
+        }
+    }
+
+    pub(super) fn reserve(&mut self, len: u64) -> Span {
+        let at = self.scratch;
+        self.scratch += len;
+        Span { memory: Memory::Scratch, at, len }
+    }
+
+    /// The member so far after another, round the circle.
+    pub(super) fn after(&self, member: u32, far: u32) -> u32 {
+        ((u64::from(member) + u64::from(far)) % u64::from(self.size)) as u32
+    }
+
+    /// The member so far before this one.
+    pub(super) fn before_me(&self, far: u32) -> u32 {
+        self.after(self.me, self.size - far % self.size)
+    }
+
+    /// All others, the next neighbour first.
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let (me, size) = (u64::from(self.me), u64::from(self.size));
+        (1..size).map(move |far| ((me + far) % size) as u32)
+    }
+}

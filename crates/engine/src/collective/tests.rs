@@ -1,0 +1,237 @@
+//! Every plan against plain models, for all sizes and roots, over an exchange of messages in an order by seed.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// One member of a model: its memories, and where it is in its plan.
+struct Member {
+    plan: Plan,
+    at: usize,
+    memory: [Vec<u8>; 3],
+    awaited: Vec<(u32, u16, Span)>,
+}
+
+type Wires = HashMap<(u32, u32, u16), Vec<u8>>;
+
+fn index(memory: Memory) -> usize {
+    memory as usize
+}
+
+impl Member {
+    fn bytes(&self, span: Span) -> Vec<u8> {
+        self.memory[index(span.memory)][span.at as usize..(span.at + span.len) as usize].to_vec()
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        assert_eq!(span.len as usize, bytes.len(), "sender and receiver mean the same length");
+        self.memory[index(span.memory)][span.at as usize..(span.at + span.len) as usize]
+            .copy_from_slice(bytes);
+    }
+
+    /// Does one step. Returns whether it could.
+    fn step(&mut self, me: u32, wires: &mut Wires) -> bool {
+        let ready = self.awaited.iter().position(|(from, tag, _)| wires.contains_key(&(*from, me, *tag)));
+        if let Some(ready) = ready {
+            let (from, tag, into) = self.awaited.swap_remove(ready);
+            let bytes = wires.remove(&(from, me, tag)).expect("just seen");
+            self.write(into, &bytes);
+            return true;
+        }
+        let Some(step) = self.plan.steps.get(self.at).copied() else { return false };
+        match step {
+            Step::Send { to, tag, from } => {
+                assert!(wires.insert((me, to, tag), self.bytes(from)).is_none(), "a tag twice: {tag}");
+            }
+            Step::Receive { from, tag, into } => self.awaited.push((from, tag, into)),
+            Step::Wait if !self.awaited.is_empty() => return false,
+            Step::Wait => {}
+            Step::Copy { from, into } => {
+                let bytes = self.bytes(from);
+                self.write(into, &bytes);
+            }
+            Step::Combine { into, from } => {
+                let combined = compose(&self.bytes(into), &self.bytes(from));
+                self.write(into, &combined);
+            }
+        }
+        self.at += 1;
+        true
+    }
+}
+
+/// Affine functions of numbers, composed: not commutative.
+fn compose(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let pairs = left.chunks_exact(8).zip(right.chunks_exact(8));
+    pairs
+        .flat_map(|(l, r)| {
+            let (a, b, c, d) = (word(&l[..4]), word(&l[4..]), word(&r[..4]), word(&r[4..]));
+            [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)].map(u32::to_le_bytes).concat()
+        })
+        .collect()
+}
+
+fn pattern(seed: u64, len: u64) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_add(1).wrapping_mul(seed * 2 + 0x9e37_79b9) >> 5) as u8).collect()
+}
+
+/// Carries a collective out at all members, which take their steps in an order that depends on `seed`.
+fn carry_out(what: impl Fn(u32) -> Collective, inputs: &[Vec<u8>], out: &[u64], seed: u64) -> Vec<Vec<u8>> {
+    let size = inputs.len() as u32;
+    let mut members: Vec<Member> = (0..size)
+        .map(|me| {
+            let plan = what(me).plan(size, me);
+            let scratch = vec![0; plan.scratch as usize];
+            let out = match what(me) {
+                Collective::Broadcast { root, .. } if root == me => inputs[me as usize].clone(),
+                _ => vec![0; out[me as usize] as usize],
+            };
+            Member { plan, at: 0, memory: [inputs[me as usize].clone(), out, scratch], awaited: Vec::new() }
+        })
+        .collect();
+    let (mut wires, mut dice, mut idle) = (Wires::new(), seed, 0);
+    while idle < 200 * size {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let me = ((dice >> 33) % u64::from(size)) as u32;
+        idle = if members[me as usize].step(me, &mut wires) { 0 } else { idle + 1 };
+    }
+    let over = |member: &Member| member.at == member.plan.steps.len() && member.awaited.is_empty();
+    assert!(
+        members.iter().all(over) && wires.is_empty(),
+        "everyone comes to the end, and nothing is left over"
+    );
+    members.into_iter().map(|member| member.memory[1].clone()).collect()
+}
+
+const SIZES: std::ops::RangeInclusive<u32> = 1..=9;
+const LENGTHS: [u64; 6] = [0, 1, 7, 64, 1000, 9000];
+
+fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
+    (0..size).map(|me| pattern(u64::from(me) + 1, len)).collect()
+}
+
+#[test]
+fn rooted_collectives_do_what_they_say() {
+    for (size, len) in SIZES.flat_map(|size| LENGTHS.map(|len| (size, len))) {
+        for root in 0..size {
+            let n = size as usize;
+            let given = inputs(size, len);
+            let heard = carry_out(|_| Collective::Broadcast { root, len }, &given, &vec![len; n], len);
+            assert!(heard.iter().all(|got| *got == given[root as usize]), "broadcast {size} {root} {len}");
+            let mut out = vec![0; n];
+            out[root as usize] = len * u64::from(size);
+            let got = carry_out(|_| Collective::Gather { root, block: len }, &given, &out, 1);
+            assert_eq!(got[root as usize], given.concat());
+            let mut blocks = vec![Vec::new(); n];
+            blocks[root as usize] = given.concat();
+            let got = carry_out(|_| Collective::Scatter { root, block: len }, &blocks, &vec![len; n], 2);
+            assert_eq!(got, given);
+        }
+    }
+}
+
+#[test]
+fn everyone_gets_from_all() {
+    for (size, len) in SIZES.flat_map(|size| LENGTHS.map(|len| (size, len))) {
+        let (n, all) = (size as usize, len * u64::from(size));
+        let given = inputs(size, len);
+        let got = carry_out(|_| Collective::AllGather { block: len }, &given, &vec![all; n], 3);
+        assert!(got.iter().all(|got| *got == given.concat()), "all-gather {size} {len}");
+        let given = inputs(size, all);
+        let got = carry_out(|_| Collective::AllToAll { block: len }, &given, &vec![all; n], 4);
+        for (me, got) in got.iter().enumerate() {
+            let range = me * len as usize..(me + 1) * len as usize;
+            let expected: Vec<u8> = given.iter().flat_map(|from| from[range.clone()].to_vec()).collect();
+            assert_eq!(*got, expected, "all-to-all {size} {len}");
+        }
+        carry_out(|_| Collective::Barrier, &vec![Vec::new(); n], &vec![0; n], len);
+    }
+}
+
+#[test]
+fn everyone_sends_everyone_as_much_as_it_says() {
+    for size in SIZES {
+        let length = |from: u32, to: u32| u64::from((from * 7 + to * 3) % 5 * 1000);
+        let list = |of: &dyn Fn(u32) -> u64| -> Vec<u64> { (0..size).map(of).collect() };
+        let given: Vec<Vec<u8>> = (0..size)
+            .map(|me| (0..size).flat_map(|to| pattern(u64::from(me * 16 + to), length(me, to))).collect())
+            .collect();
+        let out: Vec<u64> = (0..size).map(|me| list(&|from| length(from, me)).iter().sum()).collect();
+        let what = |me| Collective::AllToAllV {
+            sends: list(&|to| length(me, to)),
+            receives: list(&|from| length(from, me)),
+        };
+        let got = carry_out(what, &given, &out, 5);
+        for me in 0..size {
+            let expected: Vec<u8> =
+                (0..size).flat_map(|from| pattern(u64::from(from * 16 + me), length(from, me))).collect();
+            assert_eq!(got[me as usize], expected);
+        }
+    }
+}
+
+#[test]
+fn reductions_combine_in_the_order_of_members() {
+    for (size, count) in SIZES.flat_map(|size| [0, 1, 5, 1001, 2000].map(|count| (size, count))) {
+        let (n, len) = (size as usize, count * 8);
+        let elements = Elements { count, bytes: 8, function: 1, commutative: false };
+        let given = inputs(size, len);
+        let expected = given[1..].iter().fold(given[0].clone(), |left, right| compose(&left, right));
+        let got = carry_out(|_| Collective::AllReduce { elements }, &given, &vec![len; n], 6);
+        assert!(got.iter().all(|got| *got == expected), "all-reduce {size} {count}");
+        for root in 0..size {
+            let got = carry_out(|_| Collective::Reduce { root, elements }, &given, &vec![len; n], 7);
+            assert_eq!(got[root as usize], expected, "reduce {size} {count} {root}");
+        }
+    }
+}
+
+#[test]
+fn commutative_reductions_lose_nothing() {
+    for size in SIZES {
+        for root in 0..size {
+            // Composed shifts add up, in any order.
+            let elements = Elements { count: 3, bytes: 8, function: 1, commutative: true };
+            let shift = |by: u32| [[1u32, by].map(u32::to_le_bytes).concat(); 1].concat();
+            let given: Vec<Vec<u8>> = (0..size).map(|me| shift(1 << me).repeat(3)).collect();
+            let got =
+                carry_out(|_| Collective::Reduce { root, elements }, &given, &vec![24; size as usize], 8);
+            assert_eq!(got[root as usize], shift((1 << size) - 1).repeat(3));
+        }
+    }
+}
+
+#[test]
+fn few_messages_go_between_two_members() {
+    let elements = |commutative| Elements { count: 5000, bytes: 8, function: 1, commutative };
+    for size in [2, 3, 8, 9, 13, 16, 33] {
+        for what in [
+            Collective::Barrier,
+            Collective::Broadcast { root: 1, len: 100 },
+            Collective::Broadcast { root: 1, len: 100_000 },
+            Collective::AllGather { block: 8 },
+            Collective::AllToAll { block: 8 },
+            Collective::AllReduce { elements: elements(false) },
+            Collective::AllReduce { elements: Elements { count: 1, ..elements(false) } },
+            Collective::Reduce { root: 1, elements: Elements { count: 1, ..elements(false) } },
+            Collective::Reduce { root: 1, elements: elements(false) },
+        ] {
+            let plan = what.plan(size, 0);
+            for other in 1..size {
+                let sent =
+                    plan.steps.iter().filter(|step| matches!(step, Step::Send { to, .. } if *to == other));
+                assert!(sent.count() <= 4, "{} of {size} by {}", what.name(), plan.algorithm);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_split_sorts_by_key_and_then_by_member() {
+    let given = [(Some(1), 5), (Some(1), -2), (None, 0), (Some(2), 1), (Some(1), 5)];
+    let entries: Vec<u8> = given.iter().flat_map(|(color, key)| split_entry(*color, *key)).collect();
+    assert_eq!(split_members(&entries, 1), [1, 0, 4]);
+    assert_eq!(split_members(&entries, 2), [3]);
+    assert_eq!(split_members(&entries, 0), [] as [u32; 0]);
+}

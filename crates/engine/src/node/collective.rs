@@ -1,0 +1,446 @@
+//! Collectives: carries out the steps of their plans.
+//!
+//! Members number the collectives of their team as they come to them. A step's bytes ride in its message where they fit;
+//! otherwise the message says where they lie, and the receiver gets them as it gets anything, and says when it has. Whoever
+//! is ahead of another waits before it sends that one more than a few collectives' messages ([`AHEAD`]): so no member must
+//! keep more than a fixed number of them, and none waits for ever, since what the slowest needs is never held back.
+//!
+//! When a member is lost, gives up a collective, or calls another than the others, all of them are told, and the team's
+//! collectives are over.
+
+use super::table::{Node, OpKind};
+use super::teams::{AHEAD, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
+use crate::collective::{Collective, EAGER_MAX, Plan, Signature, Span, Step};
+use crate::op_id::{OpId, OpKey};
+use crate::wire::Kind;
+use crate::{Direction, Header, Lane, Nanos, OpError, Outcome, Piece, Place, Rank, SendError, Transport};
+
+/// Where a collective's memories lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// What this member gives.
+    pub input: Place,
+    /// What it gets.
+    pub output: Place,
+    /// [`Plan::scratch`] bytes for the collective.
+    pub scratch: Place,
+    /// Whether [`Polled::Local`](super::Polled::Local) is to tell of steps in own memory; otherwise whoever waits for the
+    /// outcome asks for them.
+    pub steps_told: bool,
+    /// When it ends by timeout.
+    pub deadline: Option<Nanos>,
+}
+
+/// What a step came to.
+enum Came {
+    On,
+    Stopped,
+}
+
+impl<T: Transport> Node<T> {
+    /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
+    pub fn team(&self, team: TeamId) -> Option<(u32, u32)> {
+        let members = self.teams.all.get(&team)?.members.as_ref()?;
+        Some((members.len(), members.member(self.rank)?))
+    }
+
+    /// The rank of a team's member.
+    pub fn member_rank(&self, team: TeamId, member: u32) -> Option<Rank> {
+        self.teams.all.get(&team)?.members.as_ref()?.rank(member)
+    }
+
+    /// Starts a team's next collective, by this member's plan for it. All members must start the same, in the same order.
+    /// The memories must stay valid until there is an outcome, and may be used meanwhile for what [`Node::local_step`] says
+    /// only. A failure that concerns the team, or giving up this collective, ends it and all later ones of that team.
+    ///
+    /// # Panics
+    /// When there is no such team.
+    pub fn collective(&mut self, team: TeamId, what: &Collective, plan: Plan, start: Start) -> OpId {
+        let state = self.teams.all.get_mut(&team).expect("the caller has the team");
+        state.started += 1;
+        let (number, broken) = (state.started, state.broken);
+        let run = Run {
+            team,
+            number,
+            signature: what.signature(),
+            plan,
+            at: 0,
+            memory: [start.input, start.output, start.scratch],
+            sends: Vec::new(),
+            receives: Vec::new(),
+            open: 0,
+            steps_told: start.steps_told,
+        };
+        let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
+        if let Some(error) = broken {
+            self.finish(key, Err(error));
+            return OpId::of(key);
+        }
+        self.teams.all.get_mut(&team).expect("looked at above").runs.insert(number, key);
+        self.tell_askers(team);
+        self.go_on_with(key);
+        OpId::of(key)
+    }
+
+    /// Makes room for the team that this process will be in when the next collective of `team`, a split, is over: its other
+    /// members may know of it earlier. `None`: there is such a team already.
+    pub fn begin_split(&mut self, team: TeamId, color: u32) -> Option<TeamId> {
+        let number = self.teams.all.get(&team)?.started + 1;
+        let new = team.of_split(number, color);
+        if self.teams.all.contains_key(&new) {
+            return None;
+        }
+        self.teams.all.insert(new, Team::default());
+        Some(new)
+    }
+
+    /// Gives a team that [`Node::begin_split`] has made room for its members: such of the old one's.
+    ///
+    /// # Panics
+    /// When one of them is not there.
+    pub fn end_split(&mut self, old: TeamId, new: TeamId, members: &[u32]) {
+        let ranks: Vec<Rank> =
+            members.iter().map(|member| self.member_rank(old, *member).expect("it took part")).collect();
+        let lost = ranks.iter().find(|rank| self.barrier.lost.contains(*rank)).copied();
+        let Some(team) = self.teams.all.get_mut(&new) else { return };
+        team.early.retain(|(_, from, _), _| ranks.contains(from));
+        team.members = Some(Members::These(ranks));
+        if let Some(peer) = lost {
+            self.break_team(new, OpError::PeerLost { peer }, false);
+        }
+    }
+
+    /// Nobody has the team here any more.
+    pub fn drop_team(&mut self, team: TeamId) {
+        if let Some(state) = self.teams.all.get_mut(&team).filter(|_| team != TeamId::WORLD) {
+            state.dropped = true;
+            self.forget_team(team);
+        }
+    }
+
+    fn forget_team(&mut self, team: TeamId) {
+        let over = |state: &Team| state.dropped && state.runs.is_empty();
+        if self.teams.all.get(&team).is_some_and(over) {
+            self.teams.all.remove(&team);
+        }
+    }
+
+    /// The step in own memory that a collective waits for: a [`Step::Copy`] or a [`Step::Combine`]. After it has been
+    /// done, [`Node::local_done`] must be called.
+    pub fn local_step(&self, id: OpId) -> Option<Step> {
+        let op = self.ops.get(id.key()).filter(|op| op.outcome.is_none())?;
+        let OpKind::Collective(Some(run)) = &op.kind else { return None };
+        let step = *run.plan.steps.get(run.at)?;
+        matches!(step, Step::Copy { .. } | Step::Combine { .. }).then_some(step)
+    }
+
+    /// The step that [`Node::local_step`] says has been done: the collective goes on.
+    pub fn local_done(&mut self, id: OpId) {
+        if self.local_step(id).is_some()
+            && let Some(OpKind::Collective(Some(run))) = self.ops.get_mut(id.key()).map(|op| &mut op.kind)
+        {
+            run.at += 1;
+            self.go_on_with(id.key());
+        }
+    }
+
+    /// Collectives under way.
+    pub fn collectives_in_flight(&self) -> usize {
+        self.teams.all.values().map(|team| team.runs.len()).sum()
+    }
+
+    /// A collective whose step in own memory whoever polls is to do.
+    pub(super) fn next_local(&mut self) -> Option<OpId> {
+        self.teams.local.pop_front().map(OpId::of)
+    }
+
+    /// Takes a collective's state, to be given back by [`Node::put_run`].
+    pub(super) fn take_run(&mut self, key: OpKey) -> Option<Box<Run>> {
+        match &mut self.ops.get_mut(key)?.kind {
+            OpKind::Collective(run) => run.take(),
+            _ => None,
+        }
+    }
+
+    /// Goes on with a collective as far as that goes.
+    pub(super) fn go_on_with(&mut self, key: OpKey) {
+        let Some(mut run) = self.take_run(key) else { return };
+        let result = self.do_steps(key, &mut run);
+        self.put_run(key, run, result);
+    }
+
+    /// Gives a collective's state back, and ends it if it is over.
+    pub(super) fn put_run(&mut self, key: OpKey, run: Box<Run>, result: Result<(), OpError>) {
+        let (team, number) = (run.team, run.number);
+        let over = run.at == run.plan.steps.len() && run.open == 0;
+        if let Some(OpKind::Collective(slot)) = self.ops.get_mut(key).map(|op| &mut op.kind) {
+            *slot = Some(run);
+        }
+        match result {
+            Err(error) => self.break_team(team, error, true),
+            Ok(()) if over => {
+                if let Some(state) = self.teams.all.get_mut(&team) {
+                    state.runs.remove(&number);
+                }
+                self.finish(key, Ok(0));
+                self.forget_team(team);
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn do_steps(&mut self, key: OpKey, run: &mut Run) -> Result<(), OpError> {
+        while let Some(step) = run.plan.steps.get(run.at).copied() {
+            if let Came::Stopped = self.do_step(key, run, step)? {
+                break;
+            }
+            run.at += 1;
+        }
+        Ok(())
+    }
+
+    fn do_step(&mut self, key: OpKey, run: &mut Run, step: Step) -> Result<Came, OpError> {
+        match step {
+            Step::Send { to, tag, from } => {
+                let to = self.member_rank(run.team, to).expect("plans name members");
+                let (from, len) = (run.place(from), from.len);
+                run.sends.push(Sending { to, tag, from, len, state: Sent::No });
+                run.open += 1;
+                self.send_step(key, run, run.sends.len() - 1)?;
+            }
+            Step::Receive { from, tag, into } => self.expect(key, run, (from, tag, into))?,
+            Step::Wait if run.open > 0 => return Ok(Came::Stopped),
+            Step::Wait => {
+                run.sends.clear();
+                run.receives.clear();
+            }
+            Step::Copy { .. } | Step::Combine { .. } => {
+                if run.steps_told {
+                    self.teams.local.push_back(key);
+                }
+                return Ok(Came::Stopped);
+            }
+        }
+        Ok(Came::On)
+    }
+
+    fn expect(&mut self, key: OpKey, run: &mut Run, what: (u32, u16, Span)) -> Result<(), OpError> {
+        let (from, tag, into) = what;
+        let from = self.member_rank(run.team, from).expect("plans name members");
+        let (into, len) = (run.place(into), into.len);
+        run.receives.push(Receiving { from, tag, into, len, state: Received::No });
+        run.open += 1;
+        let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
+        let Some(arrived) = team.early.remove(&(run.number, from, tag)) else { return Ok(()) };
+        let pace = team.paces.entry(from).or_default();
+        pace.early = pace.early.saturating_sub(1);
+        self.receive_step(key, run, run.receives.len() - 1, arrived)
+    }
+
+    /// Sends what a step is to send, if the receiver has come near enough and there is room.
+    pub(super) fn send_step(&mut self, key: OpKey, run: &mut Run, at: usize) -> Result<(), OpError> {
+        let (to, from) = (run.sends[at].to, run.sends[at].from);
+        let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
+        let pace = team.paces.entry(to).or_default();
+        if run.number > pace.come_to + AHEAD {
+            if pace.asked < run.number {
+                pace.asked = run.number;
+                let args = [team.started, run.number, 0, 0];
+                let ask = Header { token: run.team.0, args, ..Header::new(Kind::TeamPace) };
+                return self.send_soon(to, Lane::Request, ask);
+            }
+            return Ok(());
+        }
+        let (header, payload) = self.step_message(run, at)?;
+        if self.waits_in_outbox(to, Lane::Request) || self.must_wait(to, Lane::Request) {
+            self.teams.unsent.push(key);
+            return Ok(());
+        }
+        if payload > 0 {
+            self.transport.read(from, &mut self.scratch[..payload])?;
+        }
+        match self.transport.send(to, Lane::Request, &header.encode(), &self.scratch[..payload]) {
+            Ok(()) => {
+                let offered = header.kind == Kind::TeamOffer;
+                run.sends[at].state = if offered { Sent::Offered } else { Sent::Over };
+                run.open -= usize::from(!offered);
+                if let Some(team) = self.teams.all.get_mut(&run.team) {
+                    let pace = team.paces.entry(to).or_default();
+                    pace.told = pace.told.max(run.number);
+                }
+                Ok(())
+            }
+            Err(SendError::Busy) => {
+                self.teams.unsent.push(key);
+                Ok(())
+            }
+            Err(SendError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The message for what a step is to send, and how many of its bytes follow as payload.
+    fn step_message(&mut self, run: &Run, at: usize) -> Result<(Header, usize), OpError> {
+        let Sending { from, len, tag, .. } = run.sends[at];
+        let mut header = Header {
+            token: run.team.0,
+            len: len as u32,
+            args: [run.number << 16 | u64::from(tag), run.signature.what, run.signature.bytes, 0],
+            ..Header::new(Kind::TeamWord)
+        };
+        if len <= 8 {
+            let mut word = [0; 8];
+            if len > 0 {
+                self.transport.read(from, &mut word[..len as usize])?;
+            }
+            header.args[3] = u64::from_le_bytes(word);
+            return Ok((header, 0));
+        }
+        if len <= EAGER_MAX.min(self.scratch.len() as u64) {
+            header.kind = Kind::TeamData;
+            return Ok((header, len as usize));
+        }
+        header.kind = Kind::TeamOffer;
+        header.handler = from.mem.to_wire() as u16;
+        (header.len, header.args[3]) = (0, len);
+        header.place = from.offset;
+        Ok((header, 0))
+    }
+
+    /// Sends what could not be sent of all collectives. Returns whether anything moved.
+    pub(super) fn retry_collectives(&mut self) -> bool {
+        let mut unsent = std::mem::take(&mut self.teams.unsent);
+        unsent.sort_unstable();
+        unsent.dedup();
+        unsent.into_iter().fold(false, |moved, key| self.send_unsent(key) | moved)
+    }
+
+    /// Sends what could not be sent of a collective. Returns whether anything moved.
+    pub(super) fn send_unsent(&mut self, key: OpKey) -> bool {
+        let Some(mut run) = self.take_run(key) else { return false };
+        let left = |run: &Run| run.sends.iter().filter(|send| send.state == Sent::No).count();
+        let before = left(&run);
+        let mut result = Ok(());
+        for at in 0..run.sends.len() {
+            if result.is_ok() && run.sends[at].state == Sent::No {
+                result = self.send_step(key, &mut run, at);
+            }
+        }
+        let moved = left(&run) < before || result.is_err();
+        self.put_run(key, run, result);
+        if moved {
+            self.go_on_with(key);
+        }
+        moved
+    }
+
+    /// The offered bytes that some transfer of a collective was getting are here, or not. Returns whether `parent` is a
+    /// collective.
+    pub(super) fn on_read(&mut self, parent: OpKey, result: Outcome) -> bool {
+        let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
+        let Some(mut run) = self.take_run(parent) else { return true };
+        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
+        let at = run.receives.iter().position(|receive| over(receive.state));
+        let result = match (at, result) {
+            (Some(at), Ok(_)) => self.took(&mut run, at),
+            (_, Err(error)) => Err(error),
+            (None, Ok(_)) => Ok(()),
+        };
+        self.put_run(parent, run, result);
+        self.go_on_with(parent);
+        true
+    }
+
+    /// Gets what a member offers.
+    pub(super) fn get_offered(
+        &mut self,
+        key: OpKey,
+        run: &mut Run,
+        at: usize,
+        offered: Place,
+    ) -> Result<(), OpError> {
+        let receive = &run.receives[at];
+        let fault = OpError::Team { peer: receive.from, what: "has offered no memory" };
+        let piece = Piece::new(offered, receive.into, receive.len).ok_or(fault)?;
+        let get = self.start_transfer(receive.from, Direction::Get, &[piece], None, None);
+        if let Some(outcome) = self.outcome(get) {
+            outcome?;
+            return self.took(run, at);
+        }
+        let get = get.key();
+        if let Some(op) = self.ops.get_mut(get) {
+            // It is counted no more: the collective is.
+            op.parent = Some(key);
+            self.pending -= 1;
+        }
+        run.receives[at].state = Received::Getting(get);
+        Ok(())
+    }
+
+    fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
+        let receive = &mut run.receives[at];
+        receive.state = Received::Over;
+        run.open -= 1;
+        let args = [run.number << 16 | u64::from(receive.tag), 0, 0, 0];
+        let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
+        self.send_soon(receive.from, Lane::Request, taken)
+    }
+
+    /// Gives up a collective, and so its team.
+    pub(super) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
+        let Some(run) = self.take_run(key) else { return };
+        let team = run.team;
+        self.end_run(key, &run, error);
+        self.break_team(team, OpError::Team { peer: self.rank, what: "has given up one of them" }, true);
+    }
+
+    /// Ends a collective that failed, and all that it has under way.
+    fn end_run(&mut self, key: OpKey, run: &Run, error: OpError) {
+        if let Some(team) = self.teams.all.get_mut(&run.team) {
+            team.runs.remove(&run.number);
+        }
+        for receive in &run.receives {
+            if let Received::Getting(get) = receive.state {
+                self.give_up(get, error);
+            }
+        }
+        self.finish(key, Err(error));
+    }
+
+    /// Ends all collectives of a team, now and ever after, and if need be tells the others.
+    pub(super) fn break_team(&mut self, id: TeamId, error: OpError, tell: bool) {
+        let Some(team) = self.teams.all.get_mut(&id).filter(|team| team.broken.is_none()) else { return };
+        team.broken = Some(error);
+        team.early.clear();
+        let keys: Vec<OpKey> = team.runs.values().copied().collect();
+        for key in keys {
+            if let Some(run) = self.take_run(key) {
+                self.end_run(key, &run, error);
+            }
+        }
+        if tell {
+            self.tell_team(id, error);
+        }
+        self.forget_team(id);
+    }
+
+    /// A rank is lost, and with it all teams that it is in.
+    pub(super) fn break_teams_of(&mut self, peer: Rank) {
+        let has = |team: &Team| team.members.as_ref().is_some_and(|members| members.member(peer).is_some());
+        let hit: Vec<TeamId> =
+            self.teams.all.iter().filter(|(_, team)| has(team)).map(|(id, _)| *id).collect();
+        for id in hit {
+            self.break_team(id, OpError::PeerLost { peer }, false);
+        }
+    }
+
+    /// What two members must have called alike.
+    pub(super) fn agree(mine: Signature, theirs: Signature, peer: Rank) -> Result<(), OpError> {
+        if mine.what != theirs.what {
+            return Err(OpError::Team { peer, what: "has called another collective, or with another root" });
+        }
+        if mine.bytes != theirs.bytes {
+            return Err(OpError::Team { peer, what: "has called the collective with other lengths" });
+        }
+        Ok(())
+    }
+}

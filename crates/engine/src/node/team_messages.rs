@@ -1,0 +1,282 @@
+//! What members of a team tell each other: all of it is taken for what anybody might have sent.
+
+use super::table::Node;
+use super::teams::{AHEAD, Arrived, Data, EARLY_MAX, Received, Run, Sent, Slot, TeamId};
+use crate::collective::{Signature, Step};
+use crate::op_id::OpKey;
+use crate::wire::Kind;
+use crate::{Header, Lane, MemId, OpError, Place, Rank, Transport};
+
+/// Why a team is broken, as it is said.
+const LOST: u64 = 0;
+const DIFFERS: u64 = 1;
+const GIVEN_UP: u64 = 2;
+const DROPPED: u64 = 3;
+const FAILED: u64 = 4;
+
+impl<T: Transport> Node<T> {
+    pub(super) fn on_team_message(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let id = TeamId(header.token);
+        let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, header) };
+        let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());
+        if stranger || self.is_gone(peer) {
+            self.counters.malformed += u64::from(stranger);
+            return;
+        }
+        // It says once more what has been said, or does not know yet.
+        if team.broken.is_some() {
+            return;
+        }
+        match header.kind {
+            Kind::TeamPace => self.on_pace(id, peer, header.args),
+            Kind::TeamBroken => self.on_team_broken(id, peer, header.args),
+            Kind::TeamTaken => self.on_taken(id, peer, header.args[0]),
+            _ => self.on_step(id, peer, header, payload),
+        }
+    }
+
+    /// A message for a team that this process has not, or has no more.
+    fn on_unknown_team(&mut self, peer: Rank, header: &Header) {
+        if matches!(header.kind, Kind::TeamWord | Kind::TeamData | Kind::TeamOffer) && !self.is_gone(peer) {
+            let args = [DROPPED, u64::from(self.rank), 0, 0];
+            let news = Header { token: header.token, args, ..Header::new(Kind::TeamBroken) };
+            // Who cannot be told is lost, or will be.
+            let _ = self.send_soon(peer, Lane::Request, news);
+        }
+    }
+
+    /// A member has come to that collective.
+    fn has_come(&mut self, id: TeamId, peer: Rank, number: u64) {
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        let pace = team.paces.entry(peer).or_default();
+        if number <= pace.come_to {
+            return;
+        }
+        let waited = pace.asked > pace.come_to + AHEAD;
+        pace.come_to = number;
+        if waited {
+            let mut keys: Vec<(u64, OpKey)> = team.runs.iter().map(|(number, key)| (*number, *key)).collect();
+            keys.sort_unstable();
+            for (_, key) in keys {
+                self.send_unsent(key);
+            }
+        }
+    }
+
+    fn on_pace(&mut self, id: TeamId, peer: Rank, [come_to, wants, ..]: [u64; 4]) {
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        // Nobody can be farther than the last one here and the few that it may be ahead: but it may well have come to
+        // many that it cannot send for yet.
+        let pace = team.paces.entry(peer).or_default();
+        if wants > pace.wants {
+            team.asking += u32::from(pace.wants == 0);
+            pace.wants = wants;
+        }
+        self.has_come(id, peer, come_to);
+        self.tell_askers(id);
+    }
+
+    /// Tells the members that have asked, and may send now what they asked for.
+    pub(super) fn tell_askers(&mut self, id: TeamId) {
+        let Some(team) = self.teams.all.get_mut(&id).filter(|team| team.asking > 0) else { return };
+        let started = team.started;
+        let mut near = Vec::new();
+        let mut answered = 0;
+        for (rank, pace) in &mut team.paces {
+            let reached = pace.wants > 0 && pace.wants <= started + AHEAD;
+            // Also on the way there: what this process waits for now may be held back with what is far off.
+            if reached || pace.wants > 0 && started >= pace.told + AHEAD / 2 {
+                near.push(*rank);
+            }
+            if reached {
+                pace.wants = 0;
+                answered += 1;
+            }
+        }
+        team.asking -= answered;
+        for rank in near {
+            self.tell_pace(id, rank);
+        }
+    }
+
+    fn tell_pace(&mut self, id: TeamId, rank: Rank) {
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        let started = team.started;
+        let pace = team.paces.entry(rank).or_default();
+        pace.told = pace.told.max(started);
+        let args = [started, 0, 0, 0];
+        let told = Header { token: id.0, args, ..Header::new(Kind::TeamPace) };
+        let _ = self.send_soon(rank, Lane::Request, told);
+    }
+
+    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64) {
+        let (number, tag) = (word >> 16, word as u16);
+        let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let Some(mut run) = self.take_run(key) else { return };
+        let offered =
+            run.sends.iter_mut().find(|send| (send.to, send.tag, send.state) == (peer, tag, Sent::Offered));
+        match offered {
+            Some(send) => {
+                send.state = Sent::Over;
+                run.open -= 1;
+            }
+            None => self.counters.malformed += 1,
+        }
+        self.put_run(key, run, Ok(()));
+        self.has_come(id, peer, number);
+        self.go_on_with(key);
+    }
+
+    /// A step of a collective: it is expected, or kept until it is.
+    fn on_step(&mut self, id: TeamId, peer: Rank, header: &Header, payload: &[u8]) {
+        let (number, tag) = (header.args[0] >> 16, header.args[0] as u16);
+        let Some(arrived) = arrived(header, payload) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        self.has_come(id, peer, number);
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        if number > team.started {
+            let pace = team.paces.entry(peer).or_default();
+            if number > team.started + AHEAD || pace.early >= EARLY_MAX {
+                let what = "runs ahead of the team";
+                return self.break_team(id, OpError::Protocol { peer, what }, true);
+            }
+            pace.early += u64::from(team.early.insert((number, peer, tag), arrived).is_none());
+            return;
+        }
+        let Some(key) = team.runs.get(&number).copied() else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let Some(mut run) = self.take_run(key) else { return };
+        let result = self.take_step(key, &mut run, (number, peer, tag), arrived);
+        self.put_run(key, run, result);
+        self.go_on_with(key);
+        self.keep_going(id, peer, number);
+    }
+
+    /// Takes a step of a collective that this process has come to.
+    fn take_step(&mut self, key: OpKey, run: &mut Run, slot: Slot, arrived: Arrived) -> Result<(), OpError> {
+        let (_, peer, tag) = slot;
+        let wanted = |from: Rank, with: u16| (from, with) == (peer, tag);
+        if let Some(at) = run
+            .receives
+            .iter()
+            .position(|receive| wanted(receive.from, receive.tag) && receive.state == Received::No)
+        {
+            return self.receive_step(key, run, at, arrived);
+        }
+        // Only what the plan still asks for is kept; whoever has called something else is told so.
+        Self::agree(run.signature, arrived.signature, peer)?;
+        let rest = &run.plan.steps[run.at..];
+        let member_rank = |member: u32| self.member_rank(run.team, member);
+        let expected = rest.iter().any(|step| {
+            matches!(step, Step::Receive { from, tag, .. } if member_rank(*from).is_some_and(|from| wanted(from, *tag)))
+        });
+        let team = self.teams.all.get_mut(&run.team).filter(|_| expected);
+        let Some(team) = team else {
+            self.counters.malformed += 1;
+            return Ok(());
+        };
+        if team.early.insert(slot, arrived).is_none() {
+            team.paces.entry(peer).or_default().early += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes what was expected.
+    pub(super) fn receive_step(
+        &mut self,
+        key: OpKey,
+        run: &mut Run,
+        at: usize,
+        arrived: Arrived,
+    ) -> Result<(), OpError> {
+        let receive = &run.receives[at];
+        let (peer, into, len) = (receive.from, receive.into, receive.len);
+        Self::agree(run.signature, arrived.signature, peer)?;
+        if arrived.len != len {
+            return Err(OpError::Team { peer, what: "has sent another length than is expected" });
+        }
+        match arrived.data {
+            Data::At(offered) => return self.get_offered(key, run, at, offered),
+            Data::Word(word) if len > 0 => self.transport.write(into, &word[..len as usize])?,
+            Data::Word(_) => {}
+            Data::Bytes(bytes) => self.transport.write(into, &bytes)?,
+        }
+        run.receives[at].state = Received::Over;
+        run.open -= 1;
+        Ok(())
+    }
+
+    /// Tells a member that is about to wait how far this process has come, before it must ask.
+    fn keep_going(&mut self, id: TeamId, peer: Rank, number: u64) {
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        let started = team.started;
+        let pace = team.paces.entry(peer).or_default();
+        if number >= pace.told + AHEAD / 2 && started > pace.told && number > 1 {
+            self.tell_pace(id, peer);
+        }
+    }
+
+    fn on_team_broken(&mut self, id: TeamId, peer: Rank, [why, rank, ..]: [u64; 4]) {
+        let Some(rank) = Rank::try_from(rank).ok().filter(|rank| *rank < self.size) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let error = match why {
+            LOST => OpError::PeerLost { peer: rank },
+            DIFFERS => {
+                OpError::Team { peer: rank, what: "has called another collective, or with other lengths" }
+            }
+            GIVEN_UP => OpError::Team { peer: rank, what: "has given up one of them" },
+            DROPPED => OpError::Team { peer: rank, what: "has the team no more" },
+            FAILED => OpError::Team { peer, what: "could not do its part" },
+            _ => {
+                self.counters.malformed += 1;
+                return;
+            }
+        };
+        self.break_team(id, error, false);
+    }
+
+    /// Tells all other members why the team is broken.
+    pub(super) fn tell_team(&mut self, id: TeamId, error: OpError) {
+        let me = self.rank;
+        let (why, rank) = match error {
+            OpError::PeerLost { peer } => (LOST, peer),
+            OpError::Team { peer, .. } if peer == me => (GIVEN_UP, peer),
+            OpError::Team { peer, .. } => (DIFFERS, peer),
+            _ => (FAILED, me),
+        };
+        let Some(members) = self.teams.all.get(&id).and_then(|team| team.members.as_ref()) else { return };
+        let others: Vec<Rank> = (0..members.len()).filter_map(|member| members.rank(member)).collect();
+        let args = [why, u64::from(rank), 0, 0];
+        for other in others.into_iter().filter(|other| *other != me) {
+            let news = Header { token: id.0, args, ..Header::new(Kind::TeamBroken) };
+            // Who cannot be told is lost, or will be.
+            let _ = self.send_soon(other, Lane::Request, news);
+        }
+    }
+}
+
+/// A step's data, if there can be such.
+fn arrived(header: &Header, payload: &[u8]) -> Option<Arrived> {
+    let signature = Signature { what: header.args[1], bytes: header.args[2] };
+    let (len, data) = match header.kind {
+        Kind::TeamWord if header.len <= 8 => {
+            (u64::from(header.len), Data::Word(header.args[3].to_le_bytes()))
+        }
+        Kind::TeamData => (payload.len() as u64, Data::Bytes(payload.to_vec())),
+        Kind::TeamOffer => {
+            let mem = MemId::from_wire(u64::from(header.handler)).filter(|mem| *mem != MemId::Control)?;
+            (header.args[3], Data::At(Place::new(mem, header.place)))
+        }
+        _ => return None,
+    };
+    Some(Arrived { signature, len, data })
+}

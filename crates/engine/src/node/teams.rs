@@ -1,0 +1,206 @@
+//! What a node knows of its teams, and of the collectives under way in them. Nothing here decides what happens next.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::collective::{Memory, Plan, Signature, Span};
+use crate::op_id::OpKey;
+use crate::{OpError, Place, Rank};
+
+/// Collectives that a member may be ahead of another with what it sends to that one.
+pub(super) const AHEAD: u64 = 4;
+
+/// Messages of one collective from one member to another, at most, by any algorithm.
+const PAIR_MESSAGES_MAX: u64 = 4;
+
+/// Messages of one member for collectives that this one has not come to, at most.
+pub(super) const EARLY_MAX: u64 = AHEAD * PAIR_MESSAGES_MAX;
+
+/// Names a team: the same at all its members. Different teams of one process have different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TeamId(pub(super) u64);
+
+impl TeamId {
+    /// The team of the whole job.
+    pub const WORLD: TeamId = TeamId(0);
+
+    /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all that it
+    /// is made of is the same at its members, and other teams give other numbers, as well as 64 bits can tell.
+    pub(super) fn of_split(self, number: u64, color: u32) -> TeamId {
+        let mix = |seed: u64, word: u64| {
+            let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        TeamId(mix(mix(mix(0, self.0), number), u64::from(color)).max(1))
+    }
+}
+
+/// All teams of a node.
+pub(super) struct Teams {
+    pub(super) all: HashMap<TeamId, Team>,
+    /// Collectives that have something to send and found no room.
+    pub(super) unsent: Vec<OpKey>,
+    /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
+    pub(super) local: VecDeque<OpKey>,
+}
+
+impl Teams {
+    pub(super) fn new(size: u32) -> Teams {
+        let world = Team { members: Some(Members::All(size)), ..Team::default() };
+        Teams { all: HashMap::from([(TeamId::WORLD, world)]), unsent: Vec::new(), local: VecDeque::new() }
+    }
+}
+
+/// A team's members, by their numbers in it.
+pub(super) enum Members {
+    /// Every rank of the job.
+    All(u32),
+    These(Vec<Rank>),
+}
+
+impl Members {
+    pub(super) fn len(&self) -> u32 {
+        match self {
+            Members::All(size) => *size,
+            Members::These(ranks) => ranks.len() as u32,
+        }
+    }
+
+    pub(super) fn rank(&self, member: u32) -> Option<Rank> {
+        match self {
+            Members::All(size) => Some(member).filter(|member| member < size),
+            Members::These(ranks) => ranks.get(member as usize).copied(),
+        }
+    }
+
+    pub(super) fn member(&self, rank: Rank) -> Option<u32> {
+        match self {
+            Members::All(size) => Some(rank).filter(|rank| rank < size),
+            Members::These(ranks) => ranks.iter().position(|known| *known == rank).map(|at| at as u32),
+        }
+    }
+}
+
+/// One team.
+#[derive(Default)]
+pub(super) struct Team {
+    /// `None` while it is being made: its members are not known, but some of them may know it already.
+    pub(super) members: Option<Members>,
+    /// Collectives that this process has come to.
+    pub(super) started: u64,
+    /// Why no collective of it can end any more.
+    pub(super) broken: Option<OpError>,
+    /// Nobody here has it any more: it goes when its last collective is over.
+    pub(super) dropped: bool,
+    pub(super) paces: HashMap<Rank, Pace>,
+    /// Members that want to be told how far this process has come.
+    pub(super) asking: u32,
+    /// What came for collectives that are not there, or not so far.
+    pub(super) early: HashMap<Slot, Arrived>,
+    /// Collectives under way, by their numbers.
+    pub(super) runs: HashMap<u64, OpKey>,
+}
+
+/// How far two members know each other to have come.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// The last collective that the other is known to have come to.
+    pub(super) come_to: u64,
+    /// The last that it has been told this process has come to.
+    pub(super) told: u64,
+    /// The last that it has been asked for, to be told when it has come near.
+    pub(super) asked: u64,
+    /// What it has asked for, and not been told; 0 if nothing.
+    pub(super) wants: u64,
+    /// Its messages for collectives that this process has not come to.
+    pub(super) early: u64,
+}
+
+/// Where a message belongs: collective, sender, and tag.
+pub(super) type Slot = (u64, Rank, u16);
+
+/// A step's data as it came.
+pub(super) struct Arrived {
+    pub(super) signature: Signature,
+    pub(super) len: u64,
+    pub(super) data: Data,
+}
+
+/// Where a step's data is.
+pub(super) enum Data {
+    Word([u8; 8]),
+    Bytes(Vec<u8>),
+    At(Place),
+}
+
+/// A collective under way.
+pub(super) struct Run {
+    pub(super) team: TeamId,
+    /// Which one of the team's, from 1.
+    pub(super) number: u64,
+    pub(super) signature: Signature,
+    pub(super) plan: Plan,
+    /// The next step.
+    pub(super) at: usize,
+    /// Where the memories lie.
+    pub(super) memory: [Place; 3],
+    pub(super) sends: Vec<Sending>,
+    pub(super) receives: Vec<Receiving>,
+    /// How many of both are not over.
+    pub(super) open: usize,
+    pub(super) steps_told: bool,
+}
+
+pub(super) struct Sending {
+    pub(super) to: Rank,
+    pub(super) tag: u16,
+    pub(super) from: Place,
+    pub(super) len: u64,
+    pub(super) state: Sent,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    No,
+    /// The receiver is getting the bytes.
+    Offered,
+    Over,
+}
+
+pub(super) struct Receiving {
+    pub(super) from: Rank,
+    pub(super) tag: u16,
+    pub(super) into: Place,
+    pub(super) len: u64,
+    pub(super) state: Received,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Received {
+    No,
+    /// This transfer is getting the bytes.
+    Getting(OpKey),
+    Over,
+}
+
+impl Run {
+    /// Where a span lies.
+    pub(super) fn place(&self, span: Span) -> Place {
+        let memory = match span.memory {
+            Memory::In => 0,
+            Memory::Out => 1,
+            Memory::Scratch => 2,
+        };
+        self.memory[memory].plus(span.at)
+    }
+
+    /// Somebody whom it waits for; rank 0 if that is nobody.
+    pub(super) fn awaits(&self) -> Rank {
+        let received = self.receives.iter().find(|receive| receive.state != Received::Over);
+        let sent = self.sends.iter().find(|send| send.state != Sent::Over);
+        received.map(|receive| receive.from).or(sent.map(|send| send.to)).unwrap_or(0)
+    }
+}

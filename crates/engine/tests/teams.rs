@@ -1,0 +1,188 @@
+//! Members of a team that send anything: the node never panics, touches no memory but what its collectives were given, keeps
+//! few messages of each, and ends everything when they are lost.
+
+extern crate standpipe_engine as engine;
+
+mod common;
+
+use common::Script;
+use engine::collective::{Collective, Elements};
+use engine::node::{Polled, Start, TeamId};
+use engine::wire::Kind;
+use engine::{Header, Inbox, Lane, MemId, Node, OpId, Place};
+use proptest::prelude::*;
+
+const SIZE: u32 = 3;
+const ME: u32 = 1;
+const MEMORY: usize = 1 << 14;
+/// Bytes that each collective has for each of its memories.
+const REGION: u64 = 512;
+const OPS: u64 = 8;
+
+const KINDS: [Kind; 6] =
+    [Kind::TeamWord, Kind::TeamData, Kind::TeamOffer, Kind::TeamTaken, Kind::TeamPace, Kind::TeamBroken];
+
+#[derive(Clone, Debug)]
+enum Act {
+    Start { what: usize, deadline: bool },
+    Message { peer: u32, kind: usize, number: u64, tag: u16, sign: usize, last: u64, len: usize, noise: u64 },
+    Local,
+    Cancel { pick: usize },
+    Room { room: usize },
+    Expire,
+}
+
+fn collective(pick: usize) -> Collective {
+    let elements = |count| Elements { count, bytes: 8, function: 1, commutative: false };
+    match pick % 6 {
+        0 => Collective::Barrier,
+        1 => Collective::Broadcast { root: 0, len: 8 },
+        2 => Collective::AllGather { block: 40 },
+        3 => Collective::AllToAll { block: 100 },
+        4 => Collective::AllReduce { elements: elements(1) },
+        _ => Collective::AllReduce { elements: elements(20) },
+    }
+}
+
+/// What its messages say of a collective, as a node's own do.
+fn signature(pick: usize) -> [u64; 2] {
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    let id = start(&mut node, 0, pick, None);
+    while node.local_step(id).is_some() {
+        node.local_done(id);
+    }
+    let sent = node.transport().sent.first().map(|sent| sent.header.args);
+    sent.map_or([0; 2], |args| [args[1], args[2]])
+}
+
+fn start(node: &mut Node<Script>, at: u64, pick: usize, deadline: Option<u64>) -> OpId {
+    let what = collective(pick);
+    let place = |part: u64| Place::new(MemId::Space, (at * 3 + part) * REGION);
+    let (input, output, scratch) = (place(0), place(1), place(2));
+    let plan = what.plan(SIZE, ME);
+    assert!(plan.scratch <= REGION);
+    node.collective(TeamId::WORLD, &what, plan, Start { input, output, scratch, steps_told: false, deadline })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let number = prop_oneof![8 => 0u64..12, 1 => any::<u64>().prop_map(|number| number >> 16)];
+    let tag = prop_oneof![8 => 0u16..3, 4 => 64u16..67, 1 => any::<u16>()];
+    let last = prop_oneof![3 => Just(100u64), 1 => 0u64..600, 1 => any::<u64>()];
+    let len = prop_oneof![2 => Just(40usize), 1 => 0usize..64];
+    let noise = prop_oneof![8 => Just(0u64), 1 => any::<u64>()];
+    let message = (0..SIZE, 0..KINDS.len(), number, tag, 0usize..6, last, len, noise).prop_map(
+        |(peer, kind, number, tag, sign, last, len, noise)| Act::Message {
+            peer,
+            kind,
+            number,
+            tag,
+            sign,
+            last,
+            len,
+            noise,
+        },
+    );
+    prop_oneof![
+        3 => (0usize..6, any::<bool>()).prop_map(|(what, deadline)| Act::Start { what, deadline }),
+        20 => message,
+        4 => Just(Act::Local),
+        1 => any::<usize>().prop_map(|pick| Act::Cancel { pick }),
+        2 => prop_oneof![Just(usize::MAX), 0usize..3].prop_map(|room| Act::Room { room }),
+        1 => Just(Act::Expire),
+    ]
+}
+
+struct Run {
+    node: Node<Script>,
+    ops: Vec<OpId>,
+    signatures: [[u64; 2]; 6],
+}
+
+impl Run {
+    fn act(&mut self, act: &Act) {
+        match *act {
+            Act::Start { what, deadline } if (self.ops.len() as u64) < OPS => {
+                let at = self.ops.len() as u64;
+                let id = start(&mut self.node, at, what, deadline.then_some(1));
+                self.ops.push(id);
+            }
+            Act::Start { .. } => {}
+            Act::Message { peer, kind, number, tag, sign, last, len, noise } => {
+                let kind = KINDS[kind];
+                let [what, bytes] = self.signatures[sign];
+                let mut args = [number << 16 | u64::from(tag), what ^ noise, bytes, last];
+                if matches!(kind, Kind::TeamPace | Kind::TeamBroken) {
+                    args = [number, last, 0, 0];
+                }
+                let header = Header {
+                    len: len as u32,
+                    args,
+                    handler: (noise % 4) as u16,
+                    place: last,
+                    ..Header::new(kind)
+                };
+                let payload = vec![0xab; if kind == Kind::TeamData { len } else { 0 }];
+                self.node.transport().arrive(peer, Lane::Request, header.encode(), &payload);
+            }
+            Act::Local => self.local(),
+            Act::Cancel { pick } => {
+                if let Some(op) = self.ops.get(pick % OPS as usize) {
+                    self.node.cancel(*op);
+                }
+            }
+            Act::Room { room } => self.node.transport().room = room,
+            Act::Expire => drop(self.node.expire(1)),
+        }
+        let mut inbox = Inbox::default();
+        while self.node.poll(&mut inbox) != Polled::Idle {}
+    }
+
+    fn local(&mut self) {
+        for op in self.ops.clone() {
+            while self.node.local_step(op).is_some() {
+                self.node.local_done(op);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 500 }, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_members_send_the_node_lives_and_ends(acts in proptest::collection::vec(act(), 1..120)) {
+        let node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        let mut run = Run { node, ops: Vec::new(), signatures: std::array::from_fn(signature) };
+        acts.iter().for_each(|act| run.act(act));
+        let given = run.ops.len() as u64 * 3 * REGION;
+        for (at, len) in &run.node.transport().writes {
+            prop_assert!(at + len <= given, "{len} bytes at {at}");
+        }
+        run.node.transport().room = usize::MAX;
+        (0..SIZE).filter(|peer| *peer != ME).for_each(|peer| run.node.lose(peer));
+        for op in &run.ops {
+            prop_assert!(run.node.outcome(*op).is_some(), "a collective without an end");
+        }
+        prop_assert_eq!((run.node.in_flight(), run.node.collectives_in_flight()), (0, 0));
+    }
+}
+
+/// Whoever sends for collectives that are far off, or too much for those that are near, breaks the team, and no more is kept.
+#[test]
+fn a_member_that_runs_ahead_breaks_the_team() {
+    let messages = |numbers: &[u64]| {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        for (tag, number) in numbers.iter().enumerate() {
+            let args = [number << 16 | tag as u64, 0, 0, 0];
+            let header = Header { args, ..Header::new(Kind::TeamWord) };
+            node.transport().arrive(0, Lane::Request, header.encode(), &[]);
+        }
+        let mut inbox = Inbox::default();
+        while node.poll(&mut inbox) != Polled::Idle {}
+        let told = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::TeamBroken).count();
+        told as u32
+    };
+    assert_eq!(messages(&[1, 2, 3, 4]), 0, "so far it may be ahead");
+    assert_eq!(messages(&[5]), SIZE - 1);
+    assert_eq!(messages(&[1; 17]), SIZE - 1);
+}

@@ -1,0 +1,68 @@
+//! Reductions that need no function of the caller's.
+
+use bytemuck::Pod;
+
+/// How elements are combined by [`Team::reduce`](crate::Team::reduce) and [`Team::all_reduce`](crate::Team::all_reduce).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their sum; of integers, wrapping.
+    Sum,
+    /// Their product; of integers, wrapping.
+    Product,
+    /// The least; of floating-point numbers, one that is a number if there is one.
+    Min,
+    /// The greatest, likewise.
+    Max,
+}
+
+/// A number that [`Reduction`]s combine: the integers of 8 to 64 bits, `f32` and `f64`. Nothing else can implement it;
+/// other types are combined by functions ([`Team::all_reduce_with`](crate::Team::all_reduce_with)).
+pub trait Element: Pod + Number {}
+
+/// What makes a number an [`Element`]. It cannot be named outside, so that nobody else implements it.
+pub trait Number: Copy {
+    /// Tells types of one size apart.
+    const KIND: u16;
+
+    /// Combines each of the first with that at the same place of the second.
+    fn combine(reduction: Reduction, into: &mut [Self], from: &[Self]);
+}
+
+macro_rules! numbers {
+    ($($number:ty, $kind:literal, $add:expr, $multiply:expr;)*) => {$(
+        impl Element for $number {}
+
+        impl Number for $number {
+            const KIND: u16 = $kind;
+
+            fn combine(reduction: Reduction, into: &mut [$number], from: &[$number]) {
+                match reduction {
+                    Reduction::Sum => each(into, from, $add),
+                    Reduction::Product => each(into, from, $multiply),
+                    Reduction::Min => each(into, from, <$number>::min),
+                    Reduction::Max => each(into, from, <$number>::max),
+                }
+            }
+        }
+    )*};
+}
+
+#[inline(always)]
+fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
+    for (into, from) in into.iter_mut().zip(from) {
+        *into = combine(*into, *from);
+    }
+}
+
+numbers! {
+    u8, 1, u8::wrapping_add, u8::wrapping_mul;
+    u16, 2, u16::wrapping_add, u16::wrapping_mul;
+    u32, 3, u32::wrapping_add, u32::wrapping_mul;
+    u64, 4, u64::wrapping_add, u64::wrapping_mul;
+    i8, 5, i8::wrapping_add, i8::wrapping_mul;
+    i16, 6, i16::wrapping_add, i16::wrapping_mul;
+    i32, 7, i32::wrapping_add, i32::wrapping_mul;
+    i64, 8, i64::wrapping_add, i64::wrapping_mul;
+    f32, 9, |a, b| a + b, |a, b| a * b;
+    f64, 10, |a, b| a + b, |a, b| a * b;
+}

@@ -1,0 +1,128 @@
+//! Teams of processes, and what all of a team's members do together.
+
+mod blocking;
+mod event;
+mod memory;
+mod starting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Rank;
+use engine::collective::{Collective, split_entry, split_members};
+use engine::node::TeamId;
+
+use crate::error::Error;
+use crate::node::Node;
+use crate::team::memory::Buffers;
+
+pub use event::TeamEvent;
+
+/// Some processes of a job, in an order: they have collectives, which all of them call.
+///
+/// All members must call the same collectives of a team in the same order, with the same root and lengths, from one
+/// thread at a time. Members that call differently get [`Error::Team`] where it shows, and then everyone does. A collective
+/// that ends by [`Error::Timeout`], a dropped team or a lost member ends the team's collectives for all of its members;
+/// other teams go on. Within a team members have numbers from 0, their ranks in it.
+///
+/// The forms that end in `_nb` return at once, and an event gives the memory back. Several may be under way, also of
+/// different teams. Blocking forms give [`Error::InHandler`] in a handler.
+///
+/// Clones are handles on the same team. When the last one is dropped, the team is this process's no more.
+#[derive(Clone)]
+pub struct Team {
+    node: Node,
+    membership: Arc<Membership>,
+}
+
+/// This process's part in a team.
+struct Membership {
+    node: Node,
+    id: TeamId,
+    size: u32,
+    me: u32,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.node.inner.engine().drop_team(self.id);
+    }
+}
+
+impl Node {
+    /// The team of all ranks of the job, in their order.
+    pub fn world(&self) -> Team {
+        Team::new(self, TeamId::WORLD)
+    }
+}
+
+impl Team {
+    fn new(node: &Node, id: TeamId) -> Team {
+        let (size, me) = node.inner.engine().team(id).expect("the caller has made it");
+        Team { node: node.clone(), membership: Arc::new(Membership { node: node.clone(), id, size, me }) }
+    }
+
+    /// This process's number in the team, from 0.
+    pub fn rank(&self) -> u32 {
+        self.membership.me
+    }
+
+    /// The team's members.
+    pub fn size(&self) -> u32 {
+        self.membership.size
+    }
+
+    /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member.
+    pub fn job_rank(&self, member: u32) -> Option<Rank> {
+        self.node.inner.engine().member_rank(self.membership.id, member)
+    }
+
+    /// A handle on the same team whose blocking calls wait at most `timeout`. A collective that is not over by then ends
+    /// with [`Error::Timeout`], and the team's collectives with it.
+    pub fn within(&self, timeout: Duration) -> Team {
+        Team { node: self.node.within(timeout), membership: Arc::clone(&self.membership) }
+    }
+
+    /// Splits the team: those who give the same color are in a new one, in the order of their keys and, where these are
+    /// alike, of their ranks in this team. Who gives none is in no new team and gets `None`. All members must call it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::Team`], [`Error::Timeout`], [`Error::InHandler`].
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Team>, Error> {
+        self.node.inner.may_wait("splitting a team")?;
+        let (id, new) = {
+            let mut engine = self.node.inner.engine();
+            (self.membership.id, color.map(|color| (color, engine.begin_split(self.membership.id, color))))
+        };
+        let mut entries = vec![[0; 24]; self.size() as usize];
+        let entry = [split_entry(color, key)];
+        let mut scratch = Vec::new();
+        let buffers =
+            Buffers { input: Some(&entry[..]), output: &mut entries[..], scratch: &mut scratch[..] };
+        let gathered = self.run(&Collective::Split, buffers, &mut |_, _| {});
+        match (gathered, new) {
+            (Ok(()), None) => Ok(None),
+            (Ok(()), Some((color, Some(new)))) => {
+                let members = split_members(entries.as_flattened(), color);
+                self.node.inner.engine().end_split(id, new, &members);
+                Ok(Some(Team::new(&self.node, new)))
+            }
+            (Ok(()), Some((_, None))) => {
+                Err(Error::Team { peer: self.node.rank(), what: "has a team of that name already" })
+            }
+            (Err(error), new) => {
+                if let Some((_, Some(new))) = new {
+                    self.node.inner.engine().drop_team(new);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Membership { id, size, me, .. } = &*self.membership;
+        f.debug_struct("Team").field("id", id).field("rank", me).field("size", size).finish_non_exhaustive()
+    }
+}

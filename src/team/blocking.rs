@@ -1,0 +1,222 @@
+//! The collectives that wait for their end.
+
+use bytemuck::Pod;
+use engine::collective::{Collective, Elements};
+
+use super::Team;
+use super::memory::Buffers;
+use crate::error::Error;
+use crate::reduction::{Element, Reduction};
+
+/// The number of the functions that callers give.
+const OWN_FUNCTION: u16 = 1 << 15;
+
+/// Bytes of a slice of plain data, of which there is any.
+pub(super) fn bytes_of<T: Pod>(values: &[T]) -> u64 {
+    const { assert!(size_of::<T>() > 0, "values of no size are nothing to send") };
+    size_of_val(values) as u64
+}
+
+pub(super) fn expect_len(given: usize, expected: usize) -> Result<(), Error> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Error::Length { given: given as u64, expected: expected as u64 })
+}
+
+/// What a reduction of these combines, by a function of the caller's.
+pub(super) fn own_elements<T: Pod>(values: &[T]) -> Elements {
+    let bytes = size_of::<T>() as u64;
+    Elements { count: bytes_of(values) / bytes, bytes, function: OWN_FUNCTION, commutative: false }
+}
+
+/// What a reduction of these combines.
+pub(super) fn elements<T: Element>(values: &[T], reduction: Reduction) -> Elements {
+    Elements { function: T::KIND << 8 | reduction as u16, commutative: true, ..own_elements(values) }
+}
+
+/// Where nothing is combined.
+fn nothing<T>(_: &mut [T], _: &[T]) {}
+
+impl Team {
+    /// Waits until every member has called it.
+    ///
+    /// Other than [`Node::barrier`](crate::Node::barrier) it waits for no puts.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when a member cannot come any more, then and ever after; [`Error::Team`]; [`Error::Timeout`];
+    /// [`Error::InHandler`]; and at the first contact with a member what [`Node::connect`](crate::Node::connect) says.
+    pub fn barrier(&self) -> Result<(), Error> {
+        let buffers = Buffers { input: None, output: &mut [], scratch: &mut [] };
+        self.run::<u8>(&Collective::Barrier, buffers, &mut nothing)
+    }
+
+    /// Gives the root's values to all: each member's `values` are the same afterwards.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`], and [`Error::NoSuchPeer`] where there is no such root. After an error, here and below, what
+    /// would have been the result is unspecified.
+    pub fn broadcast<T: Pod>(&self, values: &mut [T], root: u32) -> Result<(), Error> {
+        self.check(root)?;
+        let what = Collective::Broadcast { root, len: bytes_of(values) };
+        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut nothing)
+    }
+
+    /// Gives the root as many values of each member, in the order of members. `into` must have room for them at the root,
+    /// and is not used elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Team::broadcast`], and [`Error::Length`].
+    pub fn gather<T: Pod>(&self, from: &[T], into: &mut [T], root: u32) -> Result<(), Error> {
+        self.check(root)?;
+        if root == self.rank() {
+            expect_len(into.len(), from.len() * self.size() as usize)?;
+        }
+        let what = Collective::Gather { root, block: bytes_of(from) };
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
+    }
+
+    /// Gives each member as many of the root's values, the first ones to the first. `from` must be as long at the root, and
+    /// is not used elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Team::gather`].
+    pub fn scatter<T: Pod>(&self, from: &[T], into: &mut [T], root: u32) -> Result<(), Error> {
+        self.check(root)?;
+        if root == self.rank() {
+            expect_len(from.len(), into.len() * self.size() as usize)?;
+        }
+        let what = Collective::Scatter { root, block: bytes_of(into) };
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
+    }
+
+    /// Gives everyone as many values of each member, in the order of members.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`], and [`Error::Length`].
+    pub fn all_gather<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<(), Error> {
+        expect_len(into.len(), from.len() * self.size() as usize)?;
+        let what = Collective::AllGather { block: bytes_of(from) };
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
+    }
+
+    /// Gives each member as many values of each: of `from` the first ones go to the first member, and `into` gets what
+    /// the first member has for this one first.
+    ///
+    /// # Errors
+    /// As for [`Team::all_gather`]; both lengths must be the same, and as many values for each member.
+    pub fn all_to_all<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<(), Error> {
+        let each = from.len() / self.size() as usize;
+        expect_len(from.len(), each * self.size() as usize)?;
+        expect_len(into.len(), from.len())?;
+        let what = Collective::AllToAll { block: bytes_of(&from[..each]) };
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
+    }
+
+    /// As [`Team::all_to_all`], with `sends[i]` values for member `i`, and `receives[i]` from it, one after the other.
+    ///
+    /// # Errors
+    /// As for [`Team::all_gather`]; there must be a number for each member, and they must add up to the values.
+    pub fn all_to_all_v<T: Pod>(
+        &self,
+        from: &[T],
+        sends: &[usize],
+        into: &mut [T],
+        receives: &[usize],
+    ) -> Result<(), Error> {
+        let what = self.all_to_all_v_of(from, sends, into, receives)?;
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
+    }
+
+    pub(super) fn all_to_all_v_of<T: Pod>(
+        &self,
+        from: &[T],
+        sends: &[usize],
+        into: &[T],
+        receives: &[usize],
+    ) -> Result<Collective, Error> {
+        let members = self.size() as usize;
+        for (values, counts) in [(from, sends), (into, receives)] {
+            expect_len(counts.len(), members)?;
+            let all = counts.iter().try_fold(0usize, |all, count| all.checked_add(*count));
+            expect_len(values.len(), all.unwrap_or(usize::MAX))?;
+        }
+        bytes_of(from);
+        let bytes = |counts: &[usize]| counts.iter().map(|count| (count * size_of::<T>()) as u64).collect();
+        Ok(Collective::AllToAllV { sends: bytes(sends), receives: bytes(receives) })
+    }
+
+    /// Combines all members' values, each with those at the same place, and gives the root the result. `into` must be as
+    /// long as `from` there, and is not used elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Team::gather`].
+    pub fn reduce<T: Element>(
+        &self,
+        from: &[T],
+        into: &mut [T],
+        root: u32,
+        reduction: Reduction,
+    ) -> Result<(), Error> {
+        self.reduce_by(from, into, root, elements(from, reduction), &mut |into, from| {
+            T::combine(reduction, into, from);
+        })
+    }
+
+    /// As [`Team::reduce`], by a function of the caller's, which combines each value of its first argument with that at
+    /// the same place of its second, and leaves the result in the first. It must be associative, and the same at all members;
+    /// operands are combined in the order of members, so that it need not be commutative. It runs on this thread, for
+    /// parts of the values at a time. A panic in it gives the team up.
+    ///
+    /// # Errors
+    /// As for [`Team::gather`].
+    pub fn reduce_with<T: Pod>(
+        &self,
+        from: &[T],
+        into: &mut [T],
+        root: u32,
+        mut combine: impl FnMut(&mut [T], &[T]),
+    ) -> Result<(), Error> {
+        self.reduce_by(from, into, root, own_elements(from), &mut combine)
+    }
+
+    fn reduce_by<T: Pod>(
+        &self,
+        from: &[T],
+        into: &mut [T],
+        root: u32,
+        elements: Elements,
+        combine: &mut dyn FnMut(&mut [T], &[T]),
+    ) -> Result<(), Error> {
+        self.check(root)?;
+        if root == self.rank() {
+            expect_len(into.len(), from.len())?;
+        }
+        let what = Collective::Reduce { root, elements };
+        self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, combine)
+    }
+
+    /// Combines all members' values, each with those at the same place, and leaves the result in everyone's.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`].
+    pub fn all_reduce<T: Element>(&self, values: &mut [T], reduction: Reduction) -> Result<(), Error> {
+        let what = Collective::AllReduce { elements: elements(values, reduction) };
+        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut |into, from| {
+            T::combine(reduction, into, from);
+        })
+    }
+
+    /// As [`Team::all_reduce`], by a function of the caller's as in [`Team::reduce_with`].
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`].
+    pub fn all_reduce_with<T: Pod>(
+        &self,
+        values: &mut [T],
+        mut combine: impl FnMut(&mut [T], &[T]),
+    ) -> Result<(), Error> {
+        let what = Collective::AllReduce { elements: own_elements(values) };
+        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut combine)
+    }
+}

@@ -1,0 +1,296 @@
+//! The collectives that return at once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytemuck::Pod;
+use engine::OpId;
+use engine::collective::Collective;
+use engine::node::Start;
+
+use super::Team;
+use super::blocking::{bytes_of, elements, own_elements};
+use super::memory::Buffers;
+use crate::error::Error;
+use crate::event::Event;
+use crate::handler_scope::HandlerScope;
+use crate::inner::Inner;
+use crate::reduction::{Element, Reduction};
+use crate::sync::lock;
+use crate::works::Work;
+
+/// How values are combined, by whoever makes progress.
+type Combine<T> = Box<dyn FnMut(&mut [T], &[T]) + Send>;
+
+/// A collective under way, and the memory that it uses.
+///
+/// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its memory kept
+/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet) report its failure. Progress must be made by someone:
+/// a progress thread, or any thread that waits.
+#[must_use = "dropping the event leaves the collective's failure to the next `quiet`"]
+pub struct TeamEvent<T: Pod + Send> {
+    event: Event<()>,
+    owned: Arc<Owned<T>>,
+}
+
+struct Owned<T> {
+    inner: Weak<Inner>,
+    memory: Mutex<OwnMemory<T>>,
+}
+
+struct OwnMemory<T> {
+    /// `None`: what is given lies where the result will be.
+    input: Option<Vec<T>>,
+    output: Vec<T>,
+    scratch: Vec<T>,
+    combine: Combine<T>,
+}
+
+impl<T: Pod> OwnMemory<T> {
+    fn buffers(&mut self) -> (Buffers<'_, T>, &mut Combine<T>) {
+        let OwnMemory { input, output, scratch, combine } = self;
+        (Buffers { input: input.as_deref(), output, scratch }, combine)
+    }
+}
+
+impl<T: Pod + Send> Work for Owned<T> {
+    fn run(&self, op: OpId) -> bool {
+        let Some(inner) = self.inner.upgrade() else { return false };
+        // One thread at a time is at these steps.
+        let mut memory = lock(&self.memory);
+        let panicking = GivenUp { inner: &inner, op };
+        loop {
+            let step = inner.engine().local_step(op);
+            let Some(step) = step else { break };
+            let (mut buffers, combine) = memory.buffers();
+            buffers.apply(step, combine);
+            inner.engine().local_done(op);
+        }
+        std::mem::forget(panicking);
+        !inner.engine().is_locally_done(op)
+    }
+}
+
+/// Gives a collective up when the caller's function panics.
+struct GivenUp<'a> {
+    inner: &'a Inner,
+    op: OpId,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        self.inner.engine().cancel(self.op);
+    }
+}
+
+impl<T: Pod + Send> TeamEvent<T> {
+    /// Whether the collective has ended here; makes progress once if it has not. Never waits.
+    pub fn is_complete(&mut self) -> bool {
+        self.event.is_complete()
+    }
+
+    /// Waits at most `time` for the collective to end here, and says whether it has; it goes on if it has not.
+    ///
+    /// # Errors
+    /// [`Error::InHandler`] in a handler, if it has not ended yet.
+    pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
+        self.event.wait_at_most(time)
+    }
+
+    /// Waits until the collective has ended here, and gives how it ended and the values: the result where it ended well and
+    /// this member gets one, and anything otherwise. When the node's timeout passes first, and in a handler, it is given up,
+    /// and the team's collectives with it.
+    pub fn wait(self) -> (Result<(), Error>, Vec<T>) {
+        let TeamEvent { event, owned } = self;
+        let (result, ()) = event.wait();
+        (result, owned.take())
+    }
+}
+
+impl<T> Owned<T> {
+    fn take(&self) -> Vec<T> {
+        std::mem::take(&mut lock(&self.memory).output)
+    }
+}
+
+impl<T: Pod + Send> fmt::Debug for TeamEvent<T> {
+    /// Leaves the memory out: the engine may be writing it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TeamEvent").field("event", &self.event).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod + Send> Future for TeamEvent<T> {
+    type Output = (Result<(), Error>, Vec<T>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = Pin::new(&mut self.event).poll(cx);
+        ended.map(|(result, ())| (result, self.owned.take()))
+    }
+}
+
+/// What is given, and room for what comes of it.
+struct Given<T> {
+    what: Result<Collective, Error>,
+    input: Option<Vec<T>>,
+    output: Vec<T>,
+    combine: Combine<T>,
+}
+
+impl<T: Pod> Given<T> {
+    fn new(what: Collective, input: Option<Vec<T>>, output: Vec<T>) -> Given<T> {
+        Given { what: Ok(what), input, output, combine: Box::new(|_, _| {}) }
+    }
+}
+
+/// Collectives that return at once. Errors show in the event; they are those of the blocking forms.
+impl Team {
+    /// [`Team::barrier`].
+    pub fn barrier_nb(&self) -> TeamEvent<u8> {
+        self.start(Given::new(Collective::Barrier, None, Vec::new()))
+    }
+
+    /// [`Team::broadcast`] of a vector, which must be as long at all members.
+    pub fn broadcast_nb<T: Pod + Send>(&self, values: Vec<T>, root: u32) -> TeamEvent<T> {
+        let what = Collective::Broadcast { root, len: bytes_of(&values) };
+        self.start(Given {
+            what: self.check(root).map(|()| what),
+            ..Given::new(Collective::Barrier, None, values)
+        })
+    }
+
+    /// [`Team::gather`]: the result is all members' values at the root, and empty elsewhere.
+    pub fn gather_nb<T: Pod + Send>(&self, from: Vec<T>, root: u32) -> TeamEvent<T> {
+        let what = Collective::Gather { root, block: bytes_of(&from) };
+        let room = if root == self.rank() { self.room(from.len()) } else { Vec::new() };
+        self.start(Given {
+            what: self.check(root).map(|()| what),
+            ..Given::new(Collective::Barrier, Some(from), room)
+        })
+    }
+
+    /// [`Team::scatter`] of so many values for each member. `from` is used at the root only.
+    pub fn scatter_nb<T: Pod + Send>(&self, from: Vec<T>, each: usize, root: u32) -> TeamEvent<T> {
+        let room = vec![T::zeroed(); each];
+        let what = Collective::Scatter { root, block: bytes_of(&room) };
+        let fits = match root == self.rank() {
+            true => super::blocking::expect_len(from.len(), each * self.size() as usize),
+            false => Ok(()),
+        };
+        let what = self.check(root).and(fits).map(|()| what);
+        self.start(Given { what, ..Given::new(Collective::Barrier, Some(from), room) })
+    }
+
+    /// [`Team::all_gather`].
+    pub fn all_gather_nb<T: Pod + Send>(&self, from: Vec<T>) -> TeamEvent<T> {
+        let room = self.room(from.len());
+        self.start(Given::new(Collective::AllGather { block: bytes_of(&from) }, Some(from), room))
+    }
+
+    /// [`Team::all_to_all`].
+    pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> TeamEvent<T> {
+        let each = from.len() / self.size() as usize;
+        let what = Collective::AllToAll { block: bytes_of(&from[..each]) };
+        let fits = super::blocking::expect_len(from.len(), each * self.size() as usize);
+        let room = vec![T::zeroed(); from.len()];
+        self.start(Given { what: fits.map(|()| what), ..Given::new(Collective::Barrier, Some(from), room) })
+    }
+
+    /// [`Team::all_to_all_v`].
+    pub fn all_to_all_v_nb<T: Pod + Send>(
+        &self,
+        from: Vec<T>,
+        sends: &[usize],
+        receives: &[usize],
+    ) -> TeamEvent<T> {
+        let room = vec![T::zeroed(); receives.iter().sum()];
+        let what = self.all_to_all_v_of(&from, sends, &room, receives);
+        self.start(Given { what, ..Given::new(Collective::Barrier, Some(from), room) })
+    }
+
+    /// [`Team::reduce`]: the result is the root's.
+    pub fn reduce_nb<T: Element + Send>(
+        &self,
+        from: Vec<T>,
+        root: u32,
+        reduction: Reduction,
+    ) -> TeamEvent<T> {
+        let what = Collective::Reduce { root, elements: elements(&from, reduction) };
+        let combine = move |into: &mut [T], from: &[T]| T::combine(reduction, into, from);
+        self.reduce_by_nb(from, root, what, Box::new(combine))
+    }
+
+    /// [`Team::reduce_with`]: the result is the root's. The function runs as a handler does, on any thread.
+    pub fn reduce_with_nb<T: Pod + Send>(
+        &self,
+        from: Vec<T>,
+        root: u32,
+        combine: impl FnMut(&mut [T], &[T]) + Send + 'static,
+    ) -> TeamEvent<T> {
+        let what = Collective::Reduce { root, elements: own_elements(&from) };
+        self.reduce_by_nb(from, root, what, Box::new(combine))
+    }
+
+    fn reduce_by_nb<T: Pod + Send>(
+        &self,
+        from: Vec<T>,
+        root: u32,
+        what: Collective,
+        combine: Combine<T>,
+    ) -> TeamEvent<T> {
+        let room = if root == self.rank() { vec![T::zeroed(); from.len()] } else { Vec::new() };
+        self.start(Given { what: self.check(root).map(|()| what), input: Some(from), output: room, combine })
+    }
+
+    /// [`Team::all_reduce`].
+    pub fn all_reduce_nb<T: Element + Send>(&self, values: Vec<T>, reduction: Reduction) -> TeamEvent<T> {
+        let what = Collective::AllReduce { elements: elements(&values, reduction) };
+        let combine = move |into: &mut [T], from: &[T]| T::combine(reduction, into, from);
+        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(combine) })
+    }
+
+    /// [`Team::all_reduce_with`]. The function runs as a handler does, on any thread.
+    pub fn all_reduce_with_nb<T: Pod + Send>(
+        &self,
+        values: Vec<T>,
+        combine: impl FnMut(&mut [T], &[T]) + Send + 'static,
+    ) -> TeamEvent<T> {
+        let what = Collective::AllReduce { elements: own_elements(&values) };
+        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(combine) })
+    }
+
+    fn room<T: Pod>(&self, each: usize) -> Vec<T> {
+        vec![T::zeroed(); each * self.size() as usize]
+    }
+
+    fn start<T: Pod + Send>(&self, given: Given<T>) -> TeamEvent<T> {
+        let Given { what, input, output, combine } = given;
+        let inner = &self.node.inner;
+        let plan = what.and_then(|what| {
+            let plan = what.plan(self.size(), self.rank());
+            self.meet(&plan).map(|()| (what, plan))
+        });
+        let bytes = plan.as_ref().map_or(0, |(_, plan)| plan.scratch as usize);
+        let scratch = vec![T::zeroed(); bytes.div_ceil(size_of::<T>())];
+        let memory = Mutex::new(OwnMemory { input, output, scratch, combine });
+        let owned = Arc::new(Owned { inner: Arc::downgrade(inner), memory });
+        let started = plan.map(|(what, plan)| {
+            let [input, output, scratch] = lock(&owned.memory).buffers().0.places();
+            let start = Start { input, output, scratch, steps_told: true, deadline: self.node.deadline() };
+            let mut engine = inner.engine();
+            inner.works.retain(|op| !engine.is_locally_done(op));
+            let op = engine.collective(self.membership.id, &what, plan, start);
+            // Before anybody else can be told of its steps. It keeps the memory, too.
+            inner.works.insert(op, Arc::clone(&owned) as Arc<dyn Work>);
+            drop(engine);
+            let _scope = HandlerScope::enter();
+            inner.works.run(op);
+            Some(op)
+        });
+        TeamEvent { event: Event::new(&self.node, self.node.rank(), started, ()), owned }
+    }
+}

@@ -1,0 +1,81 @@
+//! A collective's memory at this process: where it lies, and the steps that are done in it.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+use engine::collective::{Memory, Span, Step};
+use engine::{MemId, Place};
+
+/// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
+pub(super) struct Buffers<'a, T> {
+    /// `None`: what is given lies where the result will be.
+    pub(super) input: Option<&'a [T]>,
+    pub(super) output: &'a mut [T],
+    pub(super) scratch: &'a mut [T],
+}
+
+impl<T: Pod> Buffers<'_, T> {
+    /// Where they lie, as the engine names it.
+    pub(super) fn places(&mut self) -> [Place; 3] {
+        let at = |address: usize| Place::new(MemId::Space, address as u64);
+        let output = at(self.output.as_mut_ptr().expose_provenance());
+        let input = self.input.map_or(output, |input| at(input.as_ptr().expose_provenance()));
+        [input, output, at(self.scratch.as_mut_ptr().expose_provenance())]
+    }
+
+    /// Does a step.
+    pub(super) fn apply(&mut self, step: Step, combine: &mut dyn FnMut(&mut [T], &[T])) {
+        match step {
+            Step::Copy { from, into } => self.with(into, from, &mut |into, from| into.copy_from_slice(from)),
+            Step::Combine { into, from } => self.with(into, from, combine),
+            Step::Send { .. } | Step::Receive { .. } | Step::Wait => {
+                unreachable!("the engine does these")
+            }
+        }
+    }
+
+    fn with(&mut self, into: Span, from: Span, act: &mut dyn FnMut(&mut [T], &[T])) {
+        let (to, of) = (self.resolved(into.memory), self.resolved(from.memory));
+        let (into, from) = (elements::<T>(into), elements::<T>(from));
+        match (to, of) {
+            (Memory::Out, Memory::Out) => within(self.output, into, from, act),
+            (Memory::Scratch, Memory::Scratch) => within(self.scratch, into, from, act),
+            (Memory::Out, Memory::Scratch) => act(&mut self.output[into], &self.scratch[from]),
+            (Memory::Scratch, Memory::Out) => act(&mut self.scratch[into], &self.output[from]),
+            (Memory::Out, Memory::In) => {
+                let given = self.input.expect("resolved to memory of its own");
+                act(&mut self.output[into], &given[from]);
+            }
+            (Memory::Scratch, Memory::In) => {
+                let given = self.input.expect("resolved to memory of its own");
+                act(&mut self.scratch[into], &given[from]);
+            }
+            (Memory::In, _) => unreachable!("no plan writes what is given"),
+        }
+    }
+
+    fn resolved(&self, memory: Memory) -> Memory {
+        if memory == Memory::In && self.input.is_none() { Memory::Out } else { memory }
+    }
+}
+
+/// A span's elements: plans cut nothing in two.
+fn elements<T>(span: Span) -> Range<usize> {
+    let size = size_of::<T>();
+    let (at, len) = (span.at as usize / size, span.len as usize / size);
+    at..at + len
+}
+
+/// Acts on two parts of one memory: one and the same, where nothing is to be done, or apart.
+fn within<T>(all: &mut [T], into: Range<usize>, from: Range<usize>, act: &mut dyn FnMut(&mut [T], &[T])) {
+    if into == from {
+        return;
+    }
+    if into.end <= from.start {
+        let (first, second) = all.split_at_mut(from.start);
+        act(&mut first[into], &second[..from.len()]);
+    } else {
+        let (first, second) = all.split_at_mut(into.start);
+        act(&mut second[..into.len()], &first[from]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Teams: what is refused, what others notice of it, and what events of collectives are good for.
+
+use standpipe::{Error, ProgressThread, Reduction};
+
+use super::*;
+
+#[test]
+fn teams_know_their_members() {
+    job(
+        3,
+        |_| config(),
+        |node| {
+            let world = node.world();
+            assert_eq!((world.rank(), world.size()), (node.rank(), 3));
+            let reversed = world.split(Some(7), -i64::from(node.rank())).expect("a split").expect("a color");
+            assert_eq!(reversed.rank(), 2 - node.rank());
+            assert_eq!(reversed.job_rank(0), Some(2));
+            assert_eq!(reversed.job_rank(3), None);
+            let none = world.split((node.rank() == 1).then_some(0), 0).expect("a split");
+            assert_eq!(none.map(|team| (team.rank(), team.size())), (node.rank() == 1).then_some((0, 1)));
+            let nested = reversed.split(Some(u32::from(reversed.rank() > 0)), 0).expect("a split");
+            let nested = nested.expect("a color");
+            let mut values = [u64::from(node.rank()) + 1];
+            nested.all_reduce(&mut values, Reduction::Sum).expect("an all-reduce");
+            assert_eq!(values, [3], "rank 2 alone, and the two others");
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let node = alone(config());
+    let team = node.world();
+    assert_eq!(team.broadcast(&mut [1u8], 1), Err(Error::NoSuchPeer { peer: 1, size: 1 }));
+    let length = Err(Error::Length { given: 3, expected: 2 });
+    assert_eq!(team.all_gather(&[1u8, 2], &mut [0; 3]), length);
+    assert_eq!(team.all_to_all_v(&[1u8, 2, 3], &[2], &mut [0; 2], &[2]), length);
+    assert_eq!(team.all_gather_nb(vec![1u8, 2]).wait(), (Ok(()), vec![1, 2]));
+    let mut values = [1.5f64, -2.0];
+    team.all_reduce(&mut values, Reduction::Max).expect("a team of one");
+    assert_eq!(values, [1.5, -2.0]);
+}
+
+#[test]
+fn a_handler_does_not_wait_for_a_team() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    let node = alone(config().handler("asks", move |call| {
+        let refused = call.node().world().barrier();
+        told.lock().expect("not poisoned").send(refused).expect("somebody listens");
+    }));
+    let asks = node.handler("asks").expect("registered");
+    node.request(0, asks, [0; 4]).expect("room");
+    let mut refused = None;
+    node.wait_until(|| {
+        refused = refused.take().or(heard.try_recv().ok());
+        refused.is_some()
+    })
+    .expect("the handler runs");
+    assert!(matches!(refused, Some(Err(Error::InHandler { .. }))));
+}
+
+#[test]
+fn who_gives_up_or_calls_something_else_is_named() {
+    job(
+        3,
+        |_| config(),
+        |node| {
+            let world = node.world();
+            let first = world.split(Some(0), 0).expect("a split").expect("a color");
+            // Nobody else comes.
+            if node.rank() == 1 {
+                let late = first.within(Duration::from_millis(50)).barrier();
+                assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+            }
+            node.barrier().expect("another matter");
+            let over = first.barrier();
+            assert!(
+                matches!(over, Err(Error::Team { peer: 1, .. }) | Err(Error::Timeout { .. })),
+                "{over:?}"
+            );
+            let second = world.split(Some(0), 0).expect("a split").expect("a color");
+            let lengths = if node.rank() == 2 { 4 } else { 5 };
+            let mut values = vec![1u32; lengths];
+            let differs = second.all_reduce(&mut values, Reduction::Sum).and_then(|()| second.barrier());
+            assert!(matches!(differs, Err(Error::Team { .. })), "{differs:?}");
+            node.barrier().expect("another matter");
+        },
+    );
+}
+
+#[test]
+fn events_of_collectives_may_be_dropped() {
+    for way in WAYS {
+        let configure = |_| way.config().progress(ProgressThread::On);
+        job(3, configure, |node| {
+            let world = node.world();
+            for round in 0..10u64 {
+                drop(world.all_reduce_nb(vec![round; 40_000], Reduction::Sum));
+                let combine = |into: &mut [u64], from: &[u64]| into.copy_from_slice(from);
+                drop(world.all_reduce_with_nb(vec![round; 3], combine));
+            }
+            let (result, last) = world.all_gather_nb(vec![node.rank(); 5000]).wait();
+            result.expect("an all-gather");
+            assert!(
+                last.chunks(5000).zip(0..).all(|(part, member)| part.iter().all(|value| *value == member))
+            );
+            world.barrier().expect("all before are over where they are needed");
+            node.quiet().expect("nothing failed");
+            node.barrier().expect("barrier");
+        });
+    }
+}
