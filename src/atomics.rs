@@ -1,7 +1,9 @@
-//! Atomics on 64-bit words of heaps. All ranks of a host reach a word through the same memory, and for all others its
-//! owner's processor does them there: so all of them, and the owner's own threads, see one order of its changes.
+//! Atomics on words of heaps. All ranks of a host reach a word through the same memory, and for all others its owner's
+//! processor does them there: so all of them, and the owner's own threads, see one order of its changes. No network's
+//! own atomics are used: a card does not order its changes with those of the processor.
 
-use engine::{Atomic, MemId, Place};
+use bytemuck::Pod;
+use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
 
 use crate::error::Error;
 use crate::global::GlobalPtr;
@@ -9,50 +11,128 @@ use crate::node::Node;
 use crate::tally::Direct;
 use crate::transport::shm::rings::atomic_in_heap;
 
+/// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
+pub trait AtomicWord: Pod + sealed::Word {}
+
+impl<T: Pod + sealed::Word> AtomicWord for T {}
+
+mod sealed {
+    use super::WordType;
+
+    /// A word and its bits, of words of 4 bytes as the lower half.
+    pub trait Word {
+        const TYPE: WordType;
+        fn bits(self) -> u64;
+        fn of(bits: u64) -> Self;
+    }
+}
+
+macro_rules! words {
+    ($($word:ty, $unsigned:ty, $type:expr;)*) => {$(
+        impl sealed::Word for $word {
+            const TYPE: WordType = $type;
+
+            #[inline(always)]
+            fn bits(self) -> u64 {
+                u64::from(self as $unsigned)
+            }
+
+            #[inline(always)]
+            fn of(bits: u64) -> $word {
+                bits as $word
+            }
+        }
+    )*};
+}
+
+words! {
+    u32, u32, WordType::U32;
+    i32, u32, WordType::I32;
+    u64, u64, WordType::U64;
+    i64, u64, WordType::I64;
+}
+
 /// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written before an atomic
 /// is visible to whoever sees its effect by an atomic of their own.
 impl Node {
+    /// Changes the word by an operation with `value`, and returns the word from before.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`] for a word that does not lie at a multiple of its size; for the rest as for [`Node::put`].
+    #[inline]
+    pub fn fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<T, Error> {
+        self.atomic(word, Change::Apply(op, value.bits())).map(T::of)
+    }
+
     /// Adds `value`, wrapping, and returns the word from before.
     ///
     /// # Errors
-    /// [`Error::Unaligned`] for a word that is not 8-byte aligned; for the rest as for [`Node::put`].
+    /// As for [`Node::fetch`].
     #[inline]
-    pub fn fetch_add(&self, word: GlobalPtr<u64>, value: u64) -> Result<u64, Error> {
-        self.atomic(word, Atomic::FetchAdd(value))
+    pub fn fetch_add<T: AtomicWord>(&self, word: GlobalPtr<T>, value: T) -> Result<T, Error> {
+        self.fetch(word, AtomicOp::Add, value)
     }
 
     /// Stores `new` if the word holds `expected`, and returns the word from before: the swap was made exactly if that
     /// is `expected`.
     ///
     /// # Errors
-    /// As for [`Node::fetch_add`].
+    /// As for [`Node::fetch`].
     #[inline]
-    pub fn compare_swap(&self, word: GlobalPtr<u64>, expected: u64, new: u64) -> Result<u64, Error> {
-        self.atomic(word, Atomic::CompareSwap { expected, new })
+    pub fn compare_swap<T: AtomicWord>(&self, word: GlobalPtr<T>, expected: T, new: T) -> Result<T, Error> {
+        let change = Change::CompareSwap { expected: expected.bits(), new: new.bits() };
+        self.atomic(word, change).map(T::of)
+    }
+
+    /// Changes the word by an operation with `value`, and forgets: [`Node::quiet`] says when that is done, and whether it
+    /// failed. Applied once, or not at all if that fails. May be called in handlers, whoever the peer is, once it is connected.
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::fetch`].
+    #[inline]
+    pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
+        let atomic = Atomic { word: T::TYPE, change: Change::Apply(op, value.bits()) };
+        if self.atomic_here(word, atomic)?.is_none() {
+            let mut engine = self.inner.engine();
+            let place = Place::new(MemId::Heap, word.offset());
+            let op = engine.atomic(word.peer(), place, atomic, self.deadline());
+            engine.detach(op);
+        }
+        Ok(())
     }
 
     #[inline]
-    fn atomic(&self, word: GlobalPtr<u64>, atomic: Atomic) -> Result<u64, Error> {
-        if !word.offset().is_multiple_of(8) {
-            return Err(Error::Unaligned { offset: word.offset() });
+    fn atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<u64, Error> {
+        let atomic = Atomic { word: T::TYPE, change };
+        match self.atomic_here(word, atomic)? {
+            Some(old) => Ok(old),
+            None => self.atomic_by_message(word.peer(), word.offset(), atomic),
+        }
+    }
+
+    /// Does it if the word is mapped here; `None` where its owner has to.
+    #[inline]
+    fn atomic_here<T>(&self, word: GlobalPtr<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
+        if !word.offset().is_multiple_of(atomic.size()) {
+            return Err(Error::Unaligned { offset: word.offset(), size: atomic.size() });
         }
         let peer = self.inner.peers.get(word.peer(), self.timeout)?;
         match atomic_in_heap(peer, word.offset(), atomic) {
             Ok(old) => {
-                self.inner.tallies.add(Direct::AtomicMapped, 8);
-                Ok(old)
+                self.inner.tallies.add(Direct::AtomicMapped, atomic.size());
+                Ok(Some(old))
             }
-            Err(_) if peer.is_far() => self.atomic_by_message(word, atomic),
+            Err(_) if peer.is_far() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.
     #[cold]
-    fn atomic_by_message(&self, word: GlobalPtr<u64>, atomic: Atomic) -> Result<u64, Error> {
+    fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
         self.inner.may_wait("an atomic by message")?;
-        let place = Place::new(MemId::Heap, word.offset());
-        let op = self.inner.engine().atomic(word.peer(), place, atomic, self.deadline());
+        let place = Place::new(MemId::Heap, offset);
+        let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
         self.finish(op)
     }
 }

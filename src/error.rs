@@ -88,11 +88,13 @@ pub enum Error {
         /// What fits.
         expected: u64,
     },
-    /// An atomic's word is not 8-byte aligned.
-    #[error("heap offset {offset:#x} is not aligned for a 64-bit atomic")]
+    /// An atomic's word does not lie at a multiple of its size.
+    #[error("heap offset {offset:#x} is not aligned for an atomic of {size} bytes")]
     Unaligned {
         /// The word's offset in the heap.
         offset: u64,
+        /// The word's size.
+        size: u64,
     },
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]

@@ -24,7 +24,7 @@
 //! - [`Node::put`], [`Node::get`] and their kin move data, to heaps ([`GlobalPtr`]) and to any other memory
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
-//! - [`Node::fetch_add`], [`Node::barrier`] and [`Node::directory`] coordinate.
+//! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`] coordinate.
 //! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
 //! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a running job,
 //!   from outside.
@@ -71,11 +71,12 @@ pub mod watch;
 mod works;
 
 pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use atomics::AtomicWord;
 pub use bootstrap::{Address, AddressError, Decline};
 pub use config::{Config, ConfigError, ProgressThread, Transport};
 pub use directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use engine::registration::Strategy;
-pub use engine::{Mechanism, Operation, Rank, Tally, Why};
+pub use engine::{AtomicOp, Mechanism, Operation, Rank, Tally, Why};
 pub use error::{Error, Memory};
 pub use event::{Buffer, Event};
 pub use global::{GlobalPtr, Remote};

@@ -272,7 +272,7 @@ fn atomics(node: &Node) {
     node.barrier().expect("barrier");
     let size = u64::from(node.size());
     assert_eq!(words.to_vec(), [size * ADDS, 0, size * 20]);
-    let odd = heap_of::<u64>(node, 0, "words").cast::<u8>().add(4).cast();
+    let odd = heap_of::<u64>(node, 0, "words").cast::<u8>().add(4).cast::<u64>();
     assert!(matches!(node.fetch_add(odd, 1), Err(Error::Unaligned { .. })));
     node.barrier().expect("barrier");
 }
@@ -464,7 +464,7 @@ fn faults(node: &Node) {
     let beyond = heap_of::<u8>(node, right, "heap").add(1 << 40);
     fault(node.put_slice(beyond, &[1; 8]), Memory::Heap);
     fault(node.get(beyond).map(drop), Memory::Heap);
-    fault(node.fetch_add(beyond.cast(), 1).map(drop), Memory::Heap);
+    fault(node.fetch_add(beyond.cast::<u64>(), 1).map(drop), Memory::Heap);
     fault(node.put(GlobalPtr::new(right, u64::MAX - 2), 7_u64), Memory::Heap);
     let nobody = node.size();
     assert_eq!(

@@ -267,7 +267,7 @@ fn ranks_that_do_not_exist_are_named() {
     let missing = Err(Error::NoSuchPeer { peer: 1, size: 1 });
     assert_eq!(node.put(GlobalPtr::new(1, 0), 1u64), missing);
     assert_eq!(node.connect(1), missing);
-    assert_eq!(node.fetch_add(GlobalPtr::new(1, 0), 1).map(|_| ()), missing);
+    assert_eq!(node.fetch_add(GlobalPtr::<u64>::new(1, 0), 1).map(|_| ()), missing);
     assert_eq!(node.put_nb(GlobalPtr::<u8>::new(1, 0), vec![1u8]).wait().0, missing);
     assert_eq!(node.attach(1), None);
 }

@@ -265,7 +265,7 @@ pub(crate) fn waits() {
         kill_process(getpid(), Signal::KILL).expect("its own process");
     }
     let remote = private_of(&node, 0, "private");
-    node.fetch_add(heap_of(&node, 0, "about to wait"), 1).expect("fetch-add");
+    node.fetch_add(heap_of::<u64>(&node, 0, "about to wait"), 1).expect("fetch-add");
     let result = match WAITS[node.rank() as usize] {
         "barrier" => node.barrier(),
         "get" => node.get_bytes(remote, &mut vec![0; 1 << 20]),

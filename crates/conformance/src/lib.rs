@@ -86,7 +86,9 @@ declare! { $
     atomics:
         additions_add_up
         one_swap_wins
-        atomics_answer_the_old_word;
+        atomics_answer_the_old_word
+        every_atomic_on_every_type_of_word
+        atomics_of_several_ranks_are_each_applied_once;
     messages:
         messages_of_every_kind_arrive_whole
         long_messages_find_their_payload_in_place

@@ -126,7 +126,7 @@ impl Model {
                 let old = self.word(spot);
                 self.set_word(spot, old.wrapping_add(add));
                 // Other additions to this word may be under way: the old word is anyone's to see.
-                self.start_atomic(rank, spot, Atomic::FetchAdd(add), None, Use::Add);
+                self.start_atomic(rank, spot, Atomic::fetch_add(add), None, Use::Add);
             }
             Act::Swap { rank, peer, word, off, new } => {
                 let spot = (peer, 1, word * 8);
@@ -137,7 +137,7 @@ impl Model {
                 if off == 0 {
                     self.set_word(spot, new);
                 }
-                let swap = Atomic::CompareSwap { expected: old.wrapping_add(off), new };
+                let swap = Atomic::compare_swap(old.wrapping_add(off), new);
                 self.start_atomic(rank, spot, swap, Some(old), Use::Write);
             }
             Act::Run { rounds } => (0..rounds).for_each(|_| self.round()),

@@ -9,6 +9,7 @@
 //! operation's state), [`wire`] (what messages look like).
 #![forbid(unsafe_code)]
 
+mod atomic;
 pub mod choose;
 pub mod collective;
 pub mod counters;
@@ -20,6 +21,7 @@ pub mod span;
 pub mod transport;
 pub mod wire;
 
+pub use atomic::{Atomic, AtomicOp, Change, WordType};
 pub use choose::{Mechanism, Why};
 pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
@@ -28,8 +30,7 @@ pub use op_id::OpId;
 pub use registration::{Key, RegId};
 pub use span::{MemId, Piece, Place};
 pub use transport::{
-    Atomic, Deregistering, Direction, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit,
-    Transport,
+    Deregistering, Direction, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
 };
 pub use wire::Header;
 

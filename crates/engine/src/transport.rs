@@ -5,7 +5,7 @@
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::Kind;
-use crate::{Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
+use crate::{Atomic, Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -26,20 +26,6 @@ pub enum Direction {
     Put,
     /// From the peer to this process.
     Get,
-}
-
-/// An atomic operation on one aligned 64-bit word; the old value is the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
-    /// Adds, wrapping.
-    FetchAdd(u64),
-    /// Stores `new` if the word holds `expected`.
-    CompareSwap {
-        /// What the word must hold.
-        expected: u64,
-        /// What it then gets.
-        new: u64,
-    },
 }
 
 /// What became of a one-sided operation at submission.

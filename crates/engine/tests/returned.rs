@@ -86,7 +86,7 @@ fn what_was_under_way_with_the_old_process_is_lost_and_nothing_of_it_is_sent_to_
     let ids = [
         node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None),
         node.transfer(2, Direction::Get, &[piece(0, 0, 8)], None),
-        node.atomic(2, word, Atomic::FetchAdd(1), None),
+        node.atomic(2, word, Atomic::fetch_add(1), None),
     ];
     returned(&mut node, 1);
     assert_eq!(ids.map(|id| node.outcome(id)), [Some(Err(LOST)); 3]);
@@ -105,7 +105,7 @@ fn nothing_starts_with_the_new_process_before_the_program_has_been_told() {
     returned(&mut node, 1);
     assert!(node.is_lost(2) && node.incarnation_of(2) == 1);
     let put = node.transfer(2, Direction::Put, &[piece(0, 0, 8)], None);
-    let count = node.atomic(2, Place::new(MemId::Heap, 0), Atomic::FetchAdd(1), None);
+    let count = node.atomic(2, Place::new(MemId::Heap, 0), Atomic::fetch_add(1), None);
     assert_eq!([node.outcome(put), node.outcome(count)], [Some(Err(LOST)); 2]);
     assert_eq!(node.send_am(&short(Lane::Request)), Err(SendError::Failed(LOST)));
     assert_eq!(node.send_am(&short(Lane::Reply)), Ok(()), "who has asked is answered");

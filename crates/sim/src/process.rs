@@ -106,18 +106,14 @@ impl Process {
 
     /// Applies an atomic to a word and returns what was there; `None` where no word can be.
     pub(crate) fn apply(&self, word: Place, atomic: Atomic) -> Option<u64> {
-        if word.mem == MemId::Space || !word.offset.is_multiple_of(8) {
+        if word.mem == MemId::Space || !word.offset.is_multiple_of(atomic.size()) {
             return None;
         }
         let mut bytes = [0; 8];
-        self.read(word, &mut bytes).ok()?;
-        let old = u64::from_ne_bytes(bytes);
-        let new = match atomic {
-            Atomic::FetchAdd(add) => old.wrapping_add(add),
-            Atomic::CompareSwap { expected, new } if old == expected => new,
-            Atomic::CompareSwap { .. } => old,
-        };
-        self.write(word, &new.to_ne_bytes()).ok()?;
+        let bytes = &mut bytes[..atomic.size() as usize];
+        self.read(word, bytes).ok()?;
+        let old = atomic.apply_to(bytes)?;
+        self.write(word, bytes).ok()?;
         Some(old)
     }
 

@@ -64,7 +64,7 @@ fn an_old_put_in_flight_arrives_after_the_restart() {
         let under_way = [
             put(&mut race, 1, memory.space, locals[0], PAGE),
             put(&mut race, 1, memory.heap, locals[0], 8),
-            race.cluster.node(1).atomic(0, word, Atomic::FetchAdd(1), None),
+            race.cluster.node(1).atomic(0, word, Atomic::fetch_add(1), None),
         ];
         restart(&mut race, 9);
         // Rank 2 hears of it at once, and has the page registered.

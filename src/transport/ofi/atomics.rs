@@ -1,7 +1,7 @@
 //! Atomics, by message: their owner's processor does them, whoever asks. So are peers asked for the keys of their
 //! [heaps](super::heaps).
 //!
-//! An ask is the words (its number, memory, offset, what to do, two operands); its answer (its number, status, the old
+//! An ask is the words (its number, memory, offset, what to do, two values); its answer (its number, status, the old
 //! word; or, of a heap, its live bytes, key and first byte). A process asks no peer for more than [`ASKS`] at a time, so
 //! answers need no credits.
 
@@ -14,10 +14,8 @@ use super::link::{ANSWERS, ASKS};
 use super::transport::OfiTransport;
 use crate::transport::shm::rings::atomic_at;
 
-const ADD: u64 = 0;
-const SWAP: u64 = 1;
 /// No atomic: the key of the heap.
-const HEAP: u64 = 2;
+const HEAP: u64 = 1 << 16;
 const DONE: u64 = 0;
 const FAULT: u64 = 1;
 
@@ -93,10 +91,13 @@ impl OfiTransport {
         };
         match self.asked.remove(number).wanted {
             Wanted::Heap => self.on_heap(peer, answer),
-            Wanted::Atomic { op, word, .. } => {
+            Wanted::Atomic { op, word, atomic } => {
                 let result = match answer {
                     Answer::Done([old, ..]) => Ok(old),
-                    Answer::Fault => Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 }),
+                    Answer::Fault => {
+                        let (mem, addr, len) = (word.mem, word.offset, atomic.size());
+                        Err(OpError::Fault { peer, mem, addr, len })
+                    }
                 };
                 self.events.push_back(Event::Completed { op, result });
             }
@@ -109,22 +110,17 @@ impl OfiTransport {
 /// The words that ask for an atomic, or for the heap.
 fn ask(number: u64, atomic: Option<(Place, Atomic)>) -> [u64; Header::WORDS] {
     let Some((word, atomic)) = atomic else { return [number, 0, 0, HEAP, 0, 0, 0] };
-    let (what, first, second) = match atomic {
-        Atomic::FetchAdd(value) => (ADD, value, 0),
-        Atomic::CompareSwap { expected, new } => (SWAP, expected, new),
-    };
+    let [what, first, second] = atomic.to_wire();
     [number, word.mem.to_wire(), word.offset, what, first, second, 0]
 }
 
 /// The atomic that a peer asks for; within, `None` where that is the heap. `None` where nobody would ask so.
 fn asked(words: &[u64; Header::WORDS]) -> Option<Option<(Place, Atomic)>> {
     let [_, mem, offset, what, first, second, _] = *words;
-    let atomic = match what {
-        ADD => Atomic::FetchAdd(first),
-        SWAP => Atomic::CompareSwap { expected: first, new: second },
-        HEAP => return Some(None),
-        _ => return None,
-    };
+    if what == HEAP {
+        return Some(None);
+    }
+    let atomic = Atomic::from_wire([what, first, second])?;
     Some(Some((Place::new(MemId::from_wire(mem)?, offset), atomic)))
 }
 
@@ -137,8 +133,7 @@ mod tests {
         #[test]
         fn asks_survive_the_network(number: u64, offset: u64, first: u64, second: u64, swaps: bool, mem in 0_usize..3) {
             let place = Place::new([MemId::Space, MemId::Heap, MemId::Control][mem], offset);
-            let swap = Atomic::CompareSwap { expected: first, new: second };
-            let atomic = if swaps { swap } else { Atomic::FetchAdd(first) };
+            let atomic = if swaps { Atomic::compare_swap(first, second) } else { Atomic::fetch_add(first) };
             prop_assert_eq!(asked(&ask(number, Some((place, atomic)))), Some(Some((place, atomic))));
             prop_assert_eq!(asked(&ask(number, None)), Some(None));
         }

@@ -10,7 +10,7 @@
 //! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer also says how
 //! much of the heap is live. Of what lies beyond, the owner judges: it goes by message, and what is live now is asked for.
 //!
-//! Words of 8 bytes always go by message, too: their owner, or somebody on its host, may be changing them by an atomic, and
+//! Words of 4 and 8 bytes always go by message, too: their owner, or somebody on its host, may be changing them by an atomic, and
 //! no provider promises to copy them whole.
 
 use std::ops::Range;
@@ -23,8 +23,10 @@ use engine::{
 use super::asked::{Answer, Known, Reach, Wanted};
 use super::transport::OfiTransport;
 
-/// Bytes of a word that may be changed by atomics.
-const WORD: u64 = 8;
+/// Whether so many bytes may be a word that is changed by atomics.
+fn is_word(len: u64) -> bool {
+    len == 4 || len == 8
+}
 
 impl OfiTransport {
     /// Starts a copy to or from a peer's heap, if its key is known.
@@ -56,7 +58,7 @@ impl OfiTransport {
 
     /// Fills `keyed` with these pieces. `None`: they do not go by a heap's key.
     fn by_heap_key(&mut self, rank: Rank, pieces: &[Piece], keyed: &mut Vec<KeyedPiece>) -> Option<()> {
-        let may = |piece: &Piece| piece.remote.mem == MemId::Heap && piece.len != WORD;
+        let may = |piece: &Piece| piece.remote.mem == MemId::Heap && !is_word(piece.len);
         if !self.shares_heaps || rank == self.members.own.rank || !pieces.iter().all(may) {
             return None;
         }
@@ -101,7 +103,7 @@ impl OfiTransport {
         let Place { mem, offset } = piece.remote;
         let far = match mem {
             MemId::Space => offset,
-            MemId::Heap if self.heap.is_some() && piece.len != WORD => {
+            MemId::Heap if self.heap.is_some() && !is_word(piece.len) => {
                 match self.link(rank).ok()?.heaps.known {
                     Known::Here(reach) if offset.checked_add(piece.len)? <= reach.live => {
                         reach.base.checked_add(offset)?

@@ -58,14 +58,22 @@ impl OwnMemory {
 
 /// Reads bytes of a heap; a word as a word, since its owner, or a peer on its host, may be changing it by an atomic.
 fn read_heap(heap: &SharedMemory, offset: u64, into: &mut [u8]) -> Result<(), Outside> {
-    let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into) else { return heap.copy_out(offset, into) };
-    *word = heap.load(offset)?;
+    if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into) {
+        *word = heap.load(offset)?;
+    } else if let Ok(word) = <&mut [u8; 4]>::try_from(&mut *into) {
+        *word = heap.load(offset)?;
+    } else {
+        heap.copy_out(offset, into)?;
+    }
     Ok(())
 }
 
 /// Writes bytes of a heap, likewise.
 fn write_heap(heap: &SharedMemory, offset: u64, from: &[u8]) -> Result<(), Outside> {
-    match <[u8; 8]>::try_from(from) {
+    if let Ok(word) = <[u8; 8]>::try_from(from) {
+        return heap.store(offset, word);
+    }
+    match <[u8; 4]>::try_from(from) {
         Ok(word) => heap.store(offset, word),
         Err(_) => heap.copy_in(offset, from),
     }

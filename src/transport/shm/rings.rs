@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Atomic, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place, Rank, SendError,
-    Submit, Why,
+    Atomic, AtomicOp, Change, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place,
+    Rank, SendError, Submit, Why,
 };
 use vm::checked::CheckedCopy;
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
@@ -409,31 +409,47 @@ impl engine::Transport for ShmTransport {
 /// An atomic on an aligned word of a peer's control memory or heap.
 pub(crate) fn atomic_at(peer: &Peer, word: Place, atomic: Atomic) -> Result<u64, OpError> {
     match word.mem {
-        MemId::Control => Ok(apply(peer.control.barrier(), atomic)),
+        MemId::Control if atomic.size() == 8 => Ok(apply_u64(peer.control.barrier(), atomic)),
         MemId::Heap => atomic_in_heap(peer, word.offset, atomic),
-        MemId::Space => Err(OpError::Fault { peer: peer.rank, mem: word.mem, addr: word.offset, len: 8 }),
+        mem => Err(OpError::Fault { peer: peer.rank, mem, addr: word.offset, len: atomic.size() }),
     }
 }
 
-/// An atomic on an aligned word of a peer's heap.
-#[inline]
+/// An atomic on an aligned word of a peer's heap, by this process's processor.
+#[inline(always)]
 pub(crate) fn atomic_in_heap(peer: &Peer, offset: u64, atomic: Atomic) -> Result<u64, OpError> {
-    let word = offset
-        .checked_add(8)
-        .and_then(|end| peer.heap_up_to(end))
-        .and_then(|heap| heap.atomic_u64(offset).ok())
-        .ok_or_else(|| heap_fault(peer, offset, 8))?;
-    Ok(apply(word, atomic))
+    let heap = offset.checked_add(atomic.size()).and_then(|end| peer.heap_up_to(end));
+    let old = heap.and_then(|heap| match atomic.size() {
+        4 => heap.atomic_u32(offset).ok().map(|word| apply_u32(word, atomic)),
+        _ => heap.atomic_u64(offset).ok().map(|word| apply_u64(word, atomic)),
+    });
+    old.ok_or_else(|| heap_fault(peer, offset, atomic.size()))
 }
 
-#[inline]
-fn apply(word: &std::sync::atomic::AtomicU64, atomic: Atomic) -> u64 {
-    match atomic {
-        Atomic::FetchAdd(value) => word.fetch_add(value, Ordering::AcqRel),
-        Atomic::CompareSwap { expected, new } => {
-            match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(old) | Err(old) => old,
-            }
+/// One atomic by the processor. Those that it has not are loops over compare-and-swap.
+macro_rules! apply {
+    ($name:ident, $atomic:ty, $word:ty) => {
+        #[inline(always)]
+        fn $name(word: &$atomic, atomic: Atomic) -> u64 {
+            const ORDER: Ordering = Ordering::AcqRel;
+            let old = match atomic.change {
+                Change::Apply(AtomicOp::Add, value) => word.fetch_add(value as $word, ORDER),
+                Change::Apply(AtomicOp::And, value) => word.fetch_and(value as $word, ORDER),
+                Change::Apply(AtomicOp::Or, value) => word.fetch_or(value as $word, ORDER),
+                Change::Apply(AtomicOp::Xor, value) => word.fetch_xor(value as $word, ORDER),
+                Change::Apply(AtomicOp::Swap, value) => word.swap(value as $word, ORDER),
+                Change::Apply(AtomicOp::Min | AtomicOp::Max, _) => {
+                    let new = |old| Some(atomic.apply(u64::from(old)) as $word);
+                    word.fetch_update(ORDER, Ordering::Acquire, new).unwrap_or_else(|old| old)
+                }
+                Change::CompareSwap { expected, new } => word
+                    .compare_exchange(expected as $word, new as $word, ORDER, Ordering::Acquire)
+                    .unwrap_or_else(|old| old),
+            };
+            u64::from(old)
         }
-    }
+    };
 }
+
+apply!(apply_u32, AtomicU32, u32);
+apply!(apply_u64, AtomicU64, u64);

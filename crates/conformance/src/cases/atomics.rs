@@ -1,8 +1,8 @@
-//! Fetch-add and compare-swap on heap words.
+//! Atomics on heap words.
 
 use std::collections::BTreeSet;
 
-use engine::{Atomic, MemId, OpId, Outcome, Place, Rank};
+use engine::{Atomic, AtomicOp, Change, MemId, OpId, Outcome, Place, Rank, WordType};
 
 use crate::bench::{Bench, Make, skipped};
 use crate::cluster::Cluster;
@@ -21,13 +21,13 @@ pub(crate) fn additions_add_up<C: Cluster>(make: Make<'_, C>) {
     const EACH: u64 = 40;
     let mut bench = Bench::new(make, 4);
     let place = bench.memory(2, MemId::Heap, 8);
-    if skipped("fetch-add", atomic(&mut bench, 0, 2, place, Atomic::FetchAdd(0))) {
+    if skipped("fetch-add", atomic(&mut bench, 0, 2, place, Atomic::fetch_add(0))) {
         return;
     }
     let mut ops: Vec<(Rank, OpId)> = Vec::new();
     for _ in 0..EACH {
         for rank in 0..4 {
-            ops.push((rank, bench.node(rank).atomic(2, place, Atomic::FetchAdd(3), None)));
+            ops.push((rank, bench.node(rank).atomic(2, place, Atomic::fetch_add(3), None)));
         }
     }
     let old: BTreeSet<u64> =
@@ -39,13 +39,13 @@ pub(crate) fn additions_add_up<C: Cluster>(make: Make<'_, C>) {
 pub(crate) fn one_swap_wins<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 4);
     let place = bench.memory(1, MemId::Heap, 8);
-    if skipped("compare-swap", atomic(&mut bench, 0, 1, place, Atomic::FetchAdd(0))) {
+    if skipped("compare-swap", atomic(&mut bench, 0, 1, place, Atomic::fetch_add(0))) {
         return;
     }
     for round in 0..20u64 {
         bench.cluster.poke(1, place, &0u64.to_ne_bytes());
         let mark = |rank: Rank| round * 100 + u64::from(rank) + 1;
-        let swap = |rank| Atomic::CompareSwap { expected: 0, new: mark(rank) };
+        let swap = |rank| Atomic::compare_swap(0, mark(rank));
         let ops: Vec<OpId> = (0..4).map(|rank| bench.node(rank).atomic(1, place, swap(rank), None)).collect();
         let old: Vec<u64> =
             (0..4).map(|rank| bench.outcome(rank, ops[rank as usize]).expect("a swap")).collect();
@@ -61,13 +61,13 @@ pub(crate) fn atomics_answer_the_old_word<C: Cluster>(make: Make<'_, C>) {
     for peer in [0, 1] {
         let place = bench.memory(peer, MemId::Heap, 24).plus(8);
         bench.cluster.poke(peer, place, &(u64::MAX - 1).to_ne_bytes());
-        let first = atomic(&mut bench, 0, peer, place, Atomic::FetchAdd(5));
+        let first = atomic(&mut bench, 0, peer, place, Atomic::fetch_add(5));
         if skipped("atomics", first) {
             return;
         }
         assert_eq!(first, Ok(u64::MAX - 1));
         assert_eq!(word(&mut bench, peer, place), 3, "additions wrap");
-        let swap = |expected, new| Atomic::CompareSwap { expected, new };
+        let swap = |expected, new| Atomic::compare_swap(expected, new);
         assert_eq!(atomic(&mut bench, 0, peer, place, swap(4, 9)), Ok(3));
         assert_eq!(word(&mut bench, peer, place), 3, "a swap that expected another word stored its own");
         assert_eq!(atomic(&mut bench, 0, peer, place, swap(3, 9)), Ok(3));
@@ -77,5 +77,101 @@ pub(crate) fn atomics_answer_the_old_word<C: Cluster>(make: Make<'_, C>) {
             word(&mut bench, peer, place.plus(8)),
         ];
         assert_eq!(around, [0, 0], "an atomic changed its neighbours");
+    }
+}
+
+const TYPES: [WordType; 4] = [WordType::U32, WordType::I32, WordType::U64, WordType::I64];
+
+/// Bits of words of either size, of both signs.
+const VALUES: [u64; 6] = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, 0x8000_0000_7fff_ffff];
+
+fn every_change(word: WordType, value: u64, other: u64) -> impl Iterator<Item = Atomic> {
+    let swap = Change::CompareSwap { expected: other, new: value };
+    let changes = AtomicOp::ALL.into_iter().map(move |op| Change::Apply(op, value)).chain([swap]);
+    changes.map(move |change| Atomic { word, change })
+}
+
+pub(crate) fn every_atomic_on_every_type_of_word<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let place = bench.memory(1, MemId::Heap, 24).plus(8);
+    if skipped("atomics", atomic(&mut bench, 0, 1, place, Atomic::fetch_add(0))) {
+        return;
+    }
+    for word in TYPES {
+        // Words of 4 bytes have a neighbour in the same 8, which stays as it is.
+        let (size, place) = (word.size() as usize, place.plus(if word.size() == 4 { 4 } else { 0 }));
+        let fit = |value: u64| if size == 4 { value & u64::from(u32::MAX) } else { value };
+        for (old, value) in VALUES.iter().flat_map(|old| VALUES.map(|value| (fit(*old), fit(value)))) {
+            for change in every_change(word, value, VALUES[1]) {
+                let mut bytes =
+                    if size == 4 { (old as u32).to_ne_bytes().to_vec() } else { old.to_ne_bytes().to_vec() };
+                bench.cluster.poke(1, place, &bytes);
+                assert_eq!(atomic(&mut bench, 0, 1, place, change), Ok(old), "{change:?}");
+                assert_eq!(change.apply_to(&mut bytes), Some(old));
+                assert_eq!(bench.bytes(1, place, size), bytes, "{change:?} of {old:#x}");
+            }
+        }
+        let before = bench.bytes(1, Place { offset: place.offset - 4, ..place }, 4);
+        assert_eq!(before, [0; 4], "an atomic changed its neighbour");
+        bench.cluster.poke(1, place, &[0; 8][..size]);
+    }
+}
+
+pub(crate) fn atomics_of_several_ranks_are_each_applied_once<C: Cluster>(make: Make<'_, C>) {
+    const EACH: u32 = 8;
+    let mut bench = Bench::new(make, 4);
+    let base = bench.memory(2, MemId::Heap, 64);
+    if skipped("atomics", atomic(&mut bench, 0, 2, base, Atomic::fetch_add(0))) {
+        return;
+    }
+    for word in TYPES {
+        let (size, ones) =
+            (word.size() as usize, if word.size() == 4 { u64::from(u32::MAX) } else { u64::MAX });
+        let place = |op: AtomicOp| base.plus(8 * op as u64);
+        bench.cluster.poke(2, base, &[0; 64]);
+        bench.cluster.poke(2, place(AtomicOp::And), &[0xff; 8]);
+        let mut ops: Vec<(Rank, OpId)> = Vec::new();
+        // Rank and turn, as one number from 0 to 31; with a result and without one in turn.
+        for (turn, rank) in (0..EACH).flat_map(|turn| (0..4).map(move |rank| (turn, rank))) {
+            let bit = 1_u64 << (4 * turn + rank).min(30);
+            for op in AtomicOp::ALL {
+                let value = match op {
+                    AtomicOp::And => ones & !bit,
+                    AtomicOp::Min => ones - u64::from(4 * turn + rank),
+                    AtomicOp::Max => u64::from(4 * turn + rank),
+                    AtomicOp::Or | AtomicOp::Xor => bit,
+                    AtomicOp::Add => 3,
+                    AtomicOp::Swap => u64::from(100 + 4 * turn + rank),
+                };
+                let id = bench.node(rank).atomic(
+                    2,
+                    place(op),
+                    Atomic { word, change: Change::Apply(op, value) },
+                    None,
+                );
+                if turn % 2 == 0 {
+                    ops.push((rank, id));
+                } else {
+                    bench.node(rank).detach(id);
+                }
+            }
+        }
+        for (rank, id) in ops {
+            bench.outcome(rank, id).expect("an atomic");
+        }
+        bench.until("nothing is under way", |bench| (0..4).all(|rank| bench.node(rank).in_flight() == 0));
+        let found: Vec<u64> = AtomicOp::ALL
+            .iter()
+            .map(|op| {
+                let bytes = bench.bytes(2, place(*op), size);
+                bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            })
+            .collect();
+        // Of the 32 bits the last two are one: an exclusive or takes it back.
+        let bits = (1 << 31) - 1;
+        let signed = matches!(word, WordType::I32 | WordType::I64);
+        let least = if signed { ones - 31 } else { 0 };
+        assert_eq!(found[..6], [3 * 32, ones & !bits, bits, bits >> 1, least, 31], "{word:?}");
+        assert!((100..132).contains(&found[6]), "{word:?}: {} was never swapped in", found[6]);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn everything_is_counted<C: Cluster>(make: Make<'_, C>) {
 fn count_atomics_and_barriers<C: Cluster>(bench: &mut Bench<C>) {
     let word = bench.memory(1, MemId::Heap, 8);
     for _ in 0..4 {
-        let id = bench.node(0).atomic(1, word, Atomic::FetchAdd(1), None);
+        let id = bench.node(0).atomic(1, word, Atomic::fetch_add(1), None);
         if skipped("counting atomics and barriers", bench.outcome(0, id)) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Memory that is not there, at either end.
 
-use engine::{Atomic, Direction, MemId, OpError, Outcome, Place};
+use engine::{Atomic, Direction, MemId, OpError, Outcome, Place, WordType};
 
 use super::copies::BOTH;
 use crate::bench::{Bench, Make, pattern, piece, skipped};
@@ -114,14 +114,20 @@ pub(crate) fn a_local_fault_is_named_and_survived<C: Cluster>(make: Make<'_, C>)
 pub(crate) fn an_atomic_outside_memory_is_a_fault<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let word = bench.memory(1, MemId::Heap, 8);
-    for atomic in [Atomic::FetchAdd(1), Atomic::CompareSwap { expected: 0, new: 1 }] {
+    for atomic in [Atomic::fetch_add(1), Atomic::compare_swap(0, 1)] {
         let id = bench.node(0).atomic(1, BEYOND, atomic, None);
         let outcome = bench.outcome(0, id);
         if skipped("atomics outside memory", outcome) {
             return;
         }
         assert_fault(outcome, BEYOND, 8);
-        let id = bench.node(0).atomic(1, word, Atomic::FetchAdd(1), None);
+        // A word of 4 bytes, in the midst of one of 8 or not at all, is judged by its own size.
+        let narrow = Atomic { word: WordType::I32, ..atomic };
+        let id = bench.node(0).atomic(1, BEYOND, narrow, None);
+        assert_fault(bench.outcome(0, id), BEYOND, 4);
+        let id = bench.node(0).atomic(1, word.plus(2), narrow, None);
+        assert_fault(bench.outcome(0, id), word.plus(2), 4);
+        let id = bench.node(0).atomic(1, word, Atomic::fetch_add(1), None);
         assert!(bench.outcome(0, id).is_ok(), "an atomic after the fault failed");
     }
 }

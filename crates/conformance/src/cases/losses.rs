@@ -51,7 +51,7 @@ pub(crate) fn nothing_starts_with_the_lost<C: Cluster>(make: Make<'_, C>) {
         let id = bench.node(0).transfer(2, direction, &[piece(there, here, 8)], None);
         assert_eq!(bench.node(0).outcome(id), Some(Err(LOST)));
     }
-    let id = bench.node(0).atomic(2, word, Atomic::FetchAdd(1), None);
+    let id = bench.node(0).atomic(2, word, Atomic::fetch_add(1), None);
     assert_eq!(bench.node(0).outcome(id), Some(Err(LOST)));
     let message = AmSend { peer: 2, lane: Lane::Request, handler: NOTE, args: [0; 4], body: AmBody::Short };
     assert_eq!(bench.node(0).send_am(&message), Err(SendError::Failed(LOST)));

@@ -61,17 +61,9 @@ impl Space {
 
     /// Applies an atomic to a word and returns what was there.
     pub(super) fn apply(&mut self, word: Place, atomic: Atomic) -> Option<u64> {
-        if word.mem == MemId::Space || !word.offset.is_multiple_of(8) {
+        if word.mem == MemId::Space || !word.offset.is_multiple_of(atomic.size()) {
             return None;
         }
-        let bytes = self.writable(word, 8)?;
-        let old = u64::from_ne_bytes(bytes.try_into().ok()?);
-        let new = match atomic {
-            Atomic::FetchAdd(add) => old.wrapping_add(add),
-            Atomic::CompareSwap { expected, new } if old == expected => new,
-            Atomic::CompareSwap { .. } => old,
-        };
-        bytes.copy_from_slice(&new.to_ne_bytes());
-        Some(old)
+        atomic.apply_to(self.writable(word, atomic.size() as usize)?)
     }
 }

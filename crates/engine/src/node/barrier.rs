@@ -68,7 +68,7 @@ impl<T: Transport> Node<T> {
         }
         let epoch = self.barrier.arrived;
         let key = self.insert(OpKind::BarrierArrival { epoch }, None);
-        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(1)) {
+        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(1)) {
             Submit::Pending => {}
             Submit::Done(before) => self.on_arrival(key, epoch, Ok(before)),
             Submit::Unreachable(why) => {
@@ -108,7 +108,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         let key = self.insert(OpKind::BarrierCount, None);
-        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::FetchAdd(0)) {
+        match self.transport.atomic(OpId::of(key), KEEPER, COUNTER, Atomic::fetch_add(0)) {
             // The counter of a keeper that is gone can be read if it lies here; no answer will ever come from there.
             Submit::Pending if self.barrier.lost.contains(&KEEPER) => {
                 self.transport.abandon(OpId::of(key));

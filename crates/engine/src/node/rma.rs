@@ -55,11 +55,11 @@ impl<T: Transport> Node<T> {
     fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
         match self.transport.atomic(OpId::of(key), peer, word, atomic) {
             Submit::Done(old) => {
-                self.counters.add(Operation::Atomic, Mechanism::Mapped, 8);
+                self.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
                 self.finish(key, Ok(old));
             }
             // Somebody else does it: the owner, in answer to a message, or a network's card.
-            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, 8),
+            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
             Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
             Submit::Failed(error) => self.finish(key, Err(error)),
         }

@@ -146,7 +146,7 @@ impl Run {
     fn count(&mut self, rank: Rank, peer: Rank) {
         let deadline = self.deadline(rank);
         let word = self.counter;
-        let id = self.cluster.node(rank).atomic(peer, word, Atomic::FetchAdd(1), deadline);
+        let id = self.cluster.node(rank).atomic(peer, word, Atomic::fetch_add(1), deadline);
         // At another process it counts nothing.
         self.counts_begun[peer as usize] += u64::from(!self.is_apart(rank, peer));
         self.launch(rank, peer, None, id, deadline, Work::Count);

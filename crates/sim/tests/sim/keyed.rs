@@ -246,7 +246,7 @@ fn words_and_barriers_tell_of_changes_too() {
     let (mut pair, key) = changed(3);
     let word = pair.cluster.heap(2, 16);
     let add = |pair: &mut Pair, rank, word| {
-        let id = pair.cluster.node(rank).atomic(2, word, Atomic::FetchAdd(1), None);
+        let id = pair.cluster.node(rank).atomic(2, word, Atomic::fetch_add(1), None);
         assert!(wait(&mut pair.cluster, rank, id).is_ok());
     };
     add(&mut pair, 1, word);

@@ -65,10 +65,10 @@ fn put_around_a_change(by: By, seed: u64) {
         }
         By::Word => {
             let word = cluster.heap(0, 8);
-            let set = cluster.node(1).atomic(0, word, Atomic::FetchAdd(1), None);
+            let set = cluster.node(1).atomic(0, word, Atomic::fetch_add(1), None);
             let mut seen = 0;
             while seen == 0 {
-                let id = cluster.node(0).atomic(0, word, Atomic::FetchAdd(0), None);
+                let id = cluster.node(0).atomic(0, word, Atomic::fetch_add(0), None);
                 seen = wait(&mut cluster, 0, id).expect("the word is there");
             }
             let _ = set;

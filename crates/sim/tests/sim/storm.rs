@@ -94,7 +94,7 @@ impl Storm {
         let id = match kind {
             0..3 => node.transfer(peer, Direction::Put, &[piece], Some(deadline)),
             3..6 => node.transfer(peer, Direction::Get, &[piece], Some(deadline)),
-            6 => node.atomic(peer, word, Atomic::FetchAdd(1), Some(deadline)),
+            6 => node.atomic(peer, word, Atomic::fetch_add(1), Some(deadline)),
             // The next barrier may be gone to only when the last is over.
             7 if in_barrier.is_none_or(|id| node.outcome(id).is_some()) => {
                 *in_barrier = Some(node.barrier(Some(deadline)));

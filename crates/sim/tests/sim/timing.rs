@@ -167,7 +167,7 @@ fn an_atomic_is_a_round_trip_of_the_card() {
     let word = cluster.heap(1, 8);
     for old in [0, 5] {
         let before = cluster.time_of(0);
-        let id = cluster.node(0).atomic(1, word, Atomic::FetchAdd(5), None);
+        let id = cluster.node(0).atomic(1, word, Atomic::fetch_add(5), None);
         assert_eq!(wait(&mut cluster, 0, id), Ok(old));
         assert_eq!(cluster.time_of(0) - before, put_ns(&gm, Reach::Everything, 8));
     }

@@ -105,7 +105,7 @@ fn a_peer_that_dies_is_lost_and_nobody_else() {
             let living = BOTH.map(|direction| start(&mut cluster, 1, direction, memory[0].0, memory[0].1));
             let mut dying =
                 BOTH.map(|direction| start(&mut cluster, 2, direction, memory[1].0, memory[1].1)).to_vec();
-            dying.extend((0..40).map(|_| cluster.node(0).atomic(2, word, Atomic::FetchAdd(1), None)));
+            dying.extend((0..40).map(|_| cluster.node(0).atomic(2, word, Atomic::fetch_add(1), None)));
             cluster.crash(2);
             let since = Instant::now();
             until(&mut cluster, &[0, 1], |cluster| cluster.node(0).is_lost(2));
@@ -299,7 +299,7 @@ fn a_peer_that_hangs_keeps_no_other_waiting() {
         let word = cluster.heap(1, 8);
         for direction in [BOTH; 30].into_iter().flatten() {
             start(&mut cluster, 1, direction, memory[0].0, memory[0].1);
-            cluster.node(0).atomic(1, word, Atomic::FetchAdd(1), None);
+            cluster.node(0).atomic(1, word, Atomic::fetch_add(1), None);
         }
         while cluster.node(0).send_am(&note(1)).is_ok() {}
         for direction in BOTH {

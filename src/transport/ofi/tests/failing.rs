@@ -48,7 +48,7 @@ fn holds(registered: bool, script: impl Fn(u32) -> Script) {
                     }
                 }
                 let add = |cluster: &mut OfiCluster| {
-                    cluster.node(0).atomic(peer, word[at], Atomic::FetchAdd(1), None)
+                    cluster.node(0).atomic(peer, word[at], Atomic::fetch_add(1), None)
                 };
                 started.extend((0..20).map(|_| (peer, add(&mut cluster))));
                 let note =

@@ -159,7 +159,7 @@ fn another_process_is_put_to_and_got_from() {
         assert_eq!(side.ends(get), Ok(0));
         assert!(side.memory.iter().all(|byte| byte.load(Ordering::Relaxed) == 7));
         for sum in 0..50 {
-            let id = side.node.atomic(1, word, Atomic::FetchAdd(1), None);
+            let id = side.node.atomic(1, word, Atomic::fetch_add(1), None);
             assert_eq!(side.ends(id), Ok(sum));
         }
     }
@@ -173,7 +173,7 @@ fn a_process_that_stops_is_waited_for_and_one_that_is_killed_is_lost() {
         assert_eq!(side.ends(first), Ok(0));
         other.stop();
         let mut ids: Vec<OpId> = (0..10).map(|_| side.start(Direction::Get, there)).collect();
-        ids.extend((0..20).map(|_| side.node.atomic(1, word, Atomic::FetchAdd(1), None)));
+        ids.extend((0..20).map(|_| side.node.atomic(1, word, Atomic::fetch_add(1), None)));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(3) {
             side.poll();

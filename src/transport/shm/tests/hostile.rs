@@ -216,7 +216,7 @@ impl Scene {
                 let direction = if kind == 0 { Direction::Put } else { Direction::Get };
                 self.ops.push(node.transfer(peer, direction, &[piece], None));
             }
-            2 => self.ops.push(node.atomic(peer, remote, Atomic::FetchAdd(offset), None)),
+            2 => self.ops.push(node.atomic(peer, remote, Atomic::fetch_add(offset), None)),
             3 if self.in_barrier.is_none() => self.in_barrier = Some(node.barrier(None)),
             _ => {
                 let payload = vec![1; (len % 8193) as usize];
