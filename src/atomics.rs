@@ -91,7 +91,7 @@ impl Node {
     /// Those that show at once, as for [`Node::fetch`].
     #[inline]
     pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
-        let atomic = Atomic { word: T::TYPE, change: Change::Apply(op, value.bits()) };
+        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits()));
         if self.atomic_here(word, atomic)?.is_none() {
             let mut engine = self.inner.engine();
             let place = Place::new(MemId::Heap, word.offset());
@@ -103,7 +103,7 @@ impl Node {
 
     #[inline]
     fn atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<u64, Error> {
-        let atomic = Atomic { word: T::TYPE, change };
+        let atomic = Atomic::new(T::TYPE, change);
         match self.atomic_here(word, atomic)? {
             Some(old) => Ok(old),
             None => self.atomic_by_message(word.peer(), word.offset(), atomic),

@@ -96,6 +96,14 @@ pub enum Error {
         /// The word's size.
         size: u64,
     },
+    /// A counter lies in another rank's heap than it has to: with the put's target, or here where it is waited for.
+    #[error("the counter lies in the heap of rank {peer}, and should lie in that of rank {expected}")]
+    Elsewhere {
+        /// The rank whose heap it lies in.
+        peer: Rank,
+        /// The rank whose heap it should lie in.
+        expected: Rank,
+    },
     /// A handler replied twice, or to a reply.
     #[error("a message can be replied to once, and only if it is a request")]
     NoReplyDue,

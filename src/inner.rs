@@ -217,6 +217,11 @@ impl Inner {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Whether waits poll before they sleep.
+    pub(crate) fn polls(&self) -> bool {
+        !self.spin.is_zero()
+    }
+
     /// Refuses a call that may wait while a handler runs on this thread.
     #[inline]
     pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
@@ -272,6 +277,9 @@ impl Inner {
         }
         if engine.transport().has_lost() {
             self.hear_network(engine);
+            return Polled::Progressed;
+        }
+        if engine.transport().take_signalled() {
             return Polled::Progressed;
         }
         Polled::Idle

@@ -23,6 +23,7 @@
 //!
 //! - [`Node::put`], [`Node::get`] and their kin move data, to heaps ([`GlobalPtr`]) and to any other memory
 //!   ([`Remote::raw`]); [`Event`]s stand for operations under way.
+//! - [`Node::put_signal`] also tells the target, which [waits](Node::wait_signal) for it asleep.
 //! - [`Node::request`] runs a handler at a peer; [`Call`] says what handlers may do.
 //! - [`Node::fetch_add`], other atomics ([`Node::fetch`]), [`Node::barrier`] and [`Node::directory`] coordinate.
 //! - [`Node::world`] is the team of all ranks: [`Team`]s have collectives, and split.
@@ -61,6 +62,7 @@ mod readable;
 mod reduction;
 mod rma;
 mod show;
+mod signal;
 mod stats;
 mod strided;
 mod sync;
@@ -86,6 +88,7 @@ pub use node::Node;
 pub use open::OpenError;
 pub use reduction::{Element, Reduction};
 pub use rma::{GetPiece, PutPiece};
+pub use signal::Signal;
 pub use stats::Stats;
 pub use strided::Strided;
 pub use team::{Team, TeamEvent};

@@ -95,6 +95,12 @@ impl Mixed {
         }
     }
 
+    /// Whether far peers have signalled by words of this process since this was asked last.
+    #[inline]
+    pub(crate) fn take_signalled(&mut self) -> bool {
+        self.net.as_mut().is_some_and(|net| net.ofi.take_signalled())
+    }
+
     /// Whether [`Mixed::take_lost`] has news.
     #[inline(always)]
     pub(crate) fn has_lost(&self) -> bool {

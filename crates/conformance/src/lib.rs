@@ -28,6 +28,7 @@ mod cases {
     pub(crate) mod losses;
     pub(crate) mod messages;
     pub(crate) mod returns;
+    pub(crate) mod signals;
     pub(crate) mod teams;
 }
 
@@ -89,6 +90,11 @@ declare! { $
         atomics_answer_the_old_word
         every_atomic_on_every_type_of_word
         atomics_of_several_ranks_are_each_applied_once;
+    signals:
+        a_counter_changes_after_the_bytes
+        signals_of_several_ranks_add_up
+        a_put_that_fails_signals_nothing
+        a_signal_to_one_that_is_lost_ends;
     messages:
         messages_of_every_kind_arrive_whole
         long_messages_find_their_payload_in_place

@@ -79,25 +79,34 @@ pub struct Atomic {
     pub word: WordType,
     /// What becomes of it.
     pub change: Change,
+    /// Whether threads of the owner that sleep are to look at the word then.
+    pub signals: bool,
 }
 
-/// Where the word's type stands in what [`Atomic::to_wire`] says first; below it the change.
+/// Where the word's type stands in what [`Atomic::to_wire`] says first, and whether it signals; below them the change.
 const TYPE_SHIFT: u32 = 8;
+const SIGNALS_SHIFT: u32 = 16;
 
 /// The number of [`Change::CompareSwap`], after those of [`AtomicOp::ALL`].
 const COMPARE_SWAP: u64 = AtomicOp::ALL.len() as u64;
 
 impl Atomic {
+    /// A change of a word of that type.
+    #[inline(always)]
+    pub const fn new(word: WordType, change: Change) -> Atomic {
+        Atomic { word, change, signals: false }
+    }
+
     /// Adds to a word of 8 bytes, wrapping.
     #[inline(always)]
     pub const fn fetch_add(value: u64) -> Atomic {
-        Atomic { word: WordType::U64, change: Change::Apply(AtomicOp::Add, value) }
+        Atomic::new(WordType::U64, Change::Apply(AtomicOp::Add, value))
     }
 
     /// Stores `new` in a word of 8 bytes if it holds `expected`.
     #[inline(always)]
     pub const fn compare_swap(expected: u64, new: u64) -> Atomic {
-        Atomic { word: WordType::U64, change: Change::CompareSwap { expected, new } }
+        Atomic::new(WordType::U64, Change::CompareSwap { expected, new })
     }
 
     /// Bytes of the word.
@@ -144,24 +153,30 @@ impl Atomic {
         Some(old)
     }
 
-    /// Three words that say it: what is done, below 2^16, and two values.
+    /// Three words that say it: what is done, below 2^17, and two values.
     pub const fn to_wire(self) -> [u64; 3] {
         let (number, first, second) = match self.change {
             Change::Apply(op, value) => (op as u64, value, 0),
             Change::CompareSwap { expected, new } => (COMPARE_SWAP, expected, new),
         };
-        [number | (self.word as u64) << TYPE_SHIFT, first, second]
+        let what = number | (self.word as u64) << TYPE_SHIFT | (self.signals as u64) << SIGNALS_SHIFT;
+        [what, first, second]
     }
 
     /// The atomic that three words say, if they say one.
     pub fn from_wire([what, first, second]: [u64; 3]) -> Option<Atomic> {
-        let word = *TYPES.get(usize::try_from(what >> TYPE_SHIFT).ok()?)?;
+        let signals = match what >> SIGNALS_SHIFT {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let word = *TYPES.get(usize::from((what >> TYPE_SHIFT) as u8))?;
         let change = match what & ((1 << TYPE_SHIFT) - 1) {
             COMPARE_SWAP => Change::CompareSwap { expected: first, new: second },
             number => Change::Apply(*AtomicOp::ALL.get(usize::try_from(number).ok()?)?, first),
         };
         let fits = word.size() == 8 || (first | second) >> 32 == 0;
-        fits.then_some(Atomic { word, change })
+        fits.then_some(Atomic { word, change, signals })
     }
 }
 
@@ -201,7 +216,7 @@ mod tests {
                     Some(op) => Change::Apply(*op, first),
                     None => Change::CompareSwap { expected: first, new: second },
                 };
-                (Atomic { word, change }, old)
+                (Atomic { word, change, signals: old % 2 == 1 }, old)
             },
         )
     }
@@ -240,11 +255,11 @@ mod tests {
         }
 
         #[test]
-        fn what_any_words_say_would_be_said_so(what in prop_oneof![any::<u64>(), 0_u64..1 << 11], first: u64, second: u64) {
+        fn what_any_words_say_would_be_said_so(what in prop_oneof![any::<u64>(), 0_u64..1 << 11, (0_u64..1 << 11).prop_map(|what| what | 1 << 16)], first: u64, second: u64) {
             if let Some(atomic) = Atomic::from_wire([what, first, second]) {
                 let again = atomic.to_wire();
                 prop_assert_eq!(again[..2].to_vec(), vec![what, first]);
-                prop_assert!(what < 1 << 16);
+                prop_assert!(what < 1 << 17);
             }
         }
     }

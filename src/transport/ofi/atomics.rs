@@ -15,7 +15,7 @@ use super::transport::OfiTransport;
 use crate::transport::shm::rings::atomic_at;
 
 /// No atomic: the key of the heap.
-const HEAP: u64 = 1 << 16;
+const HEAP: u64 = 1 << 17;
 const DONE: u64 = 0;
 const FAULT: u64 = 1;
 
@@ -66,7 +66,10 @@ impl OfiTransport {
             return Err(Foul);
         }
         let answer = match asked(words).ok_or(Foul)? {
-            Some((word, atomic)) => atomic_at(self.own.itself(), word, atomic).ok().map(|old| [old, 0, 0]),
+            Some((word, atomic)) => {
+                self.signalled |= atomic.signals;
+                atomic_at(self.own.itself(), word, atomic).ok().map(|old| [old, 0, 0])
+            }
             None => self.give_heap(peer).map(|Reach { key, base, live }| [live, key.0, base]),
         };
         let status = if answer.is_some() { DONE } else { FAULT };

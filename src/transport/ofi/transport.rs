@@ -98,6 +98,8 @@ pub(crate) struct OfiTransport {
     pub(super) strangers: u64,
     /// Messages that the provider has taken, and not said to be out.
     pub(super) sending: usize,
+    /// A peer has signalled by a word, and threads that sleep have not been told.
+    pub(super) signalled: bool,
 }
 
 /// What a thread that waits may do.
@@ -147,6 +149,7 @@ impl OfiTransport {
             lost: Vec::new(),
             strangers: 0,
             sending: 0,
+            signalled: false,
         }
     }
 
@@ -181,6 +184,12 @@ impl OfiTransport {
     /// Whether peers are found to be gone that nobody has been told of.
     pub(crate) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
+    }
+
+    /// Whether peers have signalled by words of this process since this was asked last: who sleeps is to look at them.
+    #[inline]
+    pub(crate) fn take_signalled(&mut self) -> bool {
+        std::mem::take(&mut self.signalled)
     }
 
     /// Whether all that was to be sent to peers that are there has left this process.

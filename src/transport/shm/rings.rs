@@ -402,6 +402,9 @@ impl engine::Transport for ShmTransport {
             },
         };
         let done = atomic_at(known, word, atomic);
+        if atomic.signals && done.is_ok() {
+            known.bell.poke();
+        }
         done.map_or_else(Submit::Failed, Submit::Done)
     }
 }

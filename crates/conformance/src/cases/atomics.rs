@@ -88,7 +88,7 @@ const VALUES: [u64; 6] = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, 0x8000_00
 fn every_change(word: WordType, value: u64, other: u64) -> impl Iterator<Item = Atomic> {
     let swap = Change::CompareSwap { expected: other, new: value };
     let changes = AtomicOp::ALL.into_iter().map(move |op| Change::Apply(op, value)).chain([swap]);
-    changes.map(move |change| Atomic { word, change })
+    changes.map(move |change| Atomic::new(word, change))
 }
 
 pub(crate) fn every_atomic_on_every_type_of_word<C: Cluster>(make: Make<'_, C>) {
@@ -143,12 +143,8 @@ pub(crate) fn atomics_of_several_ranks_are_each_applied_once<C: Cluster>(make: M
                     AtomicOp::Add => 3,
                     AtomicOp::Swap => u64::from(100 + 4 * turn + rank),
                 };
-                let id = bench.node(rank).atomic(
-                    2,
-                    place(op),
-                    Atomic { word, change: Change::Apply(op, value) },
-                    None,
-                );
+                let id =
+                    bench.node(rank).atomic(2, place(op), Atomic::new(word, Change::Apply(op, value)), None);
                 if turn % 2 == 0 {
                     ops.push((rank, id));
                 } else {

@@ -1,5 +1,6 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
+use super::after::After;
 use super::table::Node;
 use crate::op_id::OpId;
 use crate::wire::{AmHead, Kind};
@@ -123,7 +124,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = (message.lane, message.header());
+        let announce = After::Tell(message.lane, message.header());
         self.count_am(message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }

@@ -4,6 +4,7 @@
 //! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
+use super::after::After;
 use super::registrar::{CHUNK_BYTES, Waiter};
 use super::table::{Keyed, Node, OpKind, Part};
 use crate::op_id::{OpId, OpKey};
@@ -11,8 +12,8 @@ use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
 use crate::wire;
 use crate::{
-    Direction, Header, KeyedPiece, Lane, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank,
-    Submit, Tally, Transport, Why,
+    Direction, KeyedPiece, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank, Submit, Tally,
+    Transport, Why,
 };
 
 /// Pieces, at most, of one part.
@@ -38,7 +39,7 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         deadline: Option<Nanos>,
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) -> Option<OpId> {
         if self.registrar.is_none()
             || peer == self.rank
@@ -54,7 +55,7 @@ impl<T: Transport> Node<T> {
             _ if pieces.iter().all(is_in_spaces) => pieces,
             [piece] => {
                 one = self.transport.in_spaces(peer, *piece)?;
-                if announce.is_none()
+                if after.is_none()
                     && let Some(id) = self.start_hit(peer, direction, one, deadline)
                 {
                     return Some(id);
@@ -67,7 +68,7 @@ impl<T: Transport> Node<T> {
                 &many
             }
         };
-        Some(self.start_keyed(peer, direction, pieces, deadline, announce))
+        Some(self.start_keyed(peer, direction, pieces, deadline, after))
     }
 
     fn start_keyed(
@@ -76,7 +77,7 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         deadline: Option<Nanos>,
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) -> OpId {
         // What an earlier transfer has left, in most cases.
         let mut keyed = self.spare_keyed.pop().unwrap_or_else(|| Box::new(Keyed::new(peer, direction)));
@@ -84,7 +85,7 @@ impl<T: Transport> Node<T> {
         todo.clear();
         pins.clear();
         todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        *keyed = Keyed { todo, pins, announce, ..Keyed::new(peer, direction) };
+        *keyed = Keyed { todo, pins, after, ..Keyed::new(peer, direction) };
         let key = self.insert(OpKind::Keyed(keyed), deadline);
         self.ready.push_back(key);
         self.run_actions();
@@ -344,15 +345,12 @@ impl<T: Transport> Node<T> {
     fn end_keyed(&mut self, key: OpKey) {
         self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
-        let (peer, error, announce) = (keyed.peer, keyed.error, keyed.announce.take());
+        let (peer, error, after) = (keyed.peer, keyed.error, keyed.after.take());
         let pins = std::mem::take(&mut keyed.pins);
         self.let_go([], pins);
         self.actions_due = true;
         match error {
-            None => {
-                let announced = self.announce(peer, announce);
-                self.finish(key, announced);
-            }
+            None => self.conclude(key, peer, after),
             Some(error) => self.finish(key, Err(error)),
         }
     }

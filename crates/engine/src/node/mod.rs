@@ -9,6 +9,7 @@
 //!
 //! [`Transport`]: crate::Transport
 
+mod after;
 mod am;
 mod barrier;
 mod collective;

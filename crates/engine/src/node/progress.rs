@@ -288,14 +288,13 @@ impl<T: Transport> Node<T> {
                 self.on_arrival(key, epoch, result);
             }
             OpKind::BarrierCount => self.on_count(key, result),
-            OpKind::OneSided { peer, announce } => {
-                let (peer, announce) = (*peer, announce.take());
-                let announced = result.and_then(|old| {
-                    self.announce(peer, announce.map(|boxed| *boxed))?;
-                    Ok(old)
-                });
-                self.finish(key, announced);
-            }
+            OpKind::OneSided { peer, after } => match (after.take(), result) {
+                (Some(after), Ok(_)) => {
+                    let peer = *peer;
+                    self.conclude(key, peer, Some(*after));
+                }
+                (_, result) => self.finish(key, result),
+            },
             OpKind::Part(_) => self.on_part(key, result),
             OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
         }

@@ -4,6 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
+use super::after::After;
 use super::table::{HeldStart, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
@@ -39,17 +40,52 @@ impl<T: Transport> Node<T> {
 
     /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
         if self.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
+        self.start_atomic(key, peer, word, atomic);
+        OpId::of(key)
+    }
+
+    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees the change by an
+    /// atomic sees the bytes. The outcome is the old word; where that is a failure, the bytes may
+    /// have been put, or some of them, and the word only after all of them.
+    pub fn transfer_then_signal(
+        &mut self,
+        peer: Rank,
+        pieces: &[Piece],
+        word: Place,
+        atomic: Atomic,
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        let atomic = Atomic { signals: true, ..atomic };
+        self.start_transfer(peer, Direction::Put, pieces, deadline, Some(After::Signal(word, atomic)))
+    }
+
+    /// Ends a transfer whose bytes lie in place, once what comes after them is done.
+    pub(super) fn conclude(&mut self, key: OpKey, peer: Rank, after: Option<After>) {
+        match after {
+            None => self.finish(key, Ok(0)),
+            Some(After::Tell(lane, header)) => {
+                let told = self.send_soon(peer, lane, header);
+                self.finish(key, told.map(|()| 0));
+            }
+            Some(After::Signal(word, atomic)) => {
+                self.ops[key].kind = OpKind::OneSided { peer, after: None };
+                self.start_atomic(key, peer, word, atomic);
+            }
+        }
+    }
+
+    /// Starts an atomic now, or as soon as nothing is held back any more.
+    fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
         if self.holds_back() {
             self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
         } else {
             self.submit_atomic(key, peer, word, atomic);
         }
-        OpId::of(key)
     }
 
     fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
@@ -72,8 +108,8 @@ impl<T: Transport> Node<T> {
             let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
             match start {
                 HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
-                HeldStart::Put(pieces, announce) => {
-                    self.submit_copy(key, peer, Direction::Put, &pieces, announce);
+                HeldStart::Put(pieces, after) => {
+                    self.submit_copy(key, peer, Direction::Put, &pieces, after);
                 }
             }
         }
@@ -86,12 +122,12 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         deadline: Option<Nanos>,
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) -> OpId {
-        if let Some(id) = self.start_registered(peer, direction, pieces, deadline, announce) {
+        if let Some(id) = self.start_registered(peer, direction, pieces, deadline, after) {
             return id;
         }
-        let key = self.insert(OpKind::OneSided { peer, announce: None }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
         let id = OpId::of(key);
         if self.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
@@ -99,9 +135,9 @@ impl<T: Transport> Node<T> {
         }
         if direction == Direction::Put && self.holds_back() {
             // Who looks at what is put may know of what this process did before.
-            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), announce)));
+            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), after)));
         } else {
-            self.submit_copy(key, peer, direction, pieces, announce);
+            self.submit_copy(key, peer, direction, pieces, after);
         }
         id
     }
@@ -112,20 +148,17 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) {
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
-            Submit::Done(_) => {
-                let announced = self.announce(peer, announce);
-                self.finish(key, announced);
-            }
+            Submit::Done(_) => self.conclude(key, peer, after),
             Submit::Pending => {
-                self.ops[key].kind = OpKind::OneSided { peer, announce: announce.map(Box::new) };
+                self.ops[key].kind = OpKind::OneSided { peer, after: after.map(Box::new) };
             }
             Submit::Failed(error) => self.finish(key, Err(error)),
             Submit::Unreachable(why) => {
                 self.counters.add_why(why, 1);
-                self.by_message(key, peer, direction, pieces, announce);
+                self.by_message(key, peer, direction, pieces, after);
             }
         }
     }
@@ -136,14 +169,14 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) {
         let operation = match direction {
             Direction::Put => Operation::Put,
             Direction::Get => Operation::Get,
         };
         self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
-        let transfer = self.new_transfer(peer, direction, pieces, announce);
+        let transfer = self.new_transfer(peer, direction, pieces, after);
         self.ops[key].kind = OpKind::Transfer(transfer);
         self.pump(key);
     }
@@ -254,12 +287,9 @@ impl<T: Transport> Node<T> {
 
     fn end_transfer(&mut self, key: OpKey) {
         let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
-        let (peer, error, announce) = (transfer.peer, transfer.error, transfer.announce.take());
+        let (peer, error, after) = (transfer.peer, transfer.error, transfer.after.take());
         match error {
-            None => {
-                let announced = self.announce(peer, announce);
-                self.finish(key, announced);
-            }
+            None => self.conclude(key, peer, after),
             Some(error) => self.finish(key, Err(error)),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::HashSet;
 use slotmap::SlotMap;
 
+use super::after::After;
 use super::hits::Hits;
 use super::registrar::Registrar;
 use super::teams::{Run, Teams};
@@ -91,7 +92,7 @@ pub(super) enum Lost {
 /// An operation that is not started before nothing is held back any more.
 pub(super) enum HeldStart {
     Atomic(Place, Atomic),
-    Put(Vec<Piece>, Option<(Lane, Header)>),
+    Put(Vec<Piece>, Option<After>),
 }
 
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
@@ -110,9 +111,8 @@ pub(super) struct Op {
 
 /// What an operation is doing.
 pub(super) enum OpKind {
-    /// A one-sided operation that the transport will report, and the Active Message that announces it once it is
-    /// complete.
-    OneSided { peer: Rank, announce: Option<Box<(Lane, Header)>> },
+    /// A one-sided operation that the transport will report, and what comes after it.
+    OneSided { peer: Rank, after: Option<Box<After>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
     /// A transfer by keys.
@@ -171,8 +171,8 @@ pub(super) struct Transfer {
     pub(super) error: Option<OpError>,
     /// Whether it stands in [`Node::stalled`].
     pub(super) stalled: bool,
-    /// The Active Message that announces the transfer once it is complete.
-    pub(super) announce: Option<(Lane, Header)>,
+    /// What comes after it.
+    pub(super) after: Option<After>,
 }
 
 /// A transfer by keys.
@@ -186,8 +186,8 @@ pub(super) struct Keyed {
     /// Parts, pieces by message and moves with data that are under way.
     pub(super) children: usize,
     pub(super) error: Option<OpError>,
-    /// The Active Message that announces the transfer once it is complete.
-    pub(super) announce: Option<(Lane, Header)>,
+    /// What comes after it.
+    pub(super) after: Option<After>,
     /// What went with a move.
     pub(super) riding: Option<Piece>,
     /// Registrations of this process, kept for the next part.
@@ -217,7 +217,7 @@ impl Keyed {
             counted: false,
             children: 0,
             error: None,
-            announce: None,
+            after: None,
             riding: None,
             pins: Vec::new(),
             asked: false,
@@ -364,7 +364,7 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        announce: Option<(Lane, Header)>,
+        after: Option<After>,
     ) -> Box<Transfer> {
         let mut transfer = self.spare_transfers.pop().unwrap_or_else(|| {
             let window = [None; WINDOW];
@@ -375,14 +375,14 @@ impl<T: Transport> Node<T> {
                 window,
                 error: None,
                 stalled: false,
-                announce: None,
+                after: None,
             })
         });
         let mut rest = std::mem::take(&mut transfer.rest);
         rest.clear();
         rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
         let window = [None; WINDOW];
-        *transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, announce };
+        *transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, after };
         transfer
     }
 
@@ -585,10 +585,5 @@ impl<T: Transport> Node<T> {
             Err(SendError::Failed(error)) => return Err(error),
         }
         Ok(())
-    }
-
-    /// Announces a transfer that is complete. Returns its outcome, which is the announcement's.
-    pub(super) fn announce(&mut self, peer: Rank, announce: Option<(Lane, Header)>) -> Outcome {
-        announce.map_or(Ok(()), |(lane, header)| self.send_soon(peer, lane, header)).map(|()| 0)
     }
 }

@@ -1,0 +1,185 @@
+//! Puts that signal: bytes, and then a change of a counter at their target, by which it knows that they are there.
+
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+use bytemuck::Pod;
+use engine::{Atomic, AtomicOp, Change, Direction, MemId, Place, Rank, WordType};
+
+use crate::error::Error;
+use crate::event::{Buffer, Event};
+use crate::global::{GlobalPtr, Remote};
+use crate::node::Node;
+use crate::rma::wraps;
+use crate::tally::Direct;
+use crate::transport::shm::copy::{self, CopyError};
+use crate::transport::shm::rings::atomic_in_heap;
+use crate::transport::shm::{Peer, PieceList};
+
+/// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
+/// meanwhile.
+const LOOKS: u32 = 32;
+
+/// How a counter in the target's heap changes once the bytes of a put are in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    counter: GlobalPtr<u64>,
+    op: AtomicOp,
+    value: u64,
+}
+
+impl Signal {
+    /// The counter is increased by `value`, wrapping.
+    #[inline]
+    pub const fn add(counter: GlobalPtr<u64>, value: u64) -> Signal {
+        Signal { counter, op: AtomicOp::Add, value }
+    }
+
+    /// The counter is set to `value`.
+    #[inline]
+    pub const fn set(counter: GlobalPtr<u64>, value: u64) -> Signal {
+        Signal { counter, op: AtomicOp::Swap, value }
+    }
+
+    #[inline]
+    const fn atomic(self) -> Atomic {
+        Atomic::new(WordType::U64, Change::Apply(self.op, self.value))
+    }
+}
+
+/// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or by an atomic,
+/// sees the bytes. Any thread may call these.
+impl Node {
+    /// Puts bytes anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
+    /// Both are complete at return.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for a counter in another rank's heap than the bytes' target; [`Error::Unaligned`] for one that
+    /// is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed only where this is `Ok`, or
+    /// after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
+    #[inline]
+    pub fn put_signal(&self, to: impl Into<Remote>, from: &[u8], signal: Signal) -> Result<(), Error> {
+        let to = to.into();
+        let peer = self.target(to, signal)?;
+        if self.signal_here(peer, to, from, signal)? {
+            return Ok(());
+        }
+        self.inner.may_wait("a put with a signal by message")?;
+        let op = self.start_signal(peer, to, from, signal, None)?;
+        self.finish(op).map(|_| ())
+    }
+
+    /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the counter has
+    /// changed. Where all can be done at once, it has been done when this returns.
+    pub fn put_signal_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B, signal: Signal) -> Event<B> {
+        let to = to.into();
+        let started = self.target(to, signal).and_then(|peer| {
+            if self.signal_here(peer, to, buffer.bytes(), signal)? {
+                return Ok(None);
+            }
+            self.start_signal(peer, to, buffer.bytes(), signal, self.deadline()).map(Some)
+        });
+        Event::new(self, to.peer(), started, buffer)
+    }
+
+    /// Puts with a signal, and forgets: the source may be reused at return, and [`Node::quiet`] says when the counter has
+    /// changed, and whether that failed.
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::put_signal`].
+    pub fn put_signal_nbi<T: Pod>(
+        &self,
+        to: impl Into<Remote>,
+        from: &[T],
+        signal: Signal,
+    ) -> Result<(), Error> {
+        let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
+        let peer = self.target(to, signal)?;
+        if !self.signal_here(peer, to, from, signal)? {
+            drop(self.put_signal_nb::<Vec<u8>>(to, from.to_vec(), signal));
+        }
+        Ok(())
+    }
+
+    /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then. Polls first, as
+    /// other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by other means are found within
+    /// 100 ms. Nobody knows who is going to signal: if that peer is lost, only the node's timeout ends this.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the heap has no
+    /// such word; [`Error::Timeout`] naming this rank; [`Error::InHandler`].
+    pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
+        let (itself, at) = (self.inner.peers.itself(), counter.offset());
+        check(counter, itself.rank)?;
+        let fault = || copy::heap_fault(itself, at, 8);
+        let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
+        let word = heap.atomic_u64(at).map_err(|_| fault())?;
+        let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least);
+        if let Some(value) = look() {
+            return Ok(value);
+        }
+        self.inner.may_wait("waiting for a signal")?;
+        let looks = if self.inner.polls() { LOOKS } else { 1 };
+        let look_long = || {
+            (0..looks).find_map(|_| {
+                // Looking without a pause takes the line away from whoever is writing it.
+                look().or_else(|| {
+                    spin_loop();
+                    spin_loop();
+                    None
+                })
+            })
+        };
+        self.inner.wait(self.timeout, look_long).ok_or(Error::Timeout { peer: itself.rank })
+    }
+
+    /// The peer that the bytes go to, once the counter is known to be one of its.
+    #[inline]
+    fn target(&self, to: Remote, signal: Signal) -> Result<&Peer, Error> {
+        check(signal.counter, to.peer())?;
+        self.inner.peers.get(to.peer(), self.timeout).map(|peer| &**peer)
+    }
+
+    /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
+    #[inline]
+    fn signal_here(&self, peer: &Peer, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
+        match copy::put_one(peer, to.place, from) {
+            Ok(mechanism) => self.count(Direction::Put, mechanism, from.len() as u64),
+            Err(CopyError::Failed(error)) => return Err(error.into()),
+            Err(CopyError::Unreachable(_)) => return Ok(false),
+        }
+        atomic_in_heap(peer, signal.counter.offset(), signal.atomic())?;
+        self.inner.tallies.add(Direct::AtomicMapped, 8);
+        peer.bell.poke();
+        Ok(true)
+    }
+
+    #[cold]
+    fn start_signal(
+        &self,
+        peer: &Peer,
+        to: Remote,
+        from: &[u8],
+        signal: Signal,
+        deadline: Option<engine::Nanos>,
+    ) -> Result<engine::OpId, Error> {
+        let mut list = PieceList::put(1);
+        list.push_put(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
+        self.inner.peers.ask_to_serve(peer);
+        let counter = Place::new(MemId::Heap, signal.counter.offset());
+        let mut engine = self.inner.engine();
+        Ok(engine.transfer_then_signal(peer.rank, list.pieces(), counter, signal.atomic(), deadline))
+    }
+}
+
+/// Whether a counter is one of that rank's.
+#[inline]
+fn check(counter: GlobalPtr<u64>, rank: Rank) -> Result<(), Error> {
+    if counter.peer() != rank {
+        return Err(Error::Elsewhere { peer: counter.peer(), expected: rank });
+    }
+    if !counter.offset().is_multiple_of(8) {
+        return Err(Error::Unaligned { offset: counter.offset(), size: 8 });
+    }
+    Ok(())
+}
