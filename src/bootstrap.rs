@@ -38,6 +38,7 @@ mod host;
 mod host_id;
 mod member;
 pub(crate) mod poll;
+mod proof;
 mod roster;
 mod secret;
 mod socket;

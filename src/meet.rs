@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 
 use crate::bootstrap::{
-    Address, AddressError, Arrival, CallError, Decline, Door, House, JoinError, Notice, OnNotice, Refusal,
+    Address, AddressError, Arrival, CallError, Decline, Door, House, JoinError, Notice, Refusal,
 };
 use crate::error::Error;
 use crate::inner::Inner;
@@ -162,7 +162,15 @@ impl Node {
         self.inner.may_wait(CALL).map_err(|_| MeetError::InHandler { call: CALL })?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
-        Ok(self.door()?.call(address.as_ref(), deadline)?)
+        let door = self.door()?;
+        loop {
+            let number = door.call(address.as_ref(), deadline)?;
+            if !self.inner.peers.is_gone(number) {
+                return Ok(number);
+            }
+            // Its process may live, but was found to break the rules, or to be out of reach.
+            door.forget(number);
+        }
     }
 
     /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that were talked to, and
@@ -186,10 +194,12 @@ impl Node {
         if places == size {
             return Err(MeetError::Full { peers: 0 });
         }
-        let (control, heap) = segments.take().ok_or(MeetError::Closed)?;
-        let house = House { control, heap, first: size, places, admit: admit(&self.inner) };
-        let door = Arc::new(Door::open(house, on_notice(&self.inner))?);
+        let (control, heap) = segments.as_ref().ok_or(MeetError::Closed)?;
+        let (control, heap) = (control.try_clone()?, heap.try_clone()?);
+        let (admit, tell) = (admit(&self.inner), tell(&self.inner));
+        let door = Arc::new(Door::open(House { control, heap, first: size, places, admit, tell })?);
         peers.set_door(&door);
+        *segments = None;
         Ok(door)
     }
 }
@@ -201,8 +211,8 @@ fn admit(inner: &Arc<Inner>) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send
         let inner = inner.upgrade().ok_or("it is closing")?;
         let Arrival { number, handles, place, places } = arrival;
         let entered = inner.peers.admit(number, handles, (place, places));
-        // It may have rung before it was known here.
-        inner.wake();
+        // It may have rung before it was known here, and then nobody has listened.
+        inner.peers.own().control.bell().ring(number as usize);
         entered.map_err(|error| match error {
             Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),
             Error::Protocol { what, .. } | Error::Connect { why: what, .. } => what,
@@ -211,7 +221,7 @@ fn admit(inner: &Arc<Inner>) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send
     })
 }
 
-fn on_notice(inner: &Arc<Inner>) -> OnNotice {
+fn tell(inner: &Arc<Inner>) -> Box<dyn Fn(Notice) + Send + Sync> {
     let inner = Arc::downgrade(inner);
     Box::new(move |notice: Notice| {
         if let Some(inner) = inner.upgrade() {

@@ -263,6 +263,8 @@ impl Drop for Life {
         self.inner.take_leave();
         self.inner.closing.store(true, Ordering::SeqCst);
         self.inner.wake();
+        // No door is opened any more.
+        lock(&self.inner.segments).take();
         // What is published holds the node itself.
         lock(&self.inner.published).clear();
         self.inner.peers.leave();

@@ -33,11 +33,10 @@ use super::address::{Address, Told};
 use super::env::JobName;
 use super::guests::Guests;
 use super::host_id::HostId;
-use super::member::OnNotice;
 use super::poll::Waker;
 use super::secret::Secret;
 use super::socket::listen_at;
-use super::wire::Request;
+use super::wire::{How, Request};
 
 /// Connections that have not become a peer's, at a time.
 const GUESTS_MAX: usize = 64;
@@ -52,14 +51,14 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Opens it, and starts the thread that watches it; `on_notice` runs there.
-    pub(crate) fn open(house: House, on_notice: OnNotice) -> std::io::Result<Door> {
+    /// Opens it, and starts the thread that watches it.
+    pub(crate) fn open(house: House) -> std::io::Result<Door> {
         let (node, secret) = (JobName::random()?, Secret::random()?);
         let guests = Guests::new(listen_at(&node)?, GUESTS_MAX);
         let book = Mutex::new(Book::new(house.first, house.places));
         let waker = Waker::new()?;
         let shared = Arc::new(Shared { node, secret, house, book, settled: Condvar::new(), waker });
-        let thread = watch::start(Arc::clone(&shared), guests, on_notice)?;
+        let thread = watch::start(Arc::clone(&shared), guests)?;
         Ok(Door { shared, thread: Some(thread), pid: std::process::id() })
     }
 
@@ -76,14 +75,16 @@ impl Door {
 
     /// Lets a peer know that its private memory cannot be attached to from here. Does not wait.
     pub(crate) fn ask_to_serve(&self, number: u32) {
-        if let Some(line) = self.shared.book().line(number) {
-            line.say(&Request::Serve { peer: 0 });
-        }
+        self.shared.book().ask_to_serve(number);
     }
-}
 
-impl Drop for Door {
-    fn drop(&mut self) {
+    /// Ends the connection with a peer that was found to be gone, or was given up.
+    pub(crate) fn forget(&self, number: u32) {
+        self.shared.lose(number, How::Vanished);
+    }
+
+    /// Takes leave of all peers, and lets nobody in any more. Does not wait.
+    pub(crate) fn close(&self) {
         if std::process::id() != self.pid {
             // After a fork the thread is not here, and the peers are the parent's.
             return;
@@ -93,7 +94,14 @@ impl Drop for Door {
         }
         self.shared.waker.wake();
         self.shared.settled.notify_all();
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
         if let Some(thread) = self.thread.take()
+            && std::process::id() == self.pid
             && thread.thread().id() != std::thread::current().id()
         {
             // A panic of the owner's callback has been printed by the thread it happened on.

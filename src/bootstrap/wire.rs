@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::env::NAME_BYTES;
+use super::proof::Proof;
 use super::secret::Secret;
 
 pub(crate) const WIRE_VERSION: u16 = 2;
@@ -39,8 +40,9 @@ pub(crate) enum Request {
     /// From a watcher: the members are to show their counters as they are now.
     Look,
     /// From a node to another, by whose address it knows the secret: wants to be its peer. Comes with two file descriptors, as
-    /// `Join` does. Says which node the sender is, and which place of how many in its control segment the other has.
-    Meet { secret: Secret, node: [u8; NAME_BYTES], place: u32, places: u32 },
+    /// `Join` does. Says which node the sender is, with the proof of it for those who have its address, and which place of how
+    /// many in its control segment the other has.
+    Meet { secret: Secret, node: [u8; NAME_BYTES], proof: Proof, place: u32, places: u32 },
 }
 
 /// From the broker to a joining process, a member or a watcher.
@@ -303,7 +305,9 @@ mod tests {
         #[test]
         fn a_wish_to_be_peers_fits(node: [u8; NAME_BYTES], place: u32, places: u32) {
             let secret = Secret::random().expect("the kernel has random bytes");
-            let meet = Request::Meet { secret, node, place, places };
+            let name = crate::bootstrap::env::JobName::of(&node);
+            let proof = Proof::of(&secret, &name, &name);
+            let meet = Request::Meet { secret, node, proof, place, places };
             prop_assert!(decode::<Request>(&encode(&meet)).is_ok());
         }
 

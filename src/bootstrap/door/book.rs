@@ -1,17 +1,27 @@
 //! Who is a peer, who is about to be, and which numbers have been given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::net::{Shutdown, shutdown};
+
 use crate::bootstrap::env::JobName;
+use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::send;
 use crate::bootstrap::wire::{Request, encode};
+
+/// A node, as far as it has shown who it is: whoever uses another's name has not its proof, and is somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Who {
+    pub(super) node: JobName,
+    pub(super) proof: Proof,
+}
 
 /// A peer's connection and process.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) node: JobName,
+    pub(super) who: Who,
     pub(super) socket: OwnedFd,
     /// Tells of the process's end even where a child of its own holds the connection open.
     pub(super) process: OwnedFd,
@@ -22,6 +32,12 @@ impl Line {
     pub(super) fn say(&self, request: &Request) {
         // Where the other end is gone, its socket tells.
         let _ = send(&self.socket, &encode(request), &[]);
+    }
+
+    /// Ends the connection for the other, too, whoever has inherited it here.
+    pub(super) fn hang_up(&self) {
+        // Where it has ended already there is nothing to do.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
 
@@ -38,8 +54,10 @@ pub(super) enum Standing {
 /// What the door keeps.
 #[derive(Debug)]
 pub(super) struct Book {
-    nodes: BTreeMap<JobName, Standing>,
+    nodes: BTreeMap<Who, Standing>,
     lines: BTreeMap<u32, Arc<Line>>,
+    /// Those that are to be asked to serve this process once they are peers.
+    to_serve: BTreeSet<u32>,
     next: u32,
     places: u32,
     closed: bool,
@@ -47,21 +65,22 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn new(first: u32, places: u32) -> Book {
-        Book { nodes: BTreeMap::new(), lines: BTreeMap::new(), next: first, places, closed: false }
+        let (nodes, lines, to_serve) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Book { nodes, lines, to_serve, next: first, places, closed: false }
     }
 
-    pub(super) fn standing(&self, node: &JobName) -> Option<Standing> {
-        self.nodes.get(node).copied()
+    pub(super) fn standing(&self, who: &Who) -> Option<Standing> {
+        self.nodes.get(who).copied()
     }
 
-    pub(super) fn set(&mut self, node: &JobName, standing: Standing) {
-        self.nodes.insert(node.clone(), standing);
+    pub(super) fn set(&mut self, who: &Who, standing: Standing) {
+        self.nodes.insert(who.clone(), standing);
     }
 
     /// Forgets a node whose standing has come to nothing, unless it is another by now.
-    pub(super) fn clear(&mut self, node: &JobName, standing: Standing) {
-        if self.standing(node) == Some(standing) {
-            self.nodes.remove(node);
+    pub(super) fn clear(&mut self, who: &Who, standing: Standing) {
+        if self.standing(who) == Some(standing) {
+            self.nodes.remove(who);
         }
     }
 
@@ -81,14 +100,26 @@ impl Book {
 
     /// Enters a peer.
     pub(super) fn enter(&mut self, number: u32, line: Line) {
-        self.set(&line.node, Standing::Peer(number));
+        self.set(&line.who, Standing::Peer(number));
+        if self.to_serve.remove(&number) {
+            line.say(&Request::Serve { peer: 0 });
+        }
         self.lines.insert(number, Arc::new(line));
+    }
+
+    /// Lets a peer know that it is to serve this process, once it is one.
+    pub(super) fn ask_to_serve(&mut self, number: u32) {
+        match self.lines.get(&number) {
+            Some(line) => line.say(&Request::Serve { peer: 0 }),
+            None => _ = self.to_serve.insert(number),
+        }
     }
 
     /// Strikes a peer that is gone. Returns whether it was there.
     pub(super) fn strike(&mut self, number: u32) -> bool {
         let Some(line) = self.lines.remove(&number) else { return false };
-        self.clear(&line.node, Standing::Peer(number));
+        self.clear(&line.who, Standing::Peer(number));
+        line.hang_up();
         true
     }
 
@@ -114,6 +145,7 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::secret::Secret;
 
     #[test]
     fn a_number_is_given_once_unless_nobody_has_used_it() {
@@ -128,11 +160,13 @@ mod tests {
     #[test]
     fn what_has_become_something_else_is_not_cleared() {
         let (mut book, node) = (Book::new(1, 4), JobName::of(&[7; 16]));
-        book.set(&node, Standing::Called);
-        book.set(&node, Standing::Entering);
-        book.clear(&node, Standing::Called);
-        assert_eq!(book.standing(&node), Some(Standing::Entering));
-        book.clear(&node, Standing::Entering);
-        assert_eq!(book.standing(&node), None);
+        let proof = Proof::of(&Secret::random().expect("bytes"), &node, &node);
+        let who = Who { node, proof };
+        book.set(&who, Standing::Called);
+        book.set(&who, Standing::Entering);
+        book.clear(&who, Standing::Called);
+        assert_eq!(book.standing(&who), Some(Standing::Entering));
+        book.clear(&who, Standing::Entering);
+        assert_eq!(book.standing(&who), None);
     }
 }

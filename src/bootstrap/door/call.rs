@@ -7,17 +7,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vm::spawn::peer_credentials;
 
-use super::book::{Line, Standing};
+use super::book::{Line, Standing, Who};
 use super::shared::{Arrival, Shared};
 use crate::bootstrap::address::{AddressError, Told};
-use crate::bootstrap::env::JobName;
 use crate::bootstrap::host_id::HostId;
-use crate::bootstrap::member::{JoinError, PeerHandles, greet};
-use crate::bootstrap::socket::HANDLES;
-use crate::bootstrap::wire::{Decline, Reply, Request};
+use crate::bootstrap::member::{JoinError, Notice, PeerHandles, greet};
+use crate::bootstrap::proof::Proof;
+use crate::bootstrap::socket::{HANDLES, Sent, send};
+use crate::bootstrap::wire::{Decline, How, Reply, Request, encode};
 
-/// How soon to call again a node that calls this one.
+/// How soon to call again a node that calls this one: the first time, and at most.
 const AGAIN: Duration = Duration::from_millis(1);
+const AGAIN_MAX: Duration = Duration::from_millis(50);
 
 /// Why a node could not be made a peer.
 #[derive(Debug)]
@@ -53,12 +54,12 @@ impl From<AddressError> for CallError {
 /// A call that this thread has begun; dropping it ends it.
 struct Turn<'a> {
     shared: &'a Shared,
-    node: JobName,
+    who: Who,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.shared.book().clear(&self.node, Standing::Called);
+        self.shared.book().clear(&self.who, Standing::Called);
         self.shared.settled.notify_all();
     }
 }
@@ -76,17 +77,21 @@ impl Shared {
             return Err(CallError::Oneself);
         }
         self.is_here(&told.host)?;
+        // What it would show if it called this one.
+        let who = Who { proof: Proof::of(&told.secret, &node, &self.node), node };
+        let mut pause = AGAIN;
         loop {
-            let turn = match self.begin(&node, begun, deadline)? {
+            let turn = match self.begin(&who, begun, deadline)? {
                 Begun::Peer(number) => return Ok(number),
                 Begun::Call(turn) => turn,
             };
-            match self.try_call(told, deadline) {
+            match self.try_call(told, &who, deadline) {
                 Err(CallError::Declined(Decline::Crossed)) if Instant::now() < deadline => {}
                 result => return result,
             }
             drop(turn);
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(pause);
+            pause = AGAIN_MAX.min(pause * 2);
         }
     }
 
@@ -100,17 +105,17 @@ impl Shared {
     }
 
     /// Waits for calls of others to and from the node, and then begins one unless it is a peer.
-    fn begin(&self, node: &JobName, begun: Instant, deadline: Instant) -> Result<Begun<'_>, CallError> {
+    fn begin(&self, who: &Who, begun: Instant, deadline: Instant) -> Result<Begun<'_>, CallError> {
         let mut book = self.book();
         loop {
             if book.is_closed() {
                 return Err(CallError::Closed);
             }
-            match book.standing(node) {
+            match book.standing(who) {
                 Some(Standing::Peer(number)) => return Ok(Begun::Peer(number)),
                 None => {
-                    book.set(node, Standing::Called);
-                    return Ok(Begun::Call(Turn { shared: self, node: node.clone() }));
+                    book.set(who, Standing::Called);
+                    return Ok(Begun::Call(Turn { shared: self, who: who.clone() }));
                 }
                 Some(Standing::Called | Standing::Entering) => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -126,13 +131,14 @@ impl Shared {
         }
     }
 
-    fn try_call(&self, told: &Told, deadline: Instant) -> Result<u32, CallError> {
+    fn try_call(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
         let places = self.house.places;
         let number = self.book().take_number().ok_or(CallError::Full { places })?;
+        let proof = Proof::of(&self.secret, &self.node, &who.node);
         let (secret, node) = (told.secret.clone(), self.node.bytes());
-        let meet = Request::Meet { secret, node, place: number, places };
+        let meet = Request::Meet { secret, node, proof, place: number, places };
         let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
-        let (socket, reply, fds) = match greet(&told.node(), &meet, &handles, deadline) {
+        let (socket, reply, fds) = match greet(&who.node, &meet, &handles, deadline) {
             Ok(answered) => answered,
             Err(error) => {
                 // Who did not answer may have taken the number for good.
@@ -153,8 +159,8 @@ impl Shared {
                 // The system hands over none where this process has no room for them.
                 let handles =
                     handles_of(pid, fds).ok_or(CallError::Join(JoinError::Io(Errno::MFILE.into())))?;
-                let line = Line { node: told.node(), socket, process: watch(pid)? };
-                self.enter(line, Arrival { number, handles, place, places })
+                let line = Line { who: who.clone(), socket, process: watch(pid)? };
+                self.enter(line, Arrival { number, handles, place, places }, None)
             }
             Reply::Declined(decline) => {
                 self.book().give_back(number);
@@ -164,20 +170,48 @@ impl Shared {
         }
     }
 
-    /// Makes the arrival a peer.
-    pub(super) fn enter(&self, line: Line, arrival: Arrival) -> Result<u32, CallError> {
+    /// Makes the arrival a peer, and if it is the one that has called tells it so. Returns the number by which it is one:
+    /// another where it has become one by another connection meanwhile.
+    pub(super) fn enter(&self, line: Line, arrival: Arrival, met: Option<&Reply>) -> Result<u32, CallError> {
         let number = arrival.number;
-        (self.house.admit)(arrival).map_err(CallError::Unfit)?;
-        let mut book = self.book();
-        if book.is_closed() {
-            line.say(&Request::Leave);
-            return Err(CallError::Closed);
+        if let Err(what) = (self.house.admit)(arrival) {
+            if met.is_none() {
+                line.hang_up();
+            }
+            return Err(CallError::Unfit(what));
         }
-        book.enter(number, line);
-        drop(book);
+        let entered = self.book_in(number, line, met);
+        if !matches!(entered, Ok(known) if known == number) {
+            // Other threads may have used the number already.
+            (self.house.tell)(Notice::Lost { rank: number, how: How::Vanished });
+        }
         self.waker.wake();
         self.settled.notify_all();
-        Ok(number)
+        entered
+    }
+
+    fn book_in(&self, number: u32, line: Line, met: Option<&Reply>) -> Result<u32, CallError> {
+        // Held throughout: what else is said to the peer is said by the line that stands in the book, after what is said here.
+        let mut book = self.book();
+        let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
+        let told = |met: &Reply| matches!(send(&line.socket, &encode(met), &handles), Ok(Sent::Done));
+        let refused = match book.standing(&line.who) {
+            _ if book.is_closed() => {
+                if met.is_none() {
+                    line.say(&Request::Leave);
+                }
+                Err(CallError::Closed)
+            }
+            Some(Standing::Peer(known)) => Ok(known),
+            // It has hung up, or the system has no room for descriptors.
+            _ if met.is_some_and(|met| !told(met)) => Err(CallError::Join(JoinError::HungUp)),
+            _ => {
+                book.enter(number, line);
+                return Ok(number);
+            }
+        };
+        line.hang_up();
+        refused
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::book::Book;
 use crate::bootstrap::env::JobName;
-use crate::bootstrap::member::PeerHandles;
+use crate::bootstrap::member::{Notice, PeerHandles};
 use crate::bootstrap::poll::Waker;
 use crate::bootstrap::secret::Secret;
+use crate::bootstrap::wire::How;
 
 /// A process that is to be a peer.
 pub(crate) struct Arrival {
@@ -22,6 +23,9 @@ pub(crate) struct Arrival {
 /// Makes an arrival a peer, or says what is wrong with it. Called by any thread.
 pub(crate) type Admit = Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync>;
 
+/// Is told what becomes of peers. Called by any thread.
+pub(crate) type Tell = Box<dyn Fn(Notice) + Send + Sync>;
+
 /// What a door opens to.
 pub(crate) struct House {
     /// What peers are handed.
@@ -31,6 +35,7 @@ pub(crate) struct House {
     pub(crate) first: u32,
     pub(crate) places: u32,
     pub(crate) admit: Admit,
+    pub(crate) tell: Tell,
 }
 
 /// What callers and the door's thread share.
@@ -48,5 +53,12 @@ impl Shared {
     /// No panic leaves the book half-written, so a poisoned lock is as good as another.
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A peer is gone.
+    pub(super) fn lose(&self, number: u32, how: How) {
+        if self.book().strike(number) {
+            (self.house.tell)(Notice::Lost { rank: number, how });
+        }
     }
 }

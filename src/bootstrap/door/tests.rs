@@ -1,11 +1,13 @@
 //! Doors of one process, and strangers at them.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::*;
 use crate::bootstrap::member::{JoinError, Notice};
+use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::{Received, connect_to, receive, send};
 use crate::bootstrap::wire::{Decline, How, Refusal, Reply, WIRE_VERSION, decode, encode};
 
@@ -21,9 +23,9 @@ fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
         Ok(())
     };
     let segment = || File::open("/dev/null").expect("every system has it").into();
-    let house =
-        House { control: segment(), heap: segment(), first: 1, places: 1 + room, admit: Box::new(admit) };
-    let door = Door::open(house, Box::new(move |notice| _ = noticed.send(notice))).expect("opened");
+    let (admit, tell) = (Box::new(admit), Box::new(move |notice| _ = noticed.send(notice)));
+    let house = House { control: segment(), heap: segment(), first: 1, places: 1 + room, admit, tell };
+    let door = Door::open(house).expect("opened");
     (door, arrivals, notices)
 }
 
@@ -131,8 +133,9 @@ fn what_cannot_be_used_is_declined_with_the_reason() {
     let (a, ..) = door(1);
     let segment = || File::open("/dev/null").expect("every system has it").into();
     let admit = |_: Arrival| Err("é".repeat(300));
-    let house = House { control: segment(), heap: segment(), first: 1, places: 2, admit: Box::new(admit) };
-    let picky = Door::open(house, Box::new(|_| {})).expect("opened");
+    let (admit, tell) = (Box::new(admit), Box::new(|_| {}));
+    let picky = Door::open(House { control: segment(), heap: segment(), first: 1, places: 2, admit, tell });
+    let picky = picky.expect("opened");
     let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
     let what = "é".repeat(100);
     assert!(
@@ -143,11 +146,50 @@ fn what_cannot_be_used_is_declined_with_the_reason() {
     assert!(matches!(&error, CallError::Unfit(what) if what.len() == 600), "{error:?}");
 }
 
+/// What somebody says who has an address, and says that it is this node, whose secret it has not.
+fn meet(to: &Told, node: &[u8; 16]) -> Request {
+    let guess = Secret::random().expect("the kernel has random bytes");
+    let proof = Proof::of(&guess, &JobName::of(node), &to.node());
+    Request::Meet { secret: to.secret.clone(), node: *node, proof, place: 1, places: 2 }
+}
+
+#[test]
+fn whoever_says_that_it_is_another_node_is_not_taken_for_that_one() {
+    let ((a, at_a, _), (b, at_b, _)) = (door(4), door(4));
+    let impostor = connect_to(&told(&a).node()).expect("the door is open");
+    let segment = File::open("/dev/null").expect("every system has it");
+    let request = encode(&meet(&told(&a), &told(&b).node().bytes()));
+    send(&impostor, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+    assert_eq!(at_a.recv_timeout(LIMIT), Ok((1, 1)), "it knows the address, so it is let in");
+    let number = a.call(b.address().as_bytes(), soon()).expect("let in");
+    assert_eq!((number, at_b.recv_timeout(LIMIT)), (2, Ok((1, 2))), "the node that has the address is asked");
+    assert_eq!(b.call(a.address().as_bytes(), soon()).expect("known"), 1);
+}
+
+#[test]
+fn what_is_said_before_the_connection_is_known_is_said_then() {
+    let ((a, ..), (b, at_b, lost_b)) = (door(4), door(4));
+    // As another thread does that finds the peer in the table before the book has it.
+    a.ask_to_serve(1);
+    a.call(b.address().as_bytes(), soon()).expect("let in");
+    at_b.recv_timeout(LIMIT).expect("it has come");
+    assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Serve));
+}
+
+#[test]
+fn a_peer_that_is_given_up_is_called_anew_and_is_another_then() {
+    let ((a, _, lost_a), (b, _, lost_b)) = (door(4), door(4));
+    let first = a.call(b.address().as_bytes(), soon()).expect("let in");
+    a.forget(first);
+    assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: first, how: How::Vanished }));
+    assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Vanished }));
+    assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), first + 1);
+}
+
 #[test]
 fn noise_is_answered_or_cut_off_and_harms_nobody() {
     let ((a, _, lost_a), (b, at_b, lost_b)) = (door(9), door(9));
-    let secret = told(&b).secret;
-    let meet = Request::Meet { secret, node: [9; 16], place: 1, places: 2 };
+    let meet = meet(&told(&b), &[9; 16]);
     let answer = |bytes: &[u8]| {
         let socket = connect_to(&told(&b).node()).expect("the door is open");
         send(&socket, bytes, &[]).expect("sent");

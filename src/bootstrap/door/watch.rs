@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::book::{Line, Standing};
+use super::book::{Line, Standing, Who};
 use super::call::{CallError, handles_of, watch};
 use super::shared::{Arrival, Shared};
-use crate::bootstrap::env::{JobName, NAME_BYTES};
+use crate::bootstrap::env::JobName;
 use crate::bootstrap::guests::{Applicant, Guests};
-use crate::bootstrap::member::{Notice, OnNotice};
+use crate::bootstrap::member::Notice;
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
-use crate::bootstrap::socket::{Received, Sent, receive, send};
-use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, encode, short_reason};
+use crate::bootstrap::socket::{Received, receive};
+use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, short_reason};
 
 /// How long to leave all alone when the kernel has no memory for a poll.
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
@@ -38,11 +38,10 @@ enum Source {
 struct Doorkeeper {
     shared: Arc<Shared>,
     guests: Guests,
-    on_notice: OnNotice,
 }
 
-pub(super) fn start(shared: Arc<Shared>, guests: Guests, on_notice: OnNotice) -> io::Result<JoinHandle<()>> {
-    let keeper = Doorkeeper { shared, guests, on_notice };
+pub(super) fn start(shared: Arc<Shared>, guests: Guests) -> io::Result<JoinHandle<()>> {
+    let keeper = Doorkeeper { shared, guests };
     std::thread::Builder::new().name("standpipe-door".into()).spawn(move || keeper.run())
 }
 
@@ -63,7 +62,7 @@ impl Doorkeeper {
                     Source::Process(number) => {
                         // It may have taken leave just before it ended.
                         self.hear(number);
-                        self.lose(number, How::Vanished);
+                        self.shared.lose(number, How::Vanished);
                     }
                 }
             }
@@ -101,8 +100,10 @@ impl Doorkeeper {
     /// Lets a guest in, or says why not.
     fn consider(&self, mut applicant: Applicant) {
         let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed));
-        let (secret, node, place, places) = match request {
-            Ok(Request::Meet { secret, node, place, places }) => (secret, node, place, places),
+        let (secret, who, place, places) = match request {
+            Ok(Request::Meet { secret, node, proof, place, places }) => {
+                (secret, Who { node: JobName::of(&node), proof }, place, places)
+            }
             Ok(_) => return applicant.refuse(Refusal::Malformed),
             Err(refusal) => return applicant.refuse(refusal),
         };
@@ -110,61 +111,54 @@ impl Doorkeeper {
         let Some(handles) = handles_of(pid, fds) else {
             return applicant.answer(&Reply::Declined(Decline::NoDescriptors));
         };
-        match self.expect(&secret, &node) {
+        match self.expect(&secret, &who) {
             Err(decline) => applicant.answer(&Reply::Declined(decline)),
-            Ok((node, number)) => {
+            Ok(number) => {
                 let arrival = Arrival { number, handles, place, places };
-                if let Err(decline) = self.let_in(&node, arrival, &applicant) {
+                if let Err(decline) = self.let_in(&who, arrival, &applicant) {
+                    // Nobody has used its number.
+                    self.shared.book().give_back(number);
                     applicant.answer(&Reply::Declined(decline));
                 }
-                self.shared.book().clear(&node, Standing::Entering);
+                self.shared.book().clear(&who, Standing::Entering);
                 self.shared.settled.notify_all();
             }
         }
     }
 
-    /// Whether a node that has called is to be a peer: its name, and the number that it gets.
-    fn expect(&self, secret: &Secret, node: &[u8; NAME_BYTES]) -> Result<(JobName, u32), Decline> {
+    /// Whether a node that has called is to be a peer: the number that it gets.
+    fn expect(&self, secret: &Secret, who: &Who) -> Result<u32, Decline> {
         let shared = &*self.shared;
         if !secret.matches(&shared.secret) {
             return Err(Decline::Secret);
         }
-        let node = JobName::of(node);
         let mut book = shared.book();
-        match book.standing(&node) {
+        match book.standing(who) {
             // It says that it is this one.
-            _ if node == shared.node => return Err(Decline::Crossed),
-            Some(Standing::Called) if shared.node < node => return Err(Decline::Crossed),
+            _ if who.node == shared.node => return Err(Decline::Crossed),
+            Some(Standing::Called) if shared.node < who.node => return Err(Decline::Crossed),
             Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
             Some(Standing::Called) | None => {}
         }
         let peers = shared.house.places - shared.house.first;
         let number = book.take_number().ok_or(Decline::Full { peers })?;
-        book.set(&node, Standing::Entering);
-        Ok((node, number))
+        book.set(who, Standing::Entering);
+        Ok(number)
     }
 
-    fn let_in(&self, node: &JobName, arrival: Arrival, applicant: &Applicant) -> Result<(), Decline> {
+    /// Makes it a peer, and tells it so; or says why not. Where this node is closing, or is its peer already, it hears that
+    /// the connection ends.
+    fn let_in(&self, who: &Who, arrival: Arrival, applicant: &Applicant) -> Result<(), Decline> {
         let (shared, number, pid) = (&*self.shared, arrival.number, applicant.pid);
         let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };
         let socket = applicant.socket.try_clone().map_err(|error| unfit(&error))?;
         let process = watch(pid).map_err(|_| Decline::Unseen { pid })?;
-        let line = Line { node: node.clone(), socket, process };
-        let entered = shared.enter(line, arrival).map_err(|error| match error {
-            CallError::Unfit(what) => unfit(&what),
-            _ => unfit(&"it is closing"),
-        });
-        if let Err(decline) = entered {
-            shared.book().give_back(number);
-            return Err(decline);
-        }
+        let line = Line { who: who.clone(), socket, process };
         let met = Reply::Met { place: number, places: shared.house.places };
-        let handles = [shared.house.control.as_fd(), shared.house.heap.as_fd()];
-        if !matches!(send(&applicant.socket, &encode(&met), &handles), Ok(Sent::Done)) {
-            // It has hung up, or the system has no room for descriptors: it will hear the connection's end.
-            self.lose(number, How::Vanished);
+        match shared.enter(line, arrival, Some(&met)) {
+            Err(CallError::Unfit(what)) => Err(unfit(&what)),
+            Ok(_) | Err(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads what a peer says.
@@ -174,11 +168,11 @@ impl Doorkeeper {
             match receive(&line.socket) {
                 Received::Nothing => return,
                 Received::Datagram { bytes, fds } if fds.is_empty() => match decode(&bytes) {
-                    Ok(Request::Serve { .. }) => (self.on_notice)(Notice::Serve),
-                    Ok(Request::Leave) => return self.lose(number, How::Left),
+                    Ok(Request::Serve { .. }) => (self.shared.house.tell)(Notice::Serve),
+                    Ok(Request::Leave) => return self.shared.lose(number, How::Left),
                     Ok(_) | Err(_) => return self.cut_off(number),
                 },
-                Received::Closed => return self.lose(number, How::Vanished),
+                Received::Closed => return self.shared.lose(number, How::Vanished),
                 Received::Datagram { .. } | Received::TooLong => return self.cut_off(number),
             }
         }
@@ -186,13 +180,6 @@ impl Doorkeeper {
 
     fn cut_off(&self, number: u32) {
         tracing::warn!(peer = number, "the peer breaks the rules of its connection; it is cut off");
-        self.lose(number, How::Vanished);
-    }
-
-    /// A peer is gone.
-    fn lose(&self, number: u32, how: How) {
-        if self.shared.book().strike(number) {
-            (self.on_notice)(Notice::Lost { rank: number, how });
-        }
+        self.shared.lose(number, How::Vanished);
     }
 }

@@ -233,6 +233,10 @@ impl Peers {
     /// Leaves the job: peers are told, and no new ones are found.
     pub(crate) fn leave(&self) {
         let (membership, door) = (lock(&self.membership).take(), lock(&self.door).take());
+        // A handler's handle on the node may be in the middle of a call at the door.
+        if let Some(door) = &door {
+            door.close();
+        }
         drop((membership, door));
     }
 
@@ -490,10 +494,14 @@ impl Peers {
         self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::SeqCst))
     }
 
+    /// Whether the peer is gone, be it that an operation has noticed so and nobody has said it.
+    pub(crate) fn is_gone(&self, rank: Rank) -> bool {
+        self.is_lost(rank) || self.known(rank).is_some_and(|peer| peer.is_lost())
+    }
+
     /// Every peer known to be gone, in rising order, also where an operation noticed before the launcher said so.
     pub(crate) fn lost_ranks(&self) -> Vec<Rank> {
-        let found_gone = |rank: Rank| self.known(rank).is_some_and(|peer| peer.is_lost());
-        (0..self.own.places).filter(|rank| self.is_lost(*rank) || found_gone(*rank)).collect()
+        (0..self.own.places).filter(|rank| self.is_gone(*rank)).collect()
     }
 
     /// Every other process that is connected to and not lost, in rising order.

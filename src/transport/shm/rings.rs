@@ -129,10 +129,12 @@ impl ShmTransport {
             self.retry_unheard();
             return;
         }
-        let (pairs, warm, unheard) = (&mut self.pairs, &mut self.warm, &mut self.unheard);
+        let (pairs, warm, unheard, peers) = (&mut self.pairs, &mut self.warm, &mut self.unheard, &self.peers);
         self.bell.take_pending(|sender| match &mut pairs[sender] {
             Some(pair) => pair.warm_up(sender as Rank, warm),
             None if unheard.iter().any(|waiting| waiting.rank == sender as Rank) => {}
+            // Nobody has that place: whoever gets it rings once more.
+            None if sender as Rank >= peers.own().size && peers.known(sender as Rank).is_none() => {}
             None => unheard.push_back(Unheard::new(sender as Rank)),
         });
         self.retry_unheard();
