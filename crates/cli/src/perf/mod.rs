@@ -1,6 +1,8 @@
 //! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
 
 pub mod case;
+mod memory;
+mod timing;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -7,20 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, GetPiece, GlobalPtr, HeapArray, Node, Remote, bare, host};
+use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
-
-/// Time that a case's samples take, about.
-const MEASURE: Duration = Duration::from_millis(1200);
-/// Time that one batch of operations takes, about.
-const BATCH: Duration = Duration::from_micros(300);
-/// The longest batch: percentiles below a microsecond are over means of so many.
-const BATCH_MAX: u32 = 1024;
-const SAMPLES: usize = 2000;
-const SAMPLES_MIN: usize = 15;
-/// How long anything may be waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::memory::{PATIENCE, Shared, Theirs};
+use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
 ///
@@ -74,57 +65,6 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
             Ok(node)
         }
         Cores::Apart => open(),
-    }
-}
-
-/// Memory of rank 1 that rank 0 reaches.
-struct Shared {
-    heap: HeapArray<u8>,
-    private: Vec<Vec<u8>>,
-    /// Heap words: where the private pieces lie; then what both sides pass notes with.
-    words: HeapArray<u64>,
-}
-
-const NOTES: usize = 16;
-
-impl Shared {
-    fn new(node: &Node, case: &Case) -> Result<Shared> {
-        let heap = node.heap().alloc_from(&vec![1u8; case.size.max(64)])?;
-        let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
-        let words = node.heap().alloc_zeroed(NOTES * 8 + case.n)?;
-        for (index, piece) in private.iter().enumerate() {
-            words.write(NOTES * 8 + index, piece.as_ptr().expose_provenance() as u64);
-        }
-        let found = [heap.ptr(0).to_words(), words.ptr(0).to_words()];
-        node.directory().publish(&format!("perf {}", node.rank()), bytemuck::cast_slice(&found))?;
-        Ok(Shared { heap, private, words })
-    }
-}
-
-/// What a peer shares, as seen from here.
-struct Theirs {
-    heap: GlobalPtr<u8>,
-    words: GlobalPtr<u64>,
-}
-
-impl Theirs {
-    fn find(node: &Node, rank: u32) -> Result<Theirs> {
-        let found = node.directory().wait(&format!("perf {rank}"), PATIENCE)?;
-        let [heap, words]: [[u64; 2]; 2] =
-            bytemuck::try_pod_read_unaligned(&found).ok().context("the peer published four words")?;
-        Ok(Theirs { heap: GlobalPtr::from_words(heap), words: GlobalPtr::from_words(words) })
-    }
-
-    /// A word alone on its cache line.
-    fn note(&self, index: usize) -> GlobalPtr<u64> {
-        self.words.add(8 * index as u64)
-    }
-
-    fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
-        let mut addrs = vec![0; n];
-        node.get_slice(self.words.add(NOTES as u64 * 8), &mut addrs)?;
-        // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads them.
-        Ok(addrs.into_iter().map(|addr| unsafe { Remote::raw(self.words.peer(), addr) }).collect())
     }
 }
 
@@ -290,49 +230,6 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     )
 }
 
-/// Takes the time of `times` calls.
-fn timed<E: Into<anyhow::Error>>(times: u32, mut call: impl FnMut(u32) -> Result<(), E>) -> Result<Duration> {
-    let start = Instant::now();
-    for i in 0..times {
-        call(i).map_err(Into::into)?;
-    }
-    Ok(start.elapsed())
-}
-
-/// Measures ours and the limit in turn, batch by batch.
-fn interleave(
-    limit_name: &str,
-    mut ours: impl FnMut(u32) -> Result<Duration>,
-    mut limit: impl FnMut(u32) -> Result<Duration>,
-) -> Result<Samples> {
-    ours(1)?;
-    limit(1)?;
-    let once = (ours(2)? / 2).max(Duration::from_nanos(1));
-    let batch = (BATCH.as_nanos() / once.as_nanos()).clamp(1, u128::from(BATCH_MAX)) as u32;
-    let per_sample = (once * batch * 2).as_nanos().max(1);
-    let samples = ((MEASURE.as_nanos() / per_sample) as usize).clamp(SAMPLES_MIN, SAMPLES);
-    let (mut mine, mut bare) = (Vec::with_capacity(samples), Vec::with_capacity(samples));
-    // One unmeasured round warms caches and branches for both alike.
-    for round in 0..=samples {
-        let pair = (each(ours(batch)?, batch), each(limit(batch)?, batch));
-        if round > 0 {
-            mine.push(pair.0);
-            bare.push(pair.1);
-        }
-    }
-    Ok(Samples::new(limit_name, batch, mine, bare))
-}
-
-/// Nanoseconds for one of `times`, to a hundredth: no clock here tells more, and all samples together must fit a line.
-fn each(time: Duration, times: u32) -> f64 {
-    (100.0 * time.as_nanos() as f64 / f64::from(times)).round() / 100.0
-}
-
-/// Rounds of measurements that both sides take part in: they must agree on the number.
-const ROUNDS: usize = 200;
-const TURNS: u32 = 500;
-const SLOW_TURNS: u32 = 50;
-
 fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "Active Messages are measured between two processes");
     let mine = Shared::new(node, case)?;
@@ -488,20 +385,4 @@ fn open(node: &Node) -> Result<Option<Samples>> {
     let started: u64 = std::env::var(STARTED).context("set by perf")?.parse()?;
     let took = host::monotonic_ns().saturating_sub(started) as f64;
     Ok((node.rank() == 0).then(|| Samples::new(OPEN_LIMIT, 1, vec![took], vec![1e8])))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lines;
-
-    #[test]
-    fn the_most_samples_fit_a_line_that_the_launcher_does_not_cut() {
-        const LINE_BYTES_MAX: usize = 64 << 10;
-        let longest = each(Duration::from_nanos(299_999_999), 1001);
-        assert_eq!(longest, 299_700.3);
-        let longest = vec![longest + 0.01; SAMPLES];
-        let samples = Samples::new("the limit of this machine", BATCH_MAX, longest.clone(), longest);
-        assert!(lines::encode(&samples).len() < LINE_BYTES_MAX);
-    }
 }

@@ -31,7 +31,7 @@ const FENCES: &[&str] = &[
     // The live studies' ranks name the addresses of their peer's memory.
     "crates/cli/src/study/live/rank.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
-    "crates/cli/src/perf/worker.rs",
+    "crates/cli/src/perf/memory.rs",
 ];
 
 /// Packages that have no unsafe code at all, not even in their tests.

@@ -1,0 +1,62 @@
+//! The memory that processes of a measurement share.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use standpipe::{GlobalPtr, HeapArray, Node, Remote};
+
+use super::case::Case;
+
+/// How long anything may be waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Memory of rank 1 that rank 0 reaches.
+pub(super) struct Shared {
+    pub(super) heap: HeapArray<u8>,
+    pub(super) private: Vec<Vec<u8>>,
+    /// Heap words: where the private pieces lie; then what both sides pass notes with.
+    pub(super) words: HeapArray<u64>,
+}
+
+const NOTES: usize = 16;
+
+impl Shared {
+    pub(super) fn new(node: &Node, case: &Case) -> Result<Shared> {
+        let heap = node.heap().alloc_from(&vec![1u8; case.size.max(64)])?;
+        let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
+        let words = node.heap().alloc_zeroed(NOTES * 8 + case.n)?;
+        for (index, piece) in private.iter().enumerate() {
+            words.write(NOTES * 8 + index, piece.as_ptr().expose_provenance() as u64);
+        }
+        let found = [heap.ptr(0).to_words(), words.ptr(0).to_words()];
+        node.directory().publish(&format!("perf {}", node.rank()), bytemuck::cast_slice(&found))?;
+        Ok(Shared { heap, private, words })
+    }
+}
+
+/// What a peer shares, as seen from here.
+pub(super) struct Theirs {
+    pub(super) heap: GlobalPtr<u8>,
+    pub(super) words: GlobalPtr<u64>,
+}
+
+impl Theirs {
+    pub(super) fn find(node: &Node, rank: u32) -> Result<Theirs> {
+        let found = node.directory().wait(&format!("perf {rank}"), PATIENCE)?;
+        let [heap, words]: [[u64; 2]; 2] =
+            bytemuck::try_pod_read_unaligned(&found).ok().context("the peer published four words")?;
+        Ok(Theirs { heap: GlobalPtr::from_words(heap), words: GlobalPtr::from_words(words) })
+    }
+
+    /// A word alone on its cache line.
+    pub(super) fn note(&self, index: usize) -> GlobalPtr<u64> {
+        self.words.add(8 * index as u64)
+    }
+
+    pub(super) fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
+        let mut addrs = vec![0; n];
+        node.get_slice(self.words.add(NOTES as u64 * 8), &mut addrs)?;
+        // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads them.
+        Ok(addrs.into_iter().map(|addr| unsafe { Remote::raw(self.words.peer(), addr) }).collect())
+    }
+}
