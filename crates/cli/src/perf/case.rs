@@ -15,8 +15,18 @@ pub enum Op {
     Scatter,
     /// An Active Message and its reply; medians over 9 jobs, unless on the same core
     Am,
+    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core
+    PutSignal,
+    /// A fetch-add on a word of the target's heap
+    Atomic,
     /// A barrier of all processes
     Barrier,
+    /// An all-reduce: the greatest of each word
+    Allreduce,
+    /// A part of each process's bytes to each
+    Alltoall,
+    /// One process's bytes to all
+    Broadcast,
     /// Processor time of a process that waits
     Idle,
     /// Starting a job until all its processes have met
@@ -35,11 +45,34 @@ impl Op {
             Op::Get => "get",
             Op::Scatter => "scatter",
             Op::Am => "am",
+            Op::PutSignal => "put-signal",
+            Op::Atomic => "atomic",
             Op::Barrier => "barrier",
+            Op::Allreduce => "allreduce",
+            Op::Alltoall => "alltoall",
+            Op::Broadcast => "broadcast",
             Op::Idle => "idle",
             Op::Open => "open",
             Op::Overhead => "overhead",
         }
+    }
+
+    /// Whether all processes of the job do it together.
+    #[must_use]
+    pub const fn is_collective(self) -> bool {
+        matches!(self, Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast)
+    }
+
+    /// Whether it moves bytes of the caller's, of which there may be more or fewer.
+    #[must_use]
+    pub const fn has_size(self) -> bool {
+        !matches!(self, Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
+    }
+
+    /// Whether it can be between different kinds of memory.
+    #[must_use]
+    pub const fn has_memory(self) -> bool {
+        matches!(self, Op::Put | Op::Get | Op::Scatter)
     }
 }
 
@@ -78,9 +111,9 @@ pub enum Cores {
 pub struct Case {
     /// The operation.
     pub op: Op,
-    /// Bytes of one piece; of the payload for Active Messages.
+    /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
     pub size: usize,
-    /// Pieces of a scattered get; processes of a barrier, of idling or of opening; otherwise 1.
+    /// Pieces of a scattered get; processes of a collective, of idling or of opening; otherwise 1.
     pub n: usize,
     /// The memory at the target.
     pub memory: Memory,
@@ -90,6 +123,25 @@ pub struct Case {
     pub cores: Cores,
     /// What the ratio must not exceed; `None` where no bound is promised.
     pub bound: Option<f64>,
+}
+
+impl Case {
+    /// Processes of the job that it is measured in.
+    #[must_use]
+    pub const fn processes(&self) -> usize {
+        match self.op {
+            Op::Idle | Op::Open => self.n,
+            op if op.is_collective() => self.n,
+            _ => 2,
+        }
+    }
+
+    /// Whether cache lines that go between two cores are what its time depends on.
+    #[must_use]
+    pub fn is_of_lines(&self) -> bool {
+        let small = self.op.is_collective() && self.n == 2 && self.size <= 8;
+        self.cores == Cores::Apart && (matches!(self.op, Op::Am | Op::PutSignal) || small)
+    }
 }
 
 const fn case(op: Op, size: usize, n: usize, memory: Memory, bound: f64) -> Case {
@@ -123,7 +175,13 @@ pub const PROMISED: &[Case] = &[
     busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
     case(Op::Am, 0, 1, Memory::Heap, 1.5),
     shared(case(Op::Am, 0, 1, Memory::Heap, 4.0)),
+    case(Op::PutSignal, 8, 1, Memory::Heap, 1.5),
+    case(Op::Atomic, 8, 1, Memory::Heap, 1.2),
+    case(Op::Barrier, 0, 2, Memory::Heap, 2.0),
     case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
+    case(Op::Allreduce, 8, 2, Memory::Heap, 2.0),
+    case(Op::Allreduce, 8 * MIB, 4, Memory::Heap, 1.3),
+    case(Op::Alltoall, 8 * MIB, 4, Memory::Heap, 1.3),
     case(Op::Idle, 0, 2, Memory::Heap, 1.0),
     case(Op::Open, 0, 8, Memory::Heap, 1.0),
 ];
@@ -138,7 +196,12 @@ pub fn bound_for(case: &Case) -> Option<f64> {
         (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
         (Op::Scatter, Memory::Private) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
         (Op::Am, _) if case.size == 0 => Some(1.5),
+        (Op::PutSignal, _) if case.size == 8 => Some(1.5),
+        (Op::Atomic, _) => Some(1.2),
         (Op::Barrier, _) if case.n == 8 => Some(1.5),
+        (Op::Barrier, _) if case.n == 2 => Some(2.0),
+        (Op::Allreduce, _) if case.n == 2 && case.size == 8 => Some(2.0),
+        (Op::Allreduce | Op::Alltoall, _) if case.n == 4 && case.size == 8 * MIB => Some(1.3),
         (Op::Idle, _) => Some(1.0),
         (Op::Open, _) if case.n == 8 => Some(1.0),
         _ => None,
@@ -219,7 +282,7 @@ impl Row {
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
         let bytes = (case.size * case.n) as f64;
-        let bulk = matches!(case.op, Op::Put | Op::Get | Op::Scatter) && bytes >= 4096.0;
+        let bulk = case.op.has_memory() && bytes >= 4096.0;
         Row {
             op: case.op.name().to_owned(),
             size: case.size,

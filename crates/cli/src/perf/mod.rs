@@ -1,8 +1,10 @@
 //! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
 
 pub mod case;
+mod collectives;
 mod memory;
 mod timing;
+mod words;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::Cell;
 use serde_json::{Value, json};
 use standpipe::launch::{Launch, Stream};
@@ -35,10 +37,10 @@ pub struct PerfArgs {
     /// The operation to measure; all that is promised if none is named
     #[arg(value_enum)]
     op: Option<Op>,
-    /// Bytes of one piece, or of a message's payload; 64K is 65536
+    /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get (1 or more), or processes of barrier, idle and open (2 to 256)
+    /// Pieces of a scattered get (1 or more), or processes of collectives, idle and open (2 to 256)
     #[arg(short, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
@@ -111,7 +113,7 @@ fn legend(rows: &[Row]) -> String {
         return table::wrapped(LEGEND);
     }
     table::wrapped(&format!(
-        "{LEGEND} Between two cores, messages are measured in {jobs} jobs: medians over these."
+        "{LEGEND} Between two cores, messages and words are measured in {jobs} jobs: medians over these."
     ))
 }
 
@@ -144,17 +146,18 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         }
         return Ok(PROMISED.to_vec());
     };
-    let moves = matches!(op, Op::Put | Op::Get | Op::Scatter);
-    if args.memory.is_some() && !moves {
+    if args.memory.is_some() && !op.has_memory() {
         bail!("--memory does not fit {}: it is for put, get and scatter", op.name());
     }
-    if args.size.is_some() && !moves && op != Op::Am {
+    if args.size.is_some() && !op.has_size() {
         bail!("--size does not fit {}: it moves no bytes of yours", op.name());
     }
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Scatter => (8192, 1024, Memory::Private),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
+        Op::PutSignal | Op::Atomic => (8, 1, Memory::Heap),
+        Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
         Op::Barrier | Op::Open => (0, 8, Memory::Heap),
         Op::Idle => (0, 2, Memory::Heap),
     };
@@ -187,31 +190,34 @@ fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
 }
 
 fn check(case: &Case) -> Result<()> {
-    let moves = matches!(case.op, Op::Put | Op::Get | Op::Scatter);
-    if moves && case.size == 0 {
-        bail!("--size must be at least 1 for {}", case.op.name());
+    let (op, size, n) = (case.op, case.size, case.n);
+    if op.has_size() && size == 0 && op != Op::Am {
+        bail!("--size must be at least 1 for {}", op.name());
     }
-    if case.n != 1 && matches!(case.op, Op::Put | Op::Get | Op::Am) {
-        bail!("-n {} does not fit {}: it counts pieces of scatter, or processes", case.n, case.op.name());
+    if op.is_collective() || matches!(op, Op::Idle | Op::Open) {
+        if !(2..=256).contains(&n) {
+            bail!("-n {n} processes: 2 to 256 can be measured");
+        }
+    } else if n != 1 && op != Op::Scatter {
+        bail!("-n {n} does not fit {}: it counts pieces of scatter, or processes", op.name());
     }
-    if matches!(case.op, Op::Barrier | Op::Idle | Op::Open) && !(2..=256).contains(&case.n) {
-        bail!("-n {} processes: 2 to 256 can be measured", case.n);
+    if op.is_collective() && !size.is_multiple_of(8) || op == Op::Alltoall && !size.is_multiple_of(8 * n) {
+        let of = if op == Op::Alltoall { 8 * n } else { 8 };
+        bail!("--size {size}: {} of {n} is measured in multiples of {of} bytes", op.name());
     }
-    if case.op == Op::Scatter && case.memory == Memory::Heap {
+    if op == Op::Scatter && case.memory == Memory::Heap {
         bail!("scatter is measured on private memory");
     }
-    if case.op == Op::Am && case.size > standpipe::MEDIUM_MAX {
-        bail!("--size {}: a message's payload has at most {} bytes", case.size, standpipe::MEDIUM_MAX);
+    if op == Op::Am && size > standpipe::MEDIUM_MAX {
+        bail!("--size {size}: a message's payload has at most {} bytes", standpipe::MEDIUM_MAX);
     }
-    if moves {
-        // Both sides have a heap and pieces of it, and one side as much again to put from or get into.
-        let pieces = case.n.saturating_add(1).saturating_mul(case.size);
-        machine::check_room(pieces.saturating_mul(3) as u64, &format!("measuring {}", describe(case)))?;
-    }
-    Ok(())
+    // Both sides have a heap and pieces of it, and one side as much again to put from or get into; of a collective all have
+    // what they give, what they get, and as much for the limit.
+    let memories = if op.is_collective() { 4 * n } else { 3 * n.saturating_add(1) };
+    Ok(machine::check_room(memories.saturating_mul(size) as u64, &format!("measuring {}", describe(case)))?)
 }
 
-/// Jobs that a round trip between two cores is measured in, each for a fraction of a second. Where in the machine a
+/// Jobs that what two processes do with messages or words is measured in, each on a core of its own, each for a fraction of a second. Where in the machine a
 /// job's rings happen to lie makes a third of its time, and its limit's lines lie elsewhere again: so one job's ratio
 /// is a matter of luck, and the medians over all jobs are not.
 const PLACEMENTS: usize = 9;
@@ -225,16 +231,13 @@ pub(crate) fn measure(case: &Case) -> Result<Row> {
 }
 
 fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
-    let jobs = if case.op == Op::Am && case.cores == Cores::Apart { PLACEMENTS } else { 1 };
+    let jobs = if case.is_of_lines() { PLACEMENTS } else { 1 };
     let rows = (0..jobs).map(|_| measure_once(case, network)).collect::<Result<Vec<Row>>>()?;
     Row::over_jobs(&rows).context("it was measured in no job")
 }
 
 fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
-    let ranks = match case.op {
-        Op::Barrier | Op::Idle | Op::Open => u32::try_from(case.n)?,
-        _ => 2,
-    };
+    let ranks = u32::try_from(case.processes())?;
     let (send, lines) = mpsc::channel();
     let outcome = Launch::new(std::env::current_exe()?)
         .arg(SUBCOMMAND)
@@ -267,6 +270,11 @@ pub(crate) fn describe(case: &Case) -> String {
         Op::Am if case.size > 0 => words.push(bytes(case.size)),
         Op::Am => words.push("round trip".to_owned()),
         Op::Overhead => words.push("of a message".to_owned()),
+        Op::PutSignal => words.push(format!("{} round trip", bytes(case.size))),
+        Op::Atomic => words.push("fetch-add".to_owned()),
+        Op::Allreduce | Op::Alltoall | Op::Broadcast => {
+            words.push(format!("{} of {}", bytes(case.size), case.n));
+        }
         Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
     }
     if case.target == Target::Busy {
@@ -326,7 +334,7 @@ fn to_table(rows: &[Row]) -> table::Table {
         table::plain(&["operation", "median", "p99", "limit", "its median", "ratio", "bound", ""]);
     for row in rows {
         let case = Case {
-            op: PROMISED.iter().map(|c| c.op).find(|op| op.name() == row.op).unwrap_or(Op::Put),
+            op: Op::value_variants().iter().copied().find(|op| op.name() == row.op).unwrap_or(Op::Put),
             size: row.size,
             n: row.n,
             memory: row.memory,

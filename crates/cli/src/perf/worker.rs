@@ -10,8 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
+use super::collectives;
 use super::memory::{PATIENCE, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
+use super::words;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
 ///
@@ -38,7 +40,9 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let samples = match case.op {
         Op::Put | Op::Get | Op::Scatter => one_sided(&node, case),
         Op::Am => active_messages(&node, case, &served),
-        Op::Barrier => barrier(&node, case),
+        Op::PutSignal => words::put_signal(&node, case),
+        Op::Atomic => words::atomic(&node, case),
+        Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast => collectives::measure(&node, case),
         Op::Idle => idle(&node),
         Op::Open => open(&node),
         Op::Overhead => overhead(&node, case, &served),
@@ -57,8 +61,7 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
             open()
         }
         Cores::Apart
-            if matches!(case.op, Op::Put | Op::Get | Op::Scatter | Op::Am | Op::Overhead)
-                && cores.len() > 1 =>
+            if case.processes() == 2 && !matches!(case.op, Op::Idle | Op::Open) && cores.len() > 1 =>
         {
             let node = open()?;
             host::bind_to_core(cores[rank % cores.len()])?;
@@ -321,29 +324,6 @@ fn overhead(node: &Node, case: &Case, served: &AtomicU64) -> Result<Option<Sampl
         }
     }
     Ok((node.rank() == 0).then(|| Samples::new("the receiver's part", BURST, sender, receiver)))
-}
-
-fn barrier(node: &Node, case: &Case) -> Result<Option<Samples>> {
-    let mine = (node.rank() == 0).then(|| Shared::new(node, case)).transpose()?;
-    let theirs = Theirs::find(node, 0)?;
-    let (arrived, round) = (bare::Word::new(node, theirs.note(1))?, bare::Word::new(node, theirs.note(2))?);
-    let (mut ours, mut limit) = (Vec::new(), Vec::new());
-    for sample in 0..=ROUNDS / 2 {
-        node.barrier()?;
-        let bare = bare::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
-        node.barrier()?;
-        let begun = Instant::now();
-        for _ in 0..SLOW_TURNS {
-            node.barrier()?;
-        }
-        if sample > 0 {
-            ours.push(each(begun.elapsed(), SLOW_TURNS));
-            limit.push(each(bare, SLOW_TURNS));
-        }
-    }
-    let samples = Samples::new("a futex barrier of as many", SLOW_TURNS, ours, limit);
-    node.barrier()?;
-    Ok(mine.map(|_| samples))
 }
 
 /// The limits that are set rather than measured.

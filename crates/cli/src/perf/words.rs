@@ -1,0 +1,98 @@
+//! Words of a peer's heap: atomics, and puts that signal.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use standpipe::{Node, Remote, Signal, bare};
+
+use super::case::{Case, Cores, Samples};
+use super::memory::{Shared, Theirs};
+use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
+
+/// The words that both sides of a measurement use: the bounced line, that of the sleepers, and the counter.
+const BOUNCED: usize = 8;
+const SLEPT_ON: usize = 2;
+const COUNTER: usize = 1;
+
+/// A fetch-add on a word of a peer that sleeps, beside the processor's own on the same word.
+///
+/// # Errors
+/// Whatever the library says.
+pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
+    let _mine = Shared::new(node, case)?;
+    node.barrier()?;
+    let samples = (node.rank() == 0).then(|| {
+        let counter = Theirs::find(node, 1)?.note(COUNTER);
+        let word = bare::Word::new(node, counter)?;
+        interleave(
+            "the processor's own on that word",
+            |times| {
+                timed(times, |_| {
+                    node.fetch_add(counter, 1).map(|before| {
+                        black_box(before);
+                    })
+                })
+            },
+            |times| {
+                timed(times, |_| {
+                    black_box(word.get().fetch_add(1, Ordering::SeqCst));
+                    anyhow::Ok(())
+                })
+            },
+        )
+    });
+    let samples = samples.transpose()?;
+    node.barrier()?;
+    Ok(samples)
+}
+
+/// Puts that signal, there and back, each waiting for the other's.
+///
+/// # Errors
+/// Whatever the library says.
+pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
+    ensure!(node.size() == 2, "puts that signal are measured between two processes");
+    let mine = Shared::new(node, case)?;
+    let theirs = Theirs::find(node, 1 - node.rank())?;
+    let first = node.rank() == 0;
+    let keeper = if first { mine.words.ptr(8 * BOUNCED) } else { theirs.note(BOUNCED) };
+    let (word, inbox) =
+        (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(8 * SLEPT_ON))?);
+    let outbox = bare::Word::new(node, theirs.note(SLEPT_ON))?;
+    let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
+    let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
+    let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
+    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS as u64 {
+        node.barrier()?;
+        let start = 2 * round * u64::from(turns);
+        let bare = match case.cores {
+            Cores::Apart => bare::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty()),
+            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+        };
+        node.barrier()?;
+        let begun = Instant::now();
+        for turn in 1..=u64::from(turns) {
+            let wanted = round * u64::from(turns) + turn;
+            if !first {
+                node.wait_signal(counter, wanted)?;
+            }
+            node.put_signal(to, &bytes, signal)?;
+            if first {
+                node.wait_signal(counter, wanted)?;
+            }
+        }
+        if round > 0 {
+            ours.push(each(begun.elapsed(), turns));
+            limit.push(each(bare, turns));
+        }
+    }
+    node.barrier()?;
+    let name = match case.cores {
+        Cores::Apart => "a cache line bounced there and back",
+        Cores::Shared => "futex ping-pong on the same core",
+    };
+    Ok(first.then(|| Samples::new(name, turns, ours, limit)))
+}
