@@ -4,12 +4,13 @@
 
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
+use vm::SharedMemory;
 
 use crate::error::Error;
 use crate::global::GlobalPtr;
 use crate::node::Node;
 use crate::tally::Direct;
-use crate::transport::shm::rings::atomic_in_heap;
+use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
 /// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
 pub trait AtomicWord: Pod + sealed::Word {}
@@ -17,18 +18,23 @@ pub trait AtomicWord: Pod + sealed::Word {}
 impl<T: Pod + sealed::Word> AtomicWord for T {}
 
 mod sealed {
-    use super::WordType;
+    use vm::SharedMemory;
 
-    /// A word and its bits, of words of 4 bytes as the lower half.
-    pub trait Word {
+    use super::{AtomicOp, WordType};
+
+    /// A word and its bits, of words of 4 bytes as the lower half; and what the processor does with one, where it lies in
+    /// mapped memory.
+    pub trait Word: Sized {
         const TYPE: WordType;
         fn bits(self) -> u64;
         fn of(bits: u64) -> Self;
+        fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: Self) -> Option<Self>;
+        fn swap(heap: &SharedMemory, offset: u64, expected: Self, new: Self) -> Option<Self>;
     }
 }
 
 macro_rules! words {
-    ($($word:ty, $unsigned:ty, $type:expr;)*) => {$(
+    ($($word:ty, $unsigned:ty, $type:expr, $at:ident, $fetch:ident, $swap:ident;)*) => {$(
         impl sealed::Word for $word {
             const TYPE: WordType = $type;
 
@@ -41,15 +47,27 @@ macro_rules! words {
             fn of(bits: u64) -> $word {
                 bits as $word
             }
+
+            #[inline(always)]
+            fn fetch(heap: &SharedMemory, offset: u64, op: AtomicOp, value: $word) -> Option<$word> {
+                let word = heap.$at(offset).ok()?;
+                Some($fetch(word, $type, op, value as $unsigned) as $word)
+            }
+
+            #[inline(always)]
+            fn swap(heap: &SharedMemory, offset: u64, expected: $word, new: $word) -> Option<$word> {
+                let word = heap.$at(offset).ok()?;
+                Some($swap(word, expected as $unsigned, new as $unsigned) as $word)
+            }
         }
     )*};
 }
 
 words! {
-    u32, u32, WordType::U32;
-    i32, u32, WordType::I32;
-    u64, u64, WordType::U64;
-    i64, u64, WordType::I64;
+    u32, u32, WordType::U32, atomic_u32, fetch_u32, swap_u32;
+    i32, u32, WordType::I32, atomic_u32, fetch_u32, swap_u32;
+    u64, u64, WordType::U64, atomic_u64, fetch_u64, swap_u64;
+    i64, u64, WordType::I64, atomic_u64, fetch_u64, swap_u64;
 }
 
 /// Atomics. Any thread may call them; in handlers, only on heaps that are mapped here. What was written before an atomic
@@ -61,7 +79,10 @@ impl Node {
     /// [`Error::Unaligned`] for a word that does not lie at a multiple of its size; for the rest as for [`Node::put`].
     #[inline]
     pub fn fetch<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<T, Error> {
-        self.atomic(word, Change::Apply(op, value.bits())).map(T::of)
+        match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
+            Some(old) => Ok(old),
+            None => self.atomic(word, Change::Apply(op, value.bits())).map(T::of),
+        }
     }
 
     /// Adds `value`, wrapping, and returns the word from before.
@@ -80,8 +101,13 @@ impl Node {
     /// As for [`Node::fetch`].
     #[inline]
     pub fn compare_swap<T: AtomicWord>(&self, word: GlobalPtr<T>, expected: T, new: T) -> Result<T, Error> {
-        let change = Change::CompareSwap { expected: expected.bits(), new: new.bits() };
-        self.atomic(word, change).map(T::of)
+        match self.on_mapped(word, |heap| T::swap(heap, word.offset(), expected, new)) {
+            Some(old) => Ok(old),
+            None => {
+                let change = Change::CompareSwap { expected: expected.bits(), new: new.bits() };
+                self.atomic(word, change).map(T::of)
+            }
+        }
     }
 
     /// Changes the word by an operation with `value`, and forgets: [`Node::quiet`] says when that is done, and whether it
@@ -91,6 +117,9 @@ impl Node {
     /// Those that show at once, as for [`Node::fetch`].
     #[inline]
     pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
+        if self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)).is_some() {
+            return Ok(());
+        }
         let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits()));
         if self.atomic_here(word, atomic)?.is_none() {
             let mut engine = self.inner.engine();
@@ -101,7 +130,20 @@ impl Node {
         Ok(())
     }
 
-    #[inline]
+    /// Does it if the peer has been talked to, and the word is one of its mapped heap.
+    #[inline(always)]
+    fn on_mapped<T: AtomicWord>(
+        &self,
+        word: GlobalPtr<T>,
+        apply: impl FnOnce(&SharedMemory) -> Option<T>,
+    ) -> Option<T> {
+        let (size, peer) = (T::TYPE.size(), self.inner.known.get(word.peer())?);
+        let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
+        self.inner.tallies.add(tallied(size), size);
+        Some(old)
+    }
+
+    #[cold]
     fn atomic<T: AtomicWord>(&self, word: GlobalPtr<T>, change: Change) -> Result<u64, Error> {
         let atomic = Atomic::new(T::TYPE, change);
         match self.atomic_here(word, atomic)? {
@@ -111,7 +153,6 @@ impl Node {
     }
 
     /// Does it if the word is mapped here; `None` where its owner has to.
-    #[inline]
     fn atomic_here<T>(&self, word: GlobalPtr<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
         if !word.offset().is_multiple_of(atomic.size()) {
             return Err(Error::Unaligned { offset: word.offset(), size: atomic.size() });
@@ -119,7 +160,7 @@ impl Node {
         let peer = self.inner.peers.get(word.peer(), self.timeout)?;
         match atomic_in_heap(peer, word.offset(), atomic) {
             Ok(old) => {
-                self.inner.tallies.add(Direct::AtomicMapped, atomic.size());
+                self.inner.tallies.add(tallied(atomic.size()), atomic.size());
                 Ok(Some(old))
             }
             Err(_) if peer.is_far() => Ok(None),
@@ -135,4 +176,10 @@ impl Node {
         let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
         self.finish(op)
     }
+}
+
+/// What an atomic on a mapped word of that size counts as.
+#[inline(always)]
+const fn tallied(size: u64) -> Direct {
+    if size == 4 { Direct::Atomic4Mapped } else { Direct::Atomic8Mapped }
 }

@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
-use engine::{Atomic, AtomicOp, Change, Direction, MemId, Place, Rank, WordType};
+use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
 
 use crate::error::Error;
 use crate::event::{Buffer, Event};
@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::rma::wraps;
 use crate::tally::Direct;
 use crate::transport::shm::copy::{self, CopyError};
-use crate::transport::shm::rings::atomic_in_heap;
+use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Peer, PieceList};
 
 /// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
@@ -60,6 +60,14 @@ impl Node {
     #[inline]
     pub fn put_signal(&self, to: impl Into<Remote>, from: &[u8], signal: Signal) -> Result<(), Error> {
         let to = to.into();
+        if self.signal_on_mapped(to, from, signal).is_some() {
+            return Ok(());
+        }
+        self.put_signal_elsewhere(to, from, signal)
+    }
+
+    #[cold]
+    fn put_signal_elsewhere(&self, to: Remote, from: &[u8], signal: Signal) -> Result<(), Error> {
         let peer = self.target(to, signal)?;
         if self.signal_here(peer, to, from, signal)? {
             return Ok(());
@@ -125,7 +133,6 @@ impl Node {
                 // Looking without a pause takes the line away from whoever is writing it.
                 look().or_else(|| {
                     spin_loop();
-                    spin_loop();
                     None
                 })
             })
@@ -140,8 +147,24 @@ impl Node {
         self.inner.peers.get(to.peer(), self.timeout).map(|peer| &**peer)
     }
 
-    /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
+    /// Does it at once, if bytes and counter lie in the mapped heap of a peer that has been talked to.
     #[inline]
+    fn signal_on_mapped(&self, to: Remote, from: &[u8], signal: Signal) -> Option<()> {
+        if to.place.mem != MemId::Heap || signal.counter.peer() != to.peer() {
+            return None;
+        }
+        let (peer, at) = (self.inner.known.get(to.peer())?, signal.counter.offset());
+        let counter = peer.heap_up_to(at.checked_add(8)?)?.atomic_u64(at).ok()?;
+        let end = to.place.offset.checked_add(from.len() as u64)?;
+        peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
+        fetch_u64(counter, WordType::U64, signal.op, signal.value);
+        peer.bell.poke_after_change();
+        self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
+        self.inner.tallies.add(Direct::Atomic8Mapped, 8);
+        Some(())
+    }
+
+    /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
     fn signal_here(&self, peer: &Peer, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
         match copy::put_one(peer, to.place, from) {
             Ok(mechanism) => self.count(Direction::Put, mechanism, from.len() as u64),
@@ -149,8 +172,8 @@ impl Node {
             Err(CopyError::Unreachable(_)) => return Ok(false),
         }
         atomic_in_heap(peer, signal.counter.offset(), signal.atomic())?;
-        self.inner.tallies.add(Direct::AtomicMapped, 8);
-        peer.bell.poke();
+        self.inner.tallies.add(Direct::Atomic8Mapped, 8);
+        peer.bell.poke_after_change();
         Ok(true)
     }
 

@@ -14,15 +14,31 @@ use engine::{Counters, Mechanism, Operation, Tally, Why};
 pub(crate) enum Direct {
     PutMapped,
     GetMapped,
-    AtomicMapped,
+    /// Of words of 4 bytes: how many says how many bytes.
+    Atomic4Mapped,
+    /// Of words of 8 bytes.
+    Atomic8Mapped,
     PutCma,
     GetCma,
 }
 
-const KINDS: [(Direct, Operation, Mechanism, Why); 5] = [
+impl Direct {
+    /// Bytes of each such operation, if all have as many.
+    #[inline(always)]
+    const fn bytes_each(self) -> Option<u64> {
+        match self {
+            Direct::Atomic4Mapped => Some(4),
+            Direct::Atomic8Mapped => Some(8),
+            _ => None,
+        }
+    }
+}
+
+const KINDS: [(Direct, Operation, Mechanism, Why); 6] = [
     (Direct::PutMapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
     (Direct::GetMapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::AtomicMapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
+    (Direct::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
+    (Direct::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
     (Direct::PutCma, Operation::Put, Mechanism::Cma, Why::PrivateReachable),
     (Direct::GetCma, Operation::Get, Mechanism::Cma, Why::PrivateReachable),
 ];
@@ -39,7 +55,9 @@ impl Block {
     #[inline(always)]
     fn add(&self, what: Direct, bytes: u64) {
         bump(&self.counts[what as usize], 1);
-        bump(&self.bytes[what as usize], bytes);
+        if what.bytes_each().is_none() {
+            bump(&self.bytes[what as usize], bytes);
+        }
     }
 
     fn add_all(&self, other: &Block) {
@@ -109,7 +127,7 @@ impl Tallies {
         Tallies { node, owner: AtomicU64::new(NOBODY), first: Block::default(), threads: Mutex::default() }
     }
 
-    /// Counts one operation. Any thread.
+    /// Counts one operation of so many bytes. Any thread.
     #[inline(always)]
     pub(crate) fn add(&self, what: Direct, bytes: u64) {
         if NUMBER.get() == self.owner.load(Ordering::Relaxed) {
@@ -167,7 +185,10 @@ impl Tallies {
         for block in threads.blocks.iter().map(|(_, block)| &**block).chain([&self.first, &threads.past]) {
             for (kind, operation, mechanism, why) in KINDS {
                 let count = block.counts[kind as usize].load(Ordering::Relaxed);
-                let bytes = block.bytes[kind as usize].load(Ordering::Relaxed);
+                let bytes = match kind.bytes_each() {
+                    Some(each) => each * count,
+                    None => block.bytes[kind as usize].load(Ordering::Relaxed),
+                };
                 counters.add_many(operation, mechanism, Tally { count, bytes });
                 counters.add_why(why, count);
             }

@@ -57,9 +57,24 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         // Against the fence in `announce`: either we see the sleeper here, or it sees what we wrote.
         fence(Ordering::SeqCst);
         if self.words[SLEEPERS].load(Ordering::Relaxed) != 0 {
-            self.words[SEQUENCE].fetch_add(1, Ordering::Release);
-            futex::wake_all(&self.words[SEQUENCE]);
+            self.wake();
         }
+    }
+
+    /// As [`poke`](Bell::poke), without its fence: for who has just changed what sleepers look at by an atomic
+    /// read-modify-write that is sequentially consistent.
+    pub fn poke_after_change(&self) {
+        // In the one order of all that is sequentially consistent, the change is before this load. A sleeper that is not
+        // seen here has its fence in `announce` after this load, so that it sees the change when it looks again.
+        if self.words[SLEEPERS].load(Ordering::SeqCst) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.words[SEQUENCE].fetch_add(1, Ordering::Release);
+        futex::wake_all(&self.words[SEQUENCE]);
     }
 
     /// Whether anybody has rung since the last [`take_pending`](Bell::take_pending).

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::{
     Atomic, AtomicOp, Change, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place,
-    Rank, SendError, Submit, Why,
+    Rank, SendError, Submit, Why, WordType,
 };
 use vm::checked::CheckedCopy;
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
@@ -431,30 +431,44 @@ pub(crate) fn atomic_in_heap(peer: &Peer, offset: u64, atomic: Atomic) -> Result
     old.ok_or_else(|| heap_fault(peer, offset, atomic.size()))
 }
 
-/// One atomic by the processor. Those that it has not are loops over compare-and-swap.
+/// Atomics by the processor. Those that it has not are loops over compare-and-swap.
 macro_rules! apply {
-    ($name:ident, $atomic:ty, $word:ty) => {
+    ($apply:ident, $fetch:ident, $swap:ident, $atomic:ty, $word:ty) => {
         #[inline(always)]
-        fn $name(word: &$atomic, atomic: Atomic) -> u64 {
-            const ORDER: Ordering = Ordering::AcqRel;
-            let old = match atomic.change {
-                Change::Apply(AtomicOp::Add, value) => word.fetch_add(value as $word, ORDER),
-                Change::Apply(AtomicOp::And, value) => word.fetch_and(value as $word, ORDER),
-                Change::Apply(AtomicOp::Or, value) => word.fetch_or(value as $word, ORDER),
-                Change::Apply(AtomicOp::Xor, value) => word.fetch_xor(value as $word, ORDER),
-                Change::Apply(AtomicOp::Swap, value) => word.swap(value as $word, ORDER),
-                Change::Apply(AtomicOp::Min | AtomicOp::Max, _) => {
+        fn $apply(word: &$atomic, atomic: Atomic) -> u64 {
+            u64::from(match atomic.change {
+                Change::Apply(op, value) => $fetch(word, atomic.word, op, value as $word),
+                Change::CompareSwap { expected, new } => $swap(word, expected as $word, new as $word),
+            })
+        }
+
+        /// Changes a word of that type by an operation with `value`, and returns the word from before.
+        #[inline(always)]
+        pub(crate) fn $fetch(word: &$atomic, of: WordType, op: AtomicOp, value: $word) -> $word {
+            // Who then looks for sleepers needs no fence in between.
+            const ORDER: Ordering = Ordering::SeqCst;
+            match op {
+                AtomicOp::Add => word.fetch_add(value, ORDER),
+                AtomicOp::And => word.fetch_and(value, ORDER),
+                AtomicOp::Or => word.fetch_or(value, ORDER),
+                AtomicOp::Xor => word.fetch_xor(value, ORDER),
+                AtomicOp::Swap => word.swap(value, ORDER),
+                AtomicOp::Min | AtomicOp::Max => {
+                    let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));
                     let new = |old| Some(atomic.apply(u64::from(old)) as $word);
                     word.fetch_update(ORDER, Ordering::Acquire, new).unwrap_or_else(|old| old)
                 }
-                Change::CompareSwap { expected, new } => word
-                    .compare_exchange(expected as $word, new as $word, ORDER, Ordering::Acquire)
-                    .unwrap_or_else(|old| old),
-            };
-            u64::from(old)
+            }
+        }
+
+        /// Stores `new` in a word that holds `expected`, and returns the word from before.
+        #[inline(always)]
+        pub(crate) fn $swap(word: &$atomic, expected: $word, new: $word) -> $word {
+            word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Acquire)
+                .unwrap_or_else(|old| old)
         }
     };
 }
 
-apply!(apply_u32, AtomicU32, u32);
-apply!(apply_u64, AtomicU64, u64);
+apply!(apply_u32, fetch_u32, swap_u32, AtomicU32, u32);
+apply!(apply_u64, fetch_u64, swap_u64, AtomicU64, u64);
