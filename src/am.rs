@@ -14,9 +14,9 @@ use crate::global::{GlobalPtr, Remote};
 use crate::handler_names;
 use crate::inner::{Handler, Inner};
 use crate::node::Node;
-use crate::transport::shm::PieceList;
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
 use crate::transport::shm::copy::{self, CopyError};
+use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes that a medium message's payload may have.
 pub const MEDIUM_MAX: usize = PAYLOAD_MAX;
@@ -336,8 +336,9 @@ impl Node {
         message: &AmSend<'_>,
     ) -> Result<Option<engine::OpId>, Error> {
         let copy = long.payload.to_vec();
-        let mut list = PieceList::put(1);
-        list.push_put(place, &copy).ok_or_else(|| crate::rma::wraps(long.to, long.payload.len()))?;
+        let mut list = PieceList::new(engine::Direction::Put);
+        list.push(place, Lent::source(&copy))
+            .ok_or_else(|| crate::rma::wraps(long.to, long.payload.len()))?;
         let deadline = self.deadline();
         let op = {
             let mut engine = self.inner.engine();

@@ -96,12 +96,21 @@ pub enum Error {
         /// The word's size.
         size: u64,
     },
-    /// A counter lies in another rank's heap than it has to: with the put's target, or here where it is waited for.
-    #[error("the counter lies in the heap of rank {peer}, and should lie in that of rank {expected}")]
+    /// Blocks that a get fills lie over one another here.
+    #[error("a block begins at {start} of the local memory, before another one's end at {end}")]
+    Overlap {
+        /// Where a block begins, in bytes from the start of the local memory.
+        start: u64,
+        /// Where one ends that begins no later.
+        end: u64,
+    },
+    /// Memory of another rank was named than it has to be: a counter lies with its put's target, or here where it is waited
+    /// for, and the runs of an operation that has an event are of one peer.
+    #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
-        /// The rank whose heap it lies in.
+        /// The rank whose memory it is.
         peer: Rank,
-        /// The rank whose heap it should lie in.
+        /// The rank whose memory it should be.
         expected: Rank,
     },
     /// A handler replied twice, or to a reply.

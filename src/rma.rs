@@ -4,7 +4,7 @@
 //! one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
-use engine::{Direction, Mechanism};
+use engine::{Direction, Mechanism, MemId};
 
 use crate::error::Error;
 use crate::event::{Buffer, Event};
@@ -12,7 +12,7 @@ use crate::global::{GlobalPtr, Remote};
 use crate::node::Node;
 use crate::tally::Direct;
 use crate::transport::shm::copy::{self, CopyError};
-use crate::transport::shm::{Peer, PieceList};
+use crate::transport::shm::{Lent, Peer, PieceList};
 
 /// One piece of a scattered put.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +102,7 @@ impl Node {
                 Ok(())
             }
             Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => {
-                let mut list = PieceList::put(1);
-                list.push_put(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
-                self.by_message(peer, &list)
-            }
+            Err(CopyError::Unreachable(_)) => self.by_message(peer, &one(to, Lent::source(from))?),
         }
     }
 
@@ -123,12 +119,7 @@ impl Node {
                 Ok(())
             }
             Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => {
-                let mut list = PieceList::get(1);
-                let len = into.len();
-                list.push_get(from.place, into).ok_or_else(|| wraps(from, len))?;
-                self.by_message(peer, &list)
-            }
+            Err(CopyError::Unreachable(_)) => self.by_message(peer, &one(from, Lent::target(into))?),
         }
     }
 
@@ -138,14 +129,18 @@ impl Node {
     /// # Errors
     /// As for [`Node::put_bytes`], for the first run that fails; what the failed run has written is unspecified.
     pub fn put_list(&self, pieces: &[PutPiece<'_>]) -> Result<(), Error> {
-        for run in pieces.chunk_by(|a, b| a.to.peer == b.to.peer) {
-            let mut list = PieceList::put(run.len());
-            for piece in run {
-                list.push_put(piece.to.place, piece.from).ok_or_else(|| wraps(piece.to, piece.from.len()))?;
-            }
-            self.transfer(run[0].to, &list)?;
-        }
-        Ok(())
+        let pieces = pieces.iter().map(|piece| (piece.to, Lent::source(piece.from)));
+        self.scatter(Direction::Put, pieces, &mut Rest::Awaited)
+    }
+
+    /// Puts many pieces and forgets them: the sources may be reused at return, and [`Node::quiet`] says when the bytes are in
+    /// place, and whether that failed. What goes by message is copied first.
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::put_list`].
+    pub fn put_list_nbi(&self, pieces: &[PutPiece<'_>]) -> Result<(), Error> {
+        let pieces = pieces.iter().map(|piece| (piece.to, Lent::source(piece.from)));
+        self.scatter(Direction::Put, pieces, &mut Rest::Forgotten)
     }
 
     /// Gets many pieces in one call; as [`Node::put_list`].
@@ -153,16 +148,8 @@ impl Node {
     /// # Errors
     /// As for [`Node::put_list`].
     pub fn get_list(&self, pieces: &mut [GetPiece<'_>]) -> Result<(), Error> {
-        for run in pieces.chunk_by_mut(|a, b| a.from.peer == b.from.peer) {
-            let first = run[0].from;
-            let mut list = PieceList::get(run.len());
-            for piece in run {
-                let len = piece.into.len();
-                list.push_get(piece.from.place, piece.into).ok_or_else(|| wraps(piece.from, len))?;
-            }
-            self.transfer(first, &list)?;
-        }
-        Ok(())
+        let pieces = pieces.iter_mut().map(|piece| (piece.from, Lent::target(piece.into)));
+        self.scatter(Direction::Get, pieces, &mut Rest::Awaited)
     }
 
     /// Starts a put from a buffer that the event gives back. Where the copy can be made at once, it has been made when
@@ -177,10 +164,7 @@ impl Node {
                 }
                 Err(CopyError::Failed(error)) => Err(error.into()),
                 Err(CopyError::Unreachable(_)) => {
-                    let mut list = PieceList::put(1);
-                    let len = buffer.bytes().len();
-                    list.push_put(to.place, buffer.bytes()).ok_or_else(|| wraps(to, len))?;
-                    Ok(Some(self.start(peer, &list)))
+                    Ok(Some(self.start(peer, &one(to, Lent::source(buffer.bytes()))?)))
                 }
             });
         Event::new(self, to.peer, started, buffer)
@@ -198,9 +182,7 @@ impl Node {
                 }
                 Err(CopyError::Failed(error)) => Err(error.into()),
                 Err(CopyError::Unreachable(_)) => {
-                    let mut list = PieceList::get(1);
-                    list.push_get(from.place, buffer.bytes_mut()).ok_or_else(|| wraps(from, len))?;
-                    Ok(Some(self.start(peer, &list)))
+                    Ok(Some(self.start(peer, &one(from, Lent::target(buffer.bytes_mut()))?)))
                 }
             }
         });
@@ -228,16 +210,55 @@ impl Node {
         }
     }
 
-    /// One transfer of all pieces with one peer, to its end.
-    fn transfer(&self, remote: Remote, list: &PieceList<'_>) -> Result<(), Error> {
-        let peer = self.connected(remote.peer)?;
-        match list.copy(peer) {
-            Ok(moved) => {
+    /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
+    /// others by one list. `rest` says what becomes of a list that goes by message.
+    pub(crate) fn scatter<'a>(
+        &self,
+        direction: Direction,
+        pieces: impl Iterator<Item = (Remote, Lent<'a>)>,
+        rest: &mut Rest<'_>,
+    ) -> Result<(), Error> {
+        let mut pieces = pieces.peekable();
+        while let Some((first, _)) = pieces.peek() {
+            let peer = self.connected(first.peer)?;
+            let (mut list, mut mapped) = (PieceList::new(direction), None);
+            while let Some((remote, local)) = pieces.next_if(|(remote, _)| remote.peer == peer.rank) {
+                if remote.place.mem == MemId::Heap && !peer.is_far() {
+                    copy::in_heap(peer, remote.place, local)?;
+                    mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
+                } else {
+                    list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?;
+                }
+            }
+            if let Some(bytes) = mapped {
+                self.count(direction, Mechanism::Mapped, bytes);
+            }
+            if !list.pieces().is_empty() {
+                self.transfer(peer, &list, rest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One transfer of all pieces with one peer: to its end, or as far as `rest` says.
+    fn transfer(&self, peer: &Peer, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
+        match (list.copy(peer), rest) {
+            (Ok(moved), _) => {
                 moved.for_each(|(mechanism, bytes)| self.count(list.direction(), mechanism, bytes));
                 Ok(())
             }
-            Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => self.by_message(peer, list),
+            (Err(CopyError::Failed(error)), _) => Err(error.into()),
+            (Err(CopyError::Unreachable(_)), Rest::Awaited) => self.by_message(peer, list),
+            (Err(CopyError::Unreachable(_)), Rest::Started(op)) => {
+                **op = Some(self.start(peer, list));
+                Ok(())
+            }
+            (Err(CopyError::Unreachable(_)), Rest::Forgotten) => {
+                let mut copy = Vec::new();
+                let op = self.start(peer, &list.copied(&mut copy));
+                drop(Event::new(self, peer.rank, Ok(Some(op)), copy));
+                Ok(())
+            }
         }
     }
 
@@ -260,7 +281,7 @@ impl Node {
     }
 
     #[inline]
-    fn connected(&self, rank: engine::Rank) -> Result<&Peer, Error> {
+    pub(crate) fn connected(&self, rank: engine::Rank) -> Result<&Peer, Error> {
         self.inner.peers.get(rank, self.timeout).map(|peer| &**peer)
     }
 
@@ -274,6 +295,25 @@ impl Node {
         };
         self.inner.tallies.add(what, bytes);
     }
+}
+
+/// What becomes of pieces that cannot be copied at once.
+#[derive(Debug)]
+pub(crate) enum Rest<'o> {
+    /// They are waited for.
+    Awaited,
+    /// They are started, as this operation: all are with one peer, and whoever has lent the local memory keeps it until the
+    /// operation has ended.
+    Started(&'o mut Option<engine::OpId>),
+    /// What is put is copied, and `quiet` says what came of it.
+    Forgotten,
+}
+
+/// A list of one piece.
+fn one(remote: Remote, local: Lent<'_>) -> Result<PieceList<'_>, Error> {
+    let mut list = PieceList::new(local.direction());
+    list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?;
+    Ok(list)
 }
 
 /// The error for a transfer whose remote end would wrap around the end of the address space.

@@ -14,7 +14,7 @@ use crate::rma::wraps;
 use crate::tally::Direct;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
-use crate::transport::shm::{Peer, PieceList};
+use crate::transport::shm::{Lent, Peer, PieceList};
 
 /// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
 /// meanwhile.
@@ -186,8 +186,8 @@ impl Node {
         signal: Signal,
         deadline: Option<engine::Nanos>,
     ) -> Result<engine::OpId, Error> {
-        let mut list = PieceList::put(1);
-        list.push_put(to.place, from).ok_or_else(|| wraps(to, from.len()))?;
+        let mut list = PieceList::new(Direction::Put);
+        list.push(to.place, Lent::source(from)).ok_or_else(|| wraps(to, from.len()))?;
         self.inner.peers.ask_to_serve(peer);
         let counter = Place::new(MemId::Heap, signal.counter.offset());
         let mut engine = self.inner.engine();

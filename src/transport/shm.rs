@@ -18,7 +18,7 @@ pub(crate) mod shown;
 mod tests;
 
 pub(crate) use control::Control;
-pub(crate) use copy::PieceList;
+pub(crate) use copy::{Lent, PieceList};
 pub(crate) use own::OwnMemory;
 pub(crate) use peers::{Known, PLACES_MAX, Peer, Peers};
 pub(crate) use rings::ShmTransport;

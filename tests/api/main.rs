@@ -9,6 +9,7 @@ mod losses;
 mod model;
 mod network;
 mod rma;
+mod runs;
 mod signals;
 mod teams;
 mod threads;

@@ -7,11 +7,11 @@ use standpipe::{Error, GetPiece, HeapArray, PutPiece, Strided};
 
 use super::*;
 
-const BYTES: usize = 4000;
+pub(super) const BYTES: usize = 4000;
 
 /// Two nodes, of which the second only holds memory.
-struct Pair {
-    zero: Node,
+pub(super) struct Pair {
+    pub(super) zero: Node,
     _one: Node,
     heap: HeapArray<u8>,
     /// The second node's private memory; nothing but transfers touches it.
@@ -32,21 +32,21 @@ impl Pair {
     }
 
     /// The pair for a way; tests of one process share it in turn.
-    fn of(way: Way) -> std::sync::MutexGuard<'static, Pair> {
+    pub(super) fn of(way: Way) -> std::sync::MutexGuard<'static, Pair> {
         static PAIRS: OnceLock<[std::sync::Mutex<Pair>; 2]> = OnceLock::new();
         let pairs = PAIRS.get_or_init(|| WAYS.map(|way| std::sync::Mutex::new(Pair::new(way))));
         pairs[way as usize].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn remote(&self, private: bool) -> Remote {
+    pub(super) fn remote(&self, private: bool) -> Remote {
         if private { self.private } else { self.heap.ptr(0).into() }
     }
 
-    fn fill(&self, private: bool, bytes: &[u8]) {
+    pub(super) fn fill(&self, private: bool, bytes: &[u8]) {
         self.zero.put_bytes(self.remote(private), bytes).expect("put");
     }
 
-    fn all(&self, private: bool) -> Vec<u8> {
+    pub(super) fn all(&self, private: bool) -> Vec<u8> {
         let mut bytes = vec![0; BYTES];
         self.zero.get_bytes(self.remote(private), &mut bytes).expect("get");
         bytes
@@ -146,7 +146,7 @@ proptest! {
         let mut got = vec![0xee; BYTES];
         let result = pair.zero.get_strided(remote, &mut got, &strided);
         if local_overlap {
-            let refused = matches!(result, Err(Error::Length { .. }));
+            let refused = matches!(result, Err(Error::Overlap { .. }));
             prop_assert!(refused, "overlapping blocks were got: {:?}", result);
         } else {
             prop_assert_eq!(result, Ok(()));

@@ -67,4 +67,4 @@ pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
 pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
 pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
 pub use segment::{Segment, SegmentError};
-pub use shared::{Outside, SharedMemory, Words};
+pub use shared::{Blocks, Outside, SharedMemory, Words};

@@ -42,6 +42,69 @@ pub struct Outside {
     pub size: u64,
 }
 
+/// `count` blocks of `block` bytes each, their starts `there` bytes apart in a mapping and `here` bytes apart in a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Bytes of a block.
+    pub block: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Bytes between neighbours in the mapping.
+    pub there: u64,
+    /// Bytes between neighbours in the slice.
+    pub here: usize,
+}
+
+impl Blocks {
+    /// Bytes from the first block's start to the last one's end there, once those here are known to be at most `len`; `None`
+    /// where there are no bytes to copy.
+    fn span(&self, offset: u64, len: usize) -> Result<Option<u64>, Outside> {
+        if self.count == 0 || self.block == 0 {
+            return Ok(None);
+        }
+        let steps = self.count - 1;
+        let here = self.here.checked_mul(steps).and_then(|bytes| bytes.checked_add(self.block));
+        let there =
+            self.there.checked_mul(steps as u64).and_then(|bytes| bytes.checked_add(self.block as u64));
+        match (there, here.filter(|here| *here <= len)) {
+            (Some(there), Some(_)) => Ok(Some(there)),
+            _ => Err(Outside { offset, len: u64::MAX, size: len as u64 }),
+        }
+    }
+}
+
+/// Copies blocks between two places, each with the bytes between its blocks.
+///
+/// # Safety
+/// All blocks must be readable at `from` and writable at `to`, and the two lie apart. A stride counts only where there is more
+/// than one block.
+#[inline]
+unsafe fn copy_blocks(from: (*const u8, usize), to: (*mut u8, usize), blocks: Blocks) {
+    // SAFETY: the caller's promise, for the same block's length.
+    unsafe {
+        match blocks.block {
+            8 => copy_each(from, to, blocks.count, 8),
+            16 => copy_each(from, to, blocks.count, 16),
+            32 => copy_each(from, to, blocks.count, 32),
+            64 => copy_each(from, to, blocks.count, 64),
+            128 => copy_each(from, to, blocks.count, 128),
+            block => copy_each(from, to, blocks.count, block),
+        }
+    }
+}
+
+/// The loop of [`copy_blocks`], which is compiled for each length that is known there.
+///
+/// # Safety
+/// As for [`copy_blocks`].
+#[inline(always)]
+unsafe fn copy_each(from: (*const u8, usize), to: (*mut u8, usize), count: usize, block: usize) {
+    for i in 0..count {
+        // SAFETY: the caller promises this block at both ends; `i` steps lead to no later one than the last.
+        unsafe { ptr::copy_nonoverlapping(from.0.add(i * from.1), to.0.add(i * to.1), block) };
+    }
+}
+
 impl SharedMemory {
     /// Maps the first `len` bytes of `fd`, readable, writable and shared, without reserving memory for them.
     ///
@@ -164,6 +227,32 @@ impl SharedMemory {
         // a slice borrowed for writing, apart from this mapping for the reason given in `copy_in`. Whatever bytes a
         // racing peer leaves are valid `u8`s.
         unsafe { ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies blocks of `bytes` to `offset` and on, where they lie `there` bytes apart. They may lie over one another there: then
+    /// the last has what both have.
+    ///
+    /// # Errors
+    /// [`Outside`] if the blocks do not lie inside the mapping, or not inside `bytes`; then nothing is written.
+    pub fn copy_in_blocks(&self, offset: u64, bytes: &[u8], blocks: Blocks) -> Result<(), Outside> {
+        let Some(there) = blocks.span(offset, bytes.len())? else { return Ok(()) };
+        let at = self.at(offset, there)?;
+        // SAFETY: both spans lie within the mapping and within the slice (checked above), which are apart for the reason given
+        // in `copy_in`, and so does every block. No stride is longer than its span, and thus fits.
+        unsafe { copy_blocks((bytes.as_ptr(), blocks.here), (at, blocks.there as usize), blocks) };
+        Ok(())
+    }
+
+    /// Fills blocks of `bytes` from `offset` and on, where they lie `there` bytes apart.
+    ///
+    /// # Errors
+    /// As for [`SharedMemory::copy_in_blocks`]; then nothing is read.
+    pub fn copy_out_blocks(&self, offset: u64, bytes: &mut [u8], blocks: Blocks) -> Result<(), Outside> {
+        let Some(there) = blocks.span(offset, bytes.len())? else { return Ok(()) };
+        let at = self.at(offset, there)?;
+        // SAFETY: as in `copy_in_blocks`, the other way; whatever bytes a racing peer leaves are valid `u8`s.
+        unsafe { copy_blocks((at, blocks.there as usize), (bytes.as_mut_ptr(), blocks.here), blocks) };
         Ok(())
     }
 
@@ -337,6 +426,44 @@ mod tests {
         assert!(memory.copy_within_from(0, &memory, 0, u64::MAX).is_err());
         assert!(memory.words(8, usize::MAX).is_err());
         assert!(memory.words(0, usize::MAX / 8 + 1).is_err());
+    }
+
+    #[test]
+    fn blocks_are_copied_and_nothing_between_them() {
+        let memory = memory();
+        for block in [1, 7, 8, 16, 31, 32, 64, 100, 128] {
+            let blocks = Blocks { block, count: 5, there: 200, here: 130 };
+            let from: Vec<u8> = (0..650).map(|i| (i % 251) as u8 + 1).collect();
+            let mut model = vec![0_u8; 1000];
+            for i in 0..5 {
+                model[i * 200..i * 200 + block].copy_from_slice(&from[i * 130..i * 130 + block]);
+            }
+            memory.copy_in(0, &[0; 1000]).unwrap();
+            memory.copy_in_blocks(0, &from, blocks).unwrap();
+            let mut found = vec![0; 1000];
+            memory.copy_out(0, &mut found).unwrap();
+            assert!(found == model, "{block}");
+            let mut back = vec![9; 650];
+            memory.copy_out_blocks(0, &mut back, blocks).unwrap();
+            assert!((0..650).all(|i| back[i] == if i % 130 < block { from[i] } else { 9 }), "{block}");
+        }
+    }
+
+    #[test]
+    fn blocks_outside_are_refused_whole() {
+        let memory = memory();
+        let blocks = Blocks { block: 8, count: 2, there: LEN - 8, here: 8 };
+        assert!(memory.copy_in_blocks(0, &[1; 16], blocks).is_ok());
+        assert!(memory.copy_in_blocks(1, &[2; 16], blocks).is_err());
+        assert!(memory.copy_in_blocks(0, &[2; 15], blocks).is_err());
+        for (count, there, here) in [(2, u64::MAX, 8), (usize::MAX, 8, 8), (2, 8, usize::MAX)] {
+            let endless = Blocks { block: 8, count, there, here };
+            assert!(memory.copy_in_blocks(0, &[2; 16], endless).is_err());
+            assert!(memory.copy_out_blocks(0, &mut [2; 16], endless).is_err());
+        }
+        assert!(memory.copy_out_blocks(LEN + 9, &mut [], Blocks { count: 0, ..blocks }).is_ok());
+        assert_eq!(memory.load::<u64>(LEN - 8), Ok(u64::from_ne_bytes([1; 8])));
+        assert_eq!(memory.load::<u64>(8), Ok(0));
     }
 
     #[test]

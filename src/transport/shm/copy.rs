@@ -5,8 +5,60 @@ use std::marker::PhantomData;
 
 use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Why, choose};
 use vm::cma::{self, CmaError, Iov};
+use vm::{Blocks, Outside, SharedMemory};
 
 use super::peers::Peer;
+
+/// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of memory that is to
+/// be written may be the same: they are only ever written one after the other, or by others than this program.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent<'a> {
+    addr: usize,
+    len: usize,
+    direction: Direction,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Lent<'a> {
+    /// What a put takes.
+    #[inline]
+    pub(crate) fn source(from: &'a [u8]) -> Lent<'a> {
+        let addr = from.as_ptr().expose_provenance();
+        Lent { addr, len: from.len(), direction: Direction::Put, borrowed: PhantomData }
+    }
+
+    /// What a get fills.
+    #[inline]
+    pub(crate) fn target(into: &'a mut [u8]) -> Lent<'a> {
+        let addr = into.as_mut_ptr().expose_provenance();
+        Lent { addr, len: into.len(), direction: Direction::Get, borrowed: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether it is read or written.
+    #[inline]
+    pub(crate) fn direction(self) -> Direction {
+        self.direction
+    }
+
+    /// `len` bytes of it from `start` on.
+    ///
+    /// Panics where it has not as many.
+    #[inline]
+    pub(crate) fn part(self, start: usize, len: usize) -> Lent<'a> {
+        assert!(start <= self.len && len <= self.len - start, "a part lies within the whole");
+        Lent { addr: self.addr + start, len, ..self }
+    }
+
+    #[inline]
+    fn place(self) -> Place {
+        Place::new(MemId::Space, self.addr as u64)
+    }
+}
 
 /// Pieces of one transfer whose local ends are borrowed memory: every local place is an address in this process that
 /// is valid for the transfer's direction until `'a` ends.
@@ -19,48 +71,46 @@ pub(crate) struct PieceList<'a> {
 }
 
 impl<'a> PieceList<'a> {
-    /// An empty list of pieces to be put.
-    pub(crate) fn put(capacity: usize) -> PieceList<'a> {
-        PieceList::new(Direction::Put, capacity)
-    }
-
-    /// An empty list of pieces to be got.
-    pub(crate) fn get(capacity: usize) -> PieceList<'a> {
-        PieceList::new(Direction::Get, capacity)
-    }
-
+    /// An empty list of pieces that go this way.
     #[inline]
-    fn new(direction: Direction, capacity: usize) -> PieceList<'a> {
-        let mut many = Vec::new();
-        if capacity > 1 {
-            many = SPARE.try_with(Cell::take).unwrap_or_default();
-            many.reserve(capacity);
-        }
-        PieceList { one: None, many, direction, borrowed: PhantomData }
+    pub(crate) fn new(direction: Direction) -> PieceList<'a> {
+        PieceList { one: None, many: Vec::new(), direction, borrowed: PhantomData }
     }
 
-    /// Adds a piece that goes from `from` to `remote`. `None` where the remote end would wrap.
-    pub(crate) fn push_put(&mut self, remote: Place, from: &'a [u8]) -> Option<()> {
-        assert_eq!(self.direction, Direction::Put, "a list of gets takes no source");
-        self.push(remote, from.as_ptr().expose_provenance(), from.len())
-    }
-
-    /// Adds a piece that comes from `remote` to `into`. `None` where the remote end would wrap.
-    pub(crate) fn push_get(&mut self, remote: Place, into: &'a mut [u8]) -> Option<()> {
-        assert_eq!(self.direction, Direction::Get, "a list of puts takes no target");
-        self.push(remote, into.as_mut_ptr().expose_provenance(), into.len())
-    }
-
-    fn push(&mut self, remote: Place, addr: usize, len: usize) -> Option<()> {
-        let local = Place::new(MemId::Space, addr as u64);
-        let piece = Piece::new(remote, local, len as u64)?;
+    /// Adds a piece between `remote` and `local`. `None` where the remote end would wrap.
+    #[inline]
+    pub(crate) fn push(&mut self, remote: Place, local: Lent<'a>) -> Option<()> {
+        assert_eq!(self.direction, local.direction, "all pieces of a list go one way");
+        let piece = Piece::new(remote, local.place(), local.len as u64)?;
         if self.one.is_none() && self.many.is_empty() {
             self.one = Some(piece);
-        } else {
-            self.many.extend(self.one.take());
-            self.many.push(piece);
+            return Some(());
         }
+        if let Some(first) = self.one.take() {
+            self.many = SPARE.try_with(Cell::take).unwrap_or_default();
+            self.many.push(first);
+        }
+        self.many.push(piece);
         Some(())
+    }
+
+    /// The list of the same pieces of a put, from a copy of what they take.
+    pub(crate) fn copied<'b>(&self, copy: &'b mut Vec<u8>) -> PieceList<'b> {
+        assert_eq!(self.direction, Direction::Put, "what a get fills is not copied");
+        for piece in self.pieces() {
+            let (addr, len) = (piece.local.offset as usize, piece.len as usize);
+            // SAFETY: the list's invariant: `len` bytes that are borrowed for reading until `'a` ends.
+            copy.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr), len)
+            });
+        }
+        let (mut rest, mut list) = (Lent::source(copy), PieceList::new(Direction::Put));
+        for piece in self.pieces() {
+            let len = piece.len as usize;
+            list.push(piece.remote, rest.part(0, len)).expect("no remote end wraps in this list");
+            rest = rest.part(len, rest.len - len);
+        }
+        list
     }
 
     #[inline]
@@ -127,8 +177,7 @@ impl From<OpError> for CopyError {
 /// Puts one piece now.
 #[inline]
 pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechanism, CopyError> {
-    let local = Place::new(MemId::Space, from.as_ptr().expose_provenance() as u64);
-    let piece = Piece { remote, local, len: from.len() as u64 };
+    let piece = Piece { remote, local: Lent::source(from).place(), len: from.len() as u64 };
     // SAFETY: the local end is a slice borrowed for reading until this returns.
     unsafe { copy_pieces(peer, Direction::Put, &[piece]) }
 }
@@ -136,10 +185,43 @@ pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechani
 /// Gets one piece now.
 #[inline]
 pub(crate) fn get_one(peer: &Peer, remote: Place, into: &mut [u8]) -> Result<Mechanism, CopyError> {
-    let local = Place::new(MemId::Space, into.as_mut_ptr().expose_provenance() as u64);
-    let piece = Piece { remote, local, len: into.len() as u64 };
+    let len = into.len() as u64;
+    let piece = Piece { remote, local: Lent::target(into).place(), len };
     // SAFETY: the local end is a slice borrowed for writing until this returns.
     unsafe { copy_pieces(peer, Direction::Get, &[piece]) }
+}
+
+/// Copies one piece to or from the heap of a near peer now.
+#[inline]
+pub(crate) fn in_heap(peer: &Peer, remote: Place, local: Lent<'_>) -> Result<(), OpError> {
+    let piece = Piece { remote, local: local.place(), len: local.len as u64 };
+    // SAFETY: the local end is memory borrowed for this direction until this returns.
+    unsafe { copy_mapped(peer, local.direction, &piece) }.map_err(|error| match error {
+        CopyError::Failed(error) => error,
+        CopyError::Unreachable(_) => heap_fault(peer, remote.offset, piece.len),
+    })
+}
+
+/// Copies blocks between a heap, from `offset` on, and local memory now.
+#[inline]
+pub(crate) fn blocks(
+    heap: &SharedMemory,
+    offset: u64,
+    local: Lent<'_>,
+    blocks: Blocks,
+) -> Result<(), Outside> {
+    match local.direction {
+        Direction::Put => {
+            let addr = std::ptr::with_exposed_provenance(local.addr);
+            // SAFETY: memory borrowed for reading until this returns, outside every mapping of ours.
+            heap.copy_in_blocks(offset, unsafe { std::slice::from_raw_parts(addr, local.len) }, blocks)
+        }
+        Direction::Get => {
+            let addr = std::ptr::with_exposed_provenance_mut(local.addr);
+            // SAFETY: memory borrowed for writing until this returns, outside every mapping of ours.
+            heap.copy_out_blocks(offset, unsafe { std::slice::from_raw_parts_mut(addr, local.len) }, blocks)
+        }
+    }
 }
 
 /// Copies all pieces to or from `peer`: heap pieces as memory, all others in as few system calls as their list
@@ -232,14 +314,27 @@ unsafe fn attach(
     } else {
         let mut remote = Vec::with_capacity(private);
         let mut local = Vec::with_capacity(private);
-        for (there, here) in pieces.iter().filter(|piece| piece.remote.mem == MemId::Space).map(ends) {
-            remote.push(there);
-            local.push(here);
+        for (there, here) in in_space(pieces).map(ends) {
+            extend(&mut remote, there);
+            extend(&mut local, here);
         }
         // SAFETY: the local ends are those of the caller's pieces, which it promises to be valid for this direction.
         unsafe { attach_list(peer.pid, direction, &remote, &local) }
     };
-    done.map_err(|error| attach_error(peer, error))
+    done.map_err(|error| attach_error(peer, pieces, error))
+}
+
+fn in_space(pieces: &[Piece]) -> impl Iterator<Item = &Piece> {
+    pieces.iter().filter(|piece| piece.remote.mem == MemId::Space)
+}
+
+/// Adds a run to those of one end: to the last one, where it goes on there. The kernel takes so many runs a call.
+#[inline]
+fn extend(runs: &mut Vec<Iov>, next: Iov) {
+    match runs.last_mut() {
+        Some(last) if last.addr.checked_add(last.len) == Some(next.addr) => last.len += next.len,
+        _ => runs.push(next),
+    }
 }
 
 /// # Safety
@@ -254,11 +349,18 @@ unsafe fn attach_list(pid: u32, direction: Direction, remote: &[Iov], local: &[I
 }
 
 #[cold]
-fn attach_error(known: &Peer, error: CmaError) -> CopyError {
+fn attach_error(known: &Peer, pieces: &[Piece], error: CmaError) -> CopyError {
     let peer = known.rank;
     let failed = match error {
-        CmaError::Fault { addr, len, .. } => OpError::Fault { peer, mem: MemId::Space, addr, len },
-        CmaError::LocalFault { addr, len, .. } => OpError::LocalFault { mem: MemId::Space, addr, len },
+        CmaError::Fault { done, .. } => {
+            let (place, len) =
+                piece_at(pieces, done).map_or((0, 0), |piece| (piece.remote.offset, piece.len));
+            OpError::Fault { peer, mem: MemId::Space, addr: place, len }
+        }
+        CmaError::LocalFault { done, .. } => {
+            let (place, len) = piece_at(pieces, done).map_or((0, 0), |piece| (piece.local.offset, piece.len));
+            OpError::LocalFault { mem: MemId::Space, addr: place, len }
+        }
         CmaError::Gone => {
             // The kernel knows before the launcher tells. Whoever has heard of the loss must not find the heap alive.
             known.lose();
@@ -270,4 +372,41 @@ fn attach_error(known: &Peer, error: CmaError) -> CopyError {
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
     };
     CopyError::Failed(failed)
+}
+
+/// The piece of private memory that the byte after `done` of them belongs to.
+fn piece_at(pieces: &[Piece], mut done: u64) -> Option<&Piece> {
+    in_space(pieces).find(|piece| {
+        let within = done < piece.len;
+        done = done.saturating_sub(piece.len);
+        within
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_touch_are_one_and_a_byte_is_found_in_its_piece() {
+        let lens = [3, 0, 5, 2];
+        let remote = [100, 103, 103, 200];
+        let mut runs = Vec::new();
+        let pieces: Vec<Piece> = remote
+            .iter()
+            .zip(lens)
+            .map(|(addr, len)| {
+                extend(&mut runs, Iov { addr: *addr, len });
+                Piece::new(Place::new(MemId::Space, *addr), Place::new(MemId::Space, 7), len)
+                    .expect("no wrap")
+            })
+            .collect();
+        assert_eq!(runs, [Iov { addr: 100, len: 8 }, Iov { addr: 200, len: 2 }]);
+        let of = |done| piece_at(&pieces, done).map(|piece| (piece.remote.offset, piece.len));
+        assert_eq!(
+            [of(0), of(2), of(3), of(8)],
+            [Some((100, 3)), Some((100, 3)), Some((103, 5)), Some((200, 2))]
+        );
+        assert_eq!(of(10), None);
+    }
 }
