@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use engine::MemId;
+pub use vm::Blocks;
 use vm::Iov;
 pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 

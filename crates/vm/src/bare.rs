@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::cma::Iov;
 use crate::futex;
-use crate::shared::{Outside, SharedMemory};
+use crate::shared::{Blocks, Outside, SharedMemory};
 
 /// A run of bytes of a mapping, to be copied to and from by memcpy alone.
 #[derive(Debug)]
@@ -53,6 +53,36 @@ impl Mapped {
         for _ in 0..times {
             // SAFETY: as in `put`, with source and target exchanged; the slice is borrowed for writing.
             unsafe { memcpy(black_box(into.as_mut_ptr()).cast(), black_box(self.at()), black_box(self.len)) };
+        }
+        start.elapsed()
+    }
+
+    /// Copies blocks of `from` to the mapping, as a program does that knows where both lie: a loop, with a length that the
+    /// compiler knows where that is 64 bytes, and else with calls of memcpy.
+    ///
+    /// # Panics
+    /// Where the blocks do not lie inside both.
+    pub fn put_blocks(&self, from: &[u8], blocks: Blocks, times: u32) -> Duration {
+        let Blocks { block, count, there, here } = blocks;
+        let (there, steps) = (there as usize, count.saturating_sub(1));
+        let fits =
+            |stride: usize, len| stride.checked_mul(steps).and_then(|at| at.checked_add(block)) <= Some(len);
+        assert!(fits(there, self.len) && fits(here, from.len()), "the blocks lie inside both");
+        let memcpy: unsafe extern "C" fn(*mut _, *const _, usize) -> *mut _ = black_box(libc::memcpy);
+        let start = Instant::now();
+        for _ in 0..times {
+            let (to, from) = (black_box(self.at()).cast::<u8>(), black_box(from.as_ptr()));
+            for i in 0..black_box(count) {
+                // SAFETY: block `i` lies within both ends (checked above), which are a mapping that the handle keeps alive and a
+                // slice, and so apart.
+                unsafe {
+                    let (to, from) = (to.add(i * there), from.add(i * here));
+                    match block {
+                        64 => to.copy_from_nonoverlapping(from, 64),
+                        _ => drop(memcpy(to.cast(), from.cast(), block)),
+                    }
+                }
+            }
         }
         start.elapsed()
     }

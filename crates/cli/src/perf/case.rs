@@ -13,6 +13,8 @@ pub enum Op {
     Get,
     /// Get many pieces by one call
     Scatter,
+    /// Put blocks, next to each other here and every second one there, by one call
+    Strided,
     /// An Active Message and its reply; medians over 9 jobs, unless on the same core
     Am,
     /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core
@@ -44,6 +46,7 @@ impl Op {
             Op::Put => "put",
             Op::Get => "get",
             Op::Scatter => "scatter",
+            Op::Strided => "strided",
             Op::Am => "am",
             Op::PutSignal => "put-signal",
             Op::Atomic => "atomic",
@@ -113,7 +116,7 @@ pub struct Case {
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
     pub size: usize,
-    /// Pieces of a scattered get; processes of a collective, of idling or of opening; otherwise 1.
+    /// Pieces of a scattered get, or blocks of a strided put; processes of a collective, of idling or of opening; otherwise 1.
     pub n: usize,
     /// The memory at the target.
     pub memory: Memory,
@@ -126,6 +129,15 @@ pub struct Case {
 }
 
 impl Case {
+    /// Bytes of the target's heap that it uses.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        match self.op {
+            Op::Strided => self.size.saturating_mul(2).saturating_mul(self.n),
+            _ => self.size,
+        }
+    }
+
     /// Processes of the job that it is measured in.
     #[must_use]
     pub const fn processes(&self) -> usize {
@@ -173,6 +185,7 @@ pub const PROMISED: &[Case] = &[
     case(Op::Get, 64 * MIB, 1, Memory::Heap, 1.053),
     case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1),
     busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
+    case(Op::Strided, 64, 1024, Memory::Heap, 1.1),
     case(Op::Am, 0, 1, Memory::Heap, 1.5),
     shared(case(Op::Am, 0, 1, Memory::Heap, 4.0)),
     case(Op::PutSignal, 8, 1, Memory::Heap, 1.5),
@@ -195,6 +208,7 @@ pub fn bound_for(case: &Case) -> Option<f64> {
         (Op::Put | Op::Get, Memory::Private) if case.size == 8 => Some(1.15),
         (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
         (Op::Scatter, Memory::Private) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
+        (Op::Strided, _) if case.size == 64 && case.n == 1024 => Some(1.1),
         (Op::Am, _) if case.size == 0 => Some(1.5),
         (Op::PutSignal, _) if case.size == 8 => Some(1.5),
         (Op::Atomic, _) => Some(1.2),

@@ -22,7 +22,7 @@ const NOTES: usize = 16;
 
 impl Shared {
     pub(super) fn new(node: &Node, case: &Case) -> Result<Shared> {
-        let heap = node.heap().alloc_from(&vec![1u8; case.size.max(64)])?;
+        let heap = node.heap().alloc_from(&vec![1u8; case.heap_bytes().max(64)])?;
         let private: Vec<Vec<u8>> = (0..case.n).map(|i| vec![i as u8; case.size.max(64)]).collect();
         let words = node.heap().alloc_zeroed(NOTES * 8 + case.n)?;
         for (index, piece) in private.iter().enumerate() {

@@ -40,7 +40,7 @@ pub struct PerfArgs {
     /// Bytes of one piece, of a message's payload, or of each process in a collective; 64K is 65536
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
-    /// Pieces of a scattered get (1 or more), or processes of collectives, idle and open (2 to 256)
+    /// Pieces of a scattered get, or blocks of a strided put (1 or more); or processes of collectives, idle and open (2 to 256)
     #[arg(short, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
@@ -155,6 +155,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Scatter => (8192, 1024, Memory::Private),
+        Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
         Op::PutSignal | Op::Atomic => (8, 1, Memory::Heap),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => (8 << 20, 4, Memory::Heap),
@@ -198,8 +199,8 @@ fn check(case: &Case) -> Result<()> {
         if !(2..=256).contains(&n) {
             bail!("-n {n} processes: 2 to 256 can be measured");
         }
-    } else if n != 1 && op != Op::Scatter {
-        bail!("-n {n} does not fit {}: it counts pieces of scatter, or processes", op.name());
+    } else if n != 1 && !matches!(op, Op::Scatter | Op::Strided) {
+        bail!("-n {n} does not fit {}: it counts pieces of scatter or strided, or processes", op.name());
     }
     if op.is_collective() && !size.is_multiple_of(8) || op == Op::Alltoall && !size.is_multiple_of(8 * n) {
         let of = if op == Op::Alltoall { 8 * n } else { 8 };
@@ -266,7 +267,9 @@ pub(crate) fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
         Op::Put | Op::Get => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
-        Op::Scatter => words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory))),
+        Op::Scatter | Op::Strided => {
+            words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory)))
+        }
         Op::Am if case.size > 0 => words.push(bytes(case.size)),
         Op::Am => words.push("round trip".to_owned()),
         Op::Overhead => words.push("of a message".to_owned()),

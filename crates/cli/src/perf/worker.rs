@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, bare, host};
+use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, Strided, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
@@ -38,7 +38,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
         });
     let node = place(case, || Ok(Node::open(config)?))?;
     let samples = match case.op {
-        Op::Put | Op::Get | Op::Scatter => one_sided(&node, case),
+        Op::Put | Op::Get | Op::Scatter | Op::Strided => one_sided(&node, case),
         Op::Am => active_messages(&node, case, &served),
         Op::PutSignal => words::put_signal(&node, case),
         Op::Atomic => words::atomic(&node, case),
@@ -98,6 +98,7 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let theirs = Theirs::find(node, 1)?;
     let row = match (case.op, case.memory) {
         (Op::Scatter, _) => scatter(node, case, &theirs),
+        (Op::Strided, _) => strided(node, case, &theirs),
         (_, Memory::Heap) if case.size == 8 => heap_word(node, case, &theirs),
         (_, Memory::Heap) => heap_bulk(node, case, &theirs),
         (_, Memory::Private) => private(node, case, &theirs),
@@ -230,6 +231,19 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
                 pair.map(|(from, into)| (*from, &mut into[..])).collect();
             bare::attach_get(node, &mut pieces, times)?.context(REFUSED)
         },
+    )
+}
+
+fn strided(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
+    let (Case { size, n, .. }, buffer) = (*case, vec![3u8; case.size * case.n]);
+    let (counts, there, here) = ([n], [2 * size as u64], [size]);
+    let shape = Strided { block: size, counts: &counts, remote_strides: &there, local_strides: &here };
+    let bare = bare::mapped(node, theirs.heap, case.heap_bytes())?;
+    let blocks = bare::Blocks { block: size, count: n, there: there[0], here: size };
+    interleave(
+        "the same copies by a loop of one's own",
+        |times| timed(times, |_| node.put_strided(theirs.heap, black_box(&buffer), black_box(&shape))),
+        |times| Ok(bare.put_blocks(&buffer, blocks, times)),
     )
 }
 
