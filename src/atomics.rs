@@ -7,6 +7,7 @@ use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
 use vm::SharedMemory;
 
 use crate::error::Error;
+use crate::event::Event;
 use crate::global::GlobalPtr;
 use crate::node::Node;
 use crate::tally::Direct;
@@ -120,14 +121,31 @@ impl Node {
         if self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)).is_some() {
             return Ok(());
         }
-        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits()));
-        if self.atomic_here(word, atomic)?.is_none() {
-            let mut engine = self.inner.engine();
-            let place = Place::new(MemId::Heap, word.offset());
-            let op = engine.atomic(word.peer(), place, atomic, self.deadline());
-            engine.detach(op);
+        if let Some(op) = self.start_update(word, op, value)? {
+            self.inner.engine().detach(op);
         }
         Ok(())
+    }
+
+    /// Changes the word by an operation with `value`, without its value from before: the event tells when that is done, and
+    /// whether it failed. For the rest as [`Node::update_nbi`].
+    pub fn update_nb<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Event {
+        Event::new(self, word.peer(), self.start_update(word, op, value), ())
+    }
+
+    /// Does it if the word is mapped here, or starts it.
+    fn start_update<T: AtomicWord>(
+        &self,
+        word: GlobalPtr<T>,
+        op: AtomicOp,
+        value: T,
+    ) -> Result<Option<engine::OpId>, Error> {
+        let atomic = Atomic::new(T::TYPE, Change::Apply(op, value.bits()));
+        if self.atomic_here(word, atomic)?.is_some() {
+            return Ok(None);
+        }
+        let place = Place::new(MemId::Heap, word.offset());
+        Ok(Some(self.inner.engine().atomic(word.peer(), place, atomic, self.deadline())))
     }
 
     /// Does it if the peer has been talked to, and the word is one of its mapped heap.

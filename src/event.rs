@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use engine::{OpId, Rank};
+use engine::{OpError, OpId, Rank};
 
 use crate::error::Error;
 use crate::node::Node;
@@ -132,8 +132,30 @@ impl<B: Buffer> Event<B> {
         self.peer
     }
 
+    /// Why it has failed, where it is known to have.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        match &self.state {
+            State::Done(result) => result.as_ref().err(),
+            State::Pending(_) | State::Taken => None,
+        }
+    }
+
+    /// Ends the operation where it has not ended: as if its deadline had passed, or with another error.
+    pub(crate) fn give_up(&mut self, error: Option<&Error>) {
+        if !self.settle()
+            && let State::Pending(op) = self.state
+        {
+            let mut engine = self.node.inner.engine();
+            engine.cancel(op);
+            let outcome = engine.outcome(op).unwrap_or(Err(OpError::Timeout { peer: self.peer }));
+            drop(engine);
+            let result = outcome.map(|_| ()).map_err(Error::from);
+            self.state = State::Done(error.map_or(result, |error| Err(error.clone())));
+        }
+    }
+
     /// Looks whether the operation has ended.
-    fn settle(&mut self) -> bool {
+    pub(crate) fn settle(&mut self) -> bool {
         if let State::Pending(op) = self.state
             && let Some(outcome) = self.node.inner.engine().outcome(op)
         {
@@ -142,7 +164,8 @@ impl<B: Buffer> Event<B> {
         !matches!(self.state, State::Pending(_))
     }
 
-    fn take(&mut self) -> (Result<(), Error>, B) {
+    /// The result and the buffer, once it is settled.
+    pub(crate) fn take(&mut self) -> (Result<(), Error>, B) {
         let buffer = self.buffer.take().expect("only the consuming methods take the buffer");
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Done(result) => (result, buffer),

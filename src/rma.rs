@@ -259,6 +259,13 @@ impl Node {
                 drop(Event::new(self, peer.rank, Ok(Some(op)), copy));
                 Ok(())
             }
+            (Err(CopyError::Unreachable(_)), Rest::Counted(events)) => {
+                let mut copy = Vec::new();
+                let op = self.start(peer, &list.copied(&mut copy));
+                self.inner.keep(op, Box::new(copy));
+                events.push(Event::new(self, peer.rank, Ok(Some(op)), ()));
+                Ok(())
+            }
         }
     }
 
@@ -307,6 +314,8 @@ pub(crate) enum Rest<'o> {
     Started(&'o mut Option<engine::OpId>),
     /// What is put is copied, and `quiet` says what came of it.
     Forgotten,
+    /// What is put is copied, and these events say what came of it.
+    Counted(&'o mut Vec<Event<()>>),
 }
 
 /// A list of one piece.

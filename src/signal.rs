@@ -111,33 +111,66 @@ impl Node {
 
     /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then. Polls first, as
     /// other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by other means are found within
-    /// 100 ms. Nobody knows who is going to signal: if that peer is lost, only the node's timeout ends this.
+    /// 100 ms. Nobody knows who is going to signal: if that peer is lost, only the node's timeout ends this, other than
+    /// [`Node::wait_signal_from`].
     ///
     /// # Errors
     /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the heap has no
     /// such word; [`Error::Timeout`] naming this rank; [`Error::InHandler`].
     pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
+        self.await_signal(counter, at_least, None)
+    }
+
+    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter is still below what
+    /// was waited for once all is in place that it had put, this ends.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; [`Error::Timeout`] naming `sender`; for the rest as for
+    /// [`Node::wait_signal`].
+    pub fn wait_signal_from(
+        &self,
+        sender: Rank,
+        counter: GlobalPtr<u64>,
+        at_least: u64,
+    ) -> Result<u64, Error> {
+        if sender >= self.size() && self.inner.peers.known(sender).is_none() {
+            return Err(Error::NoSuchPeer { peer: sender, size: self.size() });
+        }
+        self.await_signal(counter, at_least, Some(sender))
+    }
+
+    fn await_signal(
+        &self,
+        counter: GlobalPtr<u64>,
+        at_least: u64,
+        sender: Option<Rank>,
+    ) -> Result<u64, Error> {
         let (itself, at) = (self.inner.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
         let fault = || copy::heap_fault(itself, at, 8);
         let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
         let word = heap.atomic_u64(at).map_err(|_| fault())?;
-        let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least);
+        let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least).map(Ok);
         if let Some(value) = look() {
-            return Ok(value);
+            return value;
         }
         self.inner.may_wait("waiting for a signal")?;
         let looks = if self.inner.polls() { LOOKS } else { 1 };
+        // Once the engine has heard of a loss, it has done all that the peer had sent.
+        let lost = |peer: &Rank| self.inner.peers.is_lost(*peer) && self.inner.engine().is_lost(*peer);
         let look_long = || {
-            (0..looks).find_map(|_| {
+            let found = (0..looks).find_map(|_| {
                 // Looking without a pause takes the line away from whoever is writing it.
                 look().or_else(|| {
                     spin_loop();
                     None
                 })
-            })
+            });
+            let gone = || sender.filter(lost).map(|peer| look().unwrap_or(Err(Error::PeerLost { peer })));
+            found.or_else(gone)
         };
-        self.inner.wait(self.timeout, look_long).ok_or(Error::Timeout { peer: itself.rank })
+        let timeout = || Err(Error::Timeout { peer: sender.unwrap_or(itself.rank) });
+        self.inner.wait(self.timeout, look_long).unwrap_or_else(timeout)
     }
 
     /// The peer that the bytes go to, once the counter is known to be one of its.

@@ -4,6 +4,7 @@ mod am;
 mod atomics;
 mod directory;
 mod events;
+mod groups;
 mod heap;
 mod losses;
 mod model;
