@@ -5,12 +5,12 @@ mod event;
 mod memory;
 mod starting;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::Rank;
-use engine::collective::{Collective, split_entry, split_members};
-use engine::node::TeamId;
+use engine::collective::{Collective, Plan, split_entry, split_members};
+use engine::node::{Kept, TeamId};
 
 use crate::error::Error;
 use crate::node::Node;
@@ -41,6 +41,16 @@ struct Membership {
     id: TeamId,
     size: u32,
     me: u32,
+    recent: Mutex<Recent>,
+}
+
+/// What the next collective may use again.
+#[derive(Default)]
+struct Recent {
+    /// The last one's plan, whose partners are connected.
+    plan: Option<(Collective, Arc<Plan>)>,
+    /// Memory that the engine has kept for one.
+    kept: Kept,
 }
 
 impl Drop for Membership {
@@ -59,7 +69,8 @@ impl Node {
 impl Team {
     fn new(node: &Node, id: TeamId) -> Team {
         let (size, me) = node.inner.engine().team(id).expect("the caller has made it");
-        Team { node: node.clone(), membership: Arc::new(Membership { node: node.clone(), id, size, me }) }
+        let membership = Membership { node: node.clone(), id, size, me, recent: Mutex::default() };
+        Team { node: node.clone(), membership: Arc::new(membership) }
     }
 
     /// This process's number in the team, from 0.

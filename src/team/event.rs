@@ -270,17 +270,14 @@ impl Team {
     fn start<T: Pod + Send>(&self, given: Given<T>) -> TeamEvent<T> {
         let Given { what, input, output, combine } = given;
         let inner = &self.node.inner;
-        let plan = what.and_then(|what| {
-            let plan = what.plan(self.size(), self.rank());
-            self.meet(&plan).map(|()| (what, plan))
-        });
+        let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
         let bytes = plan.as_ref().map_or(0, |(_, plan)| plan.scratch as usize);
         let scratch = vec![T::zeroed(); bytes.div_ceil(size_of::<T>())];
         let memory = Mutex::new(OwnMemory { input, output, scratch, combine });
         let owned = Arc::new(Owned { inner: Arc::downgrade(inner), memory });
         let started = plan.map(|(what, plan)| {
-            let [input, output, scratch] = lock(&owned.memory).buffers().0.places();
-            let start = Start { input, output, scratch, steps_told: true, deadline: self.node.deadline() };
+            let memories = lock(&owned.memory).buffers().0.places();
+            let start = Start { memories, steps_told: true, deadline: self.node.deadline() };
             let mut engine = inner.engine();
             inner.works.retain(|op| !engine.is_locally_done(op));
             let op = engine.collective(self.membership.id, &what, plan, start);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use engine::collective::{Memory, Span, Step};
+use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
@@ -16,11 +17,11 @@ pub(super) struct Buffers<'a, T> {
 
 impl<T: Pod> Buffers<'_, T> {
     /// Where they lie, as the engine names it.
-    pub(super) fn places(&mut self) -> [Place; 3] {
+    pub(super) fn places(&mut self) -> Memories {
         let at = |address: usize| Place::new(MemId::Space, address as u64);
         let output = at(self.output.as_mut_ptr().expose_provenance());
         let input = self.input.map_or(output, |input| at(input.as_ptr().expose_provenance()));
-        [input, output, at(self.scratch.as_mut_ptr().expose_provenance())]
+        Memories::At { input, output, scratch: at(self.scratch.as_mut_ptr().expose_provenance()) }
     }
 
     /// Does a step.
@@ -54,8 +55,49 @@ impl<T: Pod> Buffers<'_, T> {
         }
     }
 
+    /// Their bytes, to be kept by the engine, if these are little enough. `kept` is memory of an earlier collective's.
+    pub(super) fn keep(&self, mut kept: Kept, scratch: u64) -> Kept {
+        kept.hold(self.input.map(bytemuck::cast_slice), bytemuck::cast_slice(self.output), scratch);
+        kept
+    }
+
+    /// Bytes of what is given and what is gotten.
+    pub(super) fn len(&self) -> u64 {
+        (self.input.map_or(0, size_of_val) + size_of_val(self.output)) as u64
+    }
+
     fn resolved(&self, memory: Memory) -> Memory {
         if memory == Memory::In && self.input.is_none() { Memory::Out } else { memory }
+    }
+}
+
+/// What a step in memory that the engine keeps combines.
+pub(super) struct Operands<T> {
+    place: Span,
+    into: Vec<T>,
+    from: Vec<T>,
+}
+
+impl<T: Pod> Operands<T> {
+    pub(super) fn of(kept: &Kept, step: Step) -> Operands<T> {
+        let Step::Combine { into, from } = step else {
+            unreachable!("the engine does all other steps in what it keeps")
+        };
+        let values = |span| {
+            let bytes = kept.part(span);
+            let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+            bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
+            values
+        };
+        Operands { place: into, into: values(into), from: values(from) }
+    }
+
+    pub(super) fn combine(&mut self, combine: &mut dyn FnMut(&mut [T], &[T])) {
+        combine(&mut self.into, &self.from);
+    }
+
+    pub(super) fn leave(&self, kept: &mut Kept) {
+        kept.part_mut(self.place).copy_from_slice(bytemuck::cast_slice(&self.into));
     }
 }
 

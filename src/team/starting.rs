@@ -1,13 +1,16 @@
 //! Starting collectives, and waiting for them.
 
+use std::sync::Arc;
+
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::{Collective, Plan};
-use engine::node::Start;
+use engine::node::{Kept, Memories, Start};
 
 use super::Team;
-use super::memory::Buffers;
+use super::memory::{Buffers, Operands};
 use crate::error::Error;
+use crate::sync::lock;
 
 impl Team {
     /// A member that a caller names.
@@ -20,7 +23,7 @@ impl Team {
 
     /// Connects to those that this member talks to in a plan. Who is lost is the engine's to judge; others must not wait for
     /// the connection while a lock is held.
-    pub(super) fn meet(&self, plan: &Plan) -> Result<(), Error> {
+    fn meet(&self, plan: &Plan) -> Result<(), Error> {
         for member in plan.partners() {
             let Some(rank) = self.job_rank(member) else { continue };
             match self.node.inner.peers.get(rank, self.node.timeout) {
@@ -31,6 +34,19 @@ impl Team {
         Ok(())
     }
 
+    /// What this member does in a collective, once it is connected to those that it does it with.
+    pub(super) fn plan(&self, what: &Collective) -> Result<Arc<Plan>, Error> {
+        if let Some((last, plan)) = &lock(&self.membership.recent).plan
+            && last == what
+        {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = Arc::new(what.plan(self.size(), self.rank()));
+        self.meet(&plan)?;
+        lock(&self.membership.recent).plan = Some((what.clone(), Arc::clone(&plan)));
+        Ok(plan)
+    }
+
     /// One collective, to its end. Scratch memory is added to what `buffers` has.
     pub(super) fn run<T: Pod>(
         &self,
@@ -39,16 +55,14 @@ impl Team {
         combine: &mut dyn FnMut(&mut [T], &[T]),
     ) -> Result<(), Error> {
         self.node.inner.may_wait("a collective")?;
-        let plan = what.plan(self.size(), self.rank());
-        self.meet(&plan)?;
+        let plan = self.plan(what)?;
+        if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
+            return self.run_kept(what, plan, buffers, combine);
+        }
         let mut scratch = vec![T::zeroed(); (plan.scratch as usize).div_ceil(size_of::<T>())];
         let mut buffers = Buffers { scratch: &mut scratch, ..buffers };
-        let [input, output, scratch] = buffers.places();
-        let start = Start { input, output, scratch, steps_told: false, deadline: None };
-        let inner = &self.node.inner;
-        let op = inner.engine().collective(self.membership.id, what, plan, start);
-        let given_up = GivenUp { team: self, op };
-        let done = || {
+        let (op, inner) = (self.begin(what, plan, buffers.places()), &self.node.inner);
+        self.end(op, || {
             loop {
                 let step = {
                     let mut engine = inner.engine();
@@ -60,16 +74,63 @@ impl Team {
                 buffers.apply(step, combine);
                 inner.engine().local_done(op);
             }
-        };
-        match inner.wait(self.node.timeout, done) {
+        })
+    }
+
+    /// One collective in memory of the engine's: no system call is made for it.
+    fn run_kept<T: Pod>(
+        &self,
+        what: &Collective,
+        plan: Arc<Plan>,
+        buffers: Buffers<'_, T>,
+        combine: &mut dyn FnMut(&mut [T], &[T]),
+    ) -> Result<(), Error> {
+        let kept = std::mem::take(&mut lock(&self.membership.recent).kept);
+        let kept = buffers.keep(kept, plan.scratch);
+        let (op, inner) = (self.begin(what, plan, Memories::Kept(kept)), &self.node.inner);
+        let mut gotten = Kept::default();
+        self.end(op, || {
+            loop {
+                let mut operands = {
+                    let mut engine = inner.engine();
+                    if engine.is_done(op) {
+                        gotten = engine.kept(op).map(std::mem::take).unwrap_or_default();
+                        return engine.outcome(op);
+                    }
+                    let step = engine.local_step(op)?;
+                    Operands::<T>::of(engine.kept(op)?, step)
+                };
+                operands.combine(combine);
+                let mut engine = inner.engine();
+                if let Some(kept) = engine.kept(op) {
+                    operands.leave(kept);
+                }
+                engine.local_done(op);
+            }
+        })?;
+        bytemuck::cast_slice_mut(buffers.output).copy_from_slice(gotten.output());
+        lock(&self.membership.recent).kept = gotten;
+        Ok(())
+    }
+
+    fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories) -> OpId {
+        let start = Start { memories, steps_told: false, deadline: None };
+        self.node.inner.engine().collective(self.membership.id, what, plan, start)
+    }
+
+    /// Waits for a collective's outcome, which `done` gives.
+    fn end(&self, op: OpId, done: impl FnMut() -> Option<engine::Outcome>) -> Result<(), Error> {
+        let given_up = GivenUp { team: self, op };
+        let outcome = match self.node.inner.wait(self.node.timeout, done) {
             Some(outcome) => {
                 std::mem::forget(given_up);
-                outcome.map(|_| ()).map_err(Error::from)
+                Some(outcome)
             }
-            None => match given_up.end() {
-                Some(outcome) => outcome.map(|_| ()).map_err(Error::from),
-                None => Err(Error::Timeout { peer: self.node.rank() }),
-            },
+            None => given_up.end(),
+        };
+        match outcome {
+            Some(outcome) => outcome.map(|_| ()).map_err(Error::from),
+            None => Err(Error::Timeout { peer: self.node.rank() }),
         }
     }
 }

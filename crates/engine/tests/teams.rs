@@ -7,7 +7,7 @@ mod common;
 
 use common::Script;
 use engine::collective::{Collective, Elements};
-use engine::node::{Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Header, Inbox, Lane, MemId, Node, OpId, Place};
 use proptest::prelude::*;
@@ -55,13 +55,22 @@ fn signature(pick: usize) -> [u64; 2] {
     sent.map_or([0; 2], |args| [args[1], args[2]])
 }
 
+/// The most bytes that a member gives or gets in one of them.
+const LONGEST: usize = 100 * SIZE as usize;
+
 fn start(node: &mut Node<Script>, at: u64, pick: usize, deadline: Option<u64>) -> OpId {
     let what = collective(pick);
     let place = |part: u64| Place::new(MemId::Space, (at * 3 + part) * REGION);
     let (input, output, scratch) = (place(0), place(1), place(2));
     let plan = what.plan(SIZE, ME);
     assert!(plan.scratch <= REGION);
-    node.collective(TeamId::WORLD, &what, plan, Start { input, output, scratch, steps_told: false, deadline })
+    let mut kept = Kept::default();
+    kept.hold(Some(&[1; LONGEST]), &[0; LONGEST], plan.scratch);
+    let memories = match at % 2 == 1 && node.keeps(kept.len() as u64) {
+        true => Memories::Kept(kept),
+        false => Memories::At { input, output, scratch },
+    };
+    node.collective(TeamId::WORLD, &what, plan.into(), Start { memories, steps_told: false, deadline })
 }
 
 fn act() -> impl Strategy<Value = Act> {

@@ -8,6 +8,9 @@
 //! When a member is lost, gives up a collective, or calls another than the others, all of them are told, and the team's
 //! collectives are over.
 
+use std::sync::Arc;
+
+use super::memories::{Kept, Memories};
 use super::table::{Node, OpKind};
 use super::teams::{AHEAD, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
 use crate::collective::{Collective, EAGER_MAX, Plan, Signature, Span, Step};
@@ -15,15 +18,11 @@ use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
 use crate::{Direction, Header, Lane, Nanos, OpError, Outcome, Piece, Place, Rank, SendError, Transport};
 
-/// Where a collective's memories lie.
-#[derive(Clone, Copy, Debug)]
+/// How a member takes part in a collective.
+#[derive(Debug)]
 pub struct Start {
-    /// What this member gives.
-    pub input: Place,
-    /// What it gets.
-    pub output: Place,
-    /// [`Plan::scratch`] bytes for the collective.
-    pub scratch: Place,
+    /// What it works on.
+    pub memories: Memories,
     /// Whether [`Polled::Local`](super::Polled::Local) is to tell of steps in own memory; otherwise whoever waits for the
     /// outcome asks for them.
     pub steps_told: bool,
@@ -50,12 +49,14 @@ impl<T: Transport> Node<T> {
     }
 
     /// Starts a team's next collective, by this member's plan for it. All members must start the same, in the same order.
-    /// The memories must stay valid until there is an outcome, and may be used meanwhile for what [`Node::local_step`] says
-    /// only. A failure that concerns the team, or giving up this collective, ends it and all later ones of that team.
+    /// Memories in the process may be used until there is an outcome for what [`Node::local_step`] says only. A failure that concerns the team, or giving up this collective, ends it and all later ones of that team.
     ///
     /// # Panics
-    /// When there is no such team.
-    pub fn collective(&mut self, team: TeamId, what: &Collective, plan: Plan, start: Start) -> OpId {
+    /// When there is no such team, or the engine is to keep more than [`Node::keeps`] allows.
+    pub fn collective(&mut self, team: TeamId, what: &Collective, plan: Arc<Plan>, start: Start) -> OpId {
+        if let Memories::Kept(kept) = &start.memories {
+            assert!(self.keeps(kept.len() as u64), "{} bytes are too many to be kept", kept.len());
+        }
         let state = self.teams.all.get_mut(&team).expect("the caller has the team");
         state.started += 1;
         let (number, broken) = (state.started, state.broken);
@@ -65,7 +66,7 @@ impl<T: Transport> Node<T> {
             signature: what.signature(),
             plan,
             at: 0,
-            memory: [start.input, start.output, start.scratch],
+            memories: start.memories,
             sends: Vec::new(),
             receives: Vec::new(),
             open: 0,
@@ -80,6 +81,23 @@ impl<T: Transport> Node<T> {
         self.tell_askers(team);
         self.go_on_with(key);
         OpId::of(key)
+    }
+
+    /// Whether the engine can keep memories of so many bytes in all for a collective.
+    pub fn keeps(&self, bytes: u64) -> bool {
+        bytes <= Kept::MAX.min(self.scratch.len() as u64)
+    }
+
+    /// The memories of a collective that the engine keeps, until its outcome is taken: operands of the step that
+    /// [`Node::local_step`] says, and in the end the result. `None` while they are in the process.
+    pub fn kept(&mut self, id: OpId) -> Option<&mut Kept> {
+        match &mut self.ops.get_mut(id.key())?.kind {
+            OpKind::Collective(Some(run)) => match &mut run.memories {
+                Memories::Kept(kept) => Some(kept),
+                Memories::At { .. } => None,
+            },
+            _ => None,
+        }
     }
 
     /// Makes room for the team that this process will be in when the next collective of `team`, a split, is over: its other
@@ -203,8 +221,7 @@ impl<T: Transport> Node<T> {
         match step {
             Step::Send { to, tag, from } => {
                 let to = self.member_rank(run.team, to).expect("plans name members");
-                let (from, len) = (run.place(from), from.len);
-                run.sends.push(Sending { to, tag, from, len, state: Sent::No });
+                run.sends.push(Sending { to, tag, from, state: Sent::No });
                 run.open += 1;
                 self.send_step(key, run, run.sends.len() - 1)?;
             }
@@ -214,6 +231,7 @@ impl<T: Transport> Node<T> {
                 run.sends.clear();
                 run.receives.clear();
             }
+            Step::Copy { from, into } if run.keep(from, into) => {}
             Step::Copy { .. } | Step::Combine { .. } => {
                 if run.steps_told {
                     self.teams.local.push_back(key);
@@ -227,8 +245,7 @@ impl<T: Transport> Node<T> {
     fn expect(&mut self, key: OpKey, run: &mut Run, what: (u32, u16, Span)) -> Result<(), OpError> {
         let (from, tag, into) = what;
         let from = self.member_rank(run.team, from).expect("plans name members");
-        let (into, len) = (run.place(into), into.len);
-        run.receives.push(Receiving { from, tag, into, len, state: Received::No });
+        run.receives.push(Receiving { from, tag, into, state: Received::No });
         run.open += 1;
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
         let Some(arrived) = team.early.remove(&(run.number, from, tag)) else { return Ok(()) };
@@ -257,7 +274,7 @@ impl<T: Transport> Node<T> {
             return Ok(());
         }
         if payload > 0 {
-            self.transport.read(from, &mut self.scratch[..payload])?;
+            run.memories.read(&mut self.transport, from, &mut self.scratch[..payload])?;
         }
         match self.transport.send(to, Lane::Request, &header.encode(), &self.scratch[..payload]) {
             Ok(()) => {
@@ -280,7 +297,8 @@ impl<T: Transport> Node<T> {
 
     /// The message for what a step is to send, and how many of its bytes follow as payload.
     fn step_message(&mut self, run: &Run, at: usize) -> Result<(Header, usize), OpError> {
-        let Sending { from, len, tag, .. } = run.sends[at];
+        let Sending { from, tag, .. } = run.sends[at];
+        let len = from.len;
         let mut header = Header {
             token: run.team.0,
             len: len as u32,
@@ -289,21 +307,23 @@ impl<T: Transport> Node<T> {
         };
         if len <= 8 {
             let mut word = [0; 8];
-            if len > 0 {
-                self.transport.read(from, &mut word[..len as usize])?;
-            }
+            run.memories.read(&mut self.transport, from, &mut word[..len as usize])?;
             header.args[3] = u64::from_le_bytes(word);
             return Ok((header, 0));
         }
-        if len <= EAGER_MAX.min(self.scratch.len() as u64) {
-            header.kind = Kind::TeamData;
-            return Ok((header, len as usize));
+        match run.memories.place(from) {
+            Some(at) if len > EAGER_MAX.min(self.scratch.len() as u64) => {
+                header.kind = Kind::TeamOffer;
+                header.handler = at.mem.to_wire() as u16;
+                (header.len, header.args[3]) = (0, len);
+                header.place = at.offset;
+                Ok((header, 0))
+            }
+            _ => {
+                header.kind = Kind::TeamData;
+                Ok((header, len as usize))
+            }
         }
-        header.kind = Kind::TeamOffer;
-        header.handler = from.mem.to_wire() as u16;
-        (header.len, header.args[3]) = (0, len);
-        header.place = from.offset;
-        Ok((header, 0))
     }
 
     /// Sends what could not be sent of all collectives. Returns whether anything moved.
@@ -360,7 +380,9 @@ impl<T: Transport> Node<T> {
     ) -> Result<(), OpError> {
         let receive = &run.receives[at];
         let fault = OpError::Team { peer: receive.from, what: "has offered no memory" };
-        let piece = Piece::new(offered, receive.into, receive.len).ok_or(fault)?;
+        // What is kept here is too little for anybody to offer.
+        let into = run.memories.place(receive.into).ok_or(fault)?;
+        let piece = Piece::new(offered, into, receive.into.len).ok_or(fault)?;
         let get = self.start_transfer(receive.from, Direction::Get, &[piece], None, None);
         if let Some(outcome) = self.outcome(get) {
             outcome?;

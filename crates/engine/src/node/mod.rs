@@ -16,6 +16,7 @@ mod collective;
 mod hit;
 mod hits;
 mod keyed;
+mod memories;
 mod moves;
 mod progress;
 mod registering;
@@ -28,6 +29,7 @@ mod waiting;
 
 pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use collective::Start;
+pub use memories::{Kept, Memories};
 pub use registrar::RegistrationCounters;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
 pub use teams::TeamId;

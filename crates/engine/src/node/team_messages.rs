@@ -197,16 +197,15 @@ impl<T: Transport> Node<T> {
         arrived: Arrived,
     ) -> Result<(), OpError> {
         let receive = &run.receives[at];
-        let (peer, into, len) = (receive.from, receive.into, receive.len);
+        let (peer, into, len) = (receive.from, receive.into, receive.into.len);
         Self::agree(run.signature, arrived.signature, peer)?;
         if arrived.len != len {
             return Err(OpError::Team { peer, what: "has sent another length than is expected" });
         }
         match arrived.data {
             Data::At(offered) => return self.get_offered(key, run, at, offered),
-            Data::Word(word) if len > 0 => self.transport.write(into, &word[..len as usize])?,
-            Data::Word(_) => {}
-            Data::Bytes(bytes) => self.transport.write(into, &bytes)?,
+            Data::Word(word) => run.memories.write(&mut self.transport, into, &word[..len as usize])?,
+            Data::Bytes(bytes) => run.memories.write(&mut self.transport, into, &bytes)?,
         }
         run.receives[at].state = Received::Over;
         run.open -= 1;

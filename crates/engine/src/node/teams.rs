@@ -1,10 +1,12 @@
 //! What a node knows of its teams, and of the collectives under way in them. Nothing here decides what happens next.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::collective::{Memory, Plan, Signature, Span};
+use super::memories::Memories;
+use crate::collective::{Plan, Signature, Span};
 use crate::op_id::OpKey;
 use crate::{OpError, Place, Rank};
 
@@ -142,11 +144,10 @@ pub(super) struct Run {
     /// Which one of the team's, from 1.
     pub(super) number: u64,
     pub(super) signature: Signature,
-    pub(super) plan: Plan,
+    pub(super) plan: Arc<Plan>,
     /// The next step.
     pub(super) at: usize,
-    /// Where the memories lie.
-    pub(super) memory: [Place; 3],
+    pub(super) memories: Memories,
     pub(super) sends: Vec<Sending>,
     pub(super) receives: Vec<Receiving>,
     /// How many of both are not over.
@@ -157,8 +158,7 @@ pub(super) struct Run {
 pub(super) struct Sending {
     pub(super) to: Rank,
     pub(super) tag: u16,
-    pub(super) from: Place,
-    pub(super) len: u64,
+    pub(super) from: Span,
     pub(super) state: Sent,
 }
 
@@ -173,8 +173,7 @@ pub(super) enum Sent {
 pub(super) struct Receiving {
     pub(super) from: Rank,
     pub(super) tag: u16,
-    pub(super) into: Place,
-    pub(super) len: u64,
+    pub(super) into: Span,
     pub(super) state: Received,
 }
 
@@ -187,14 +186,15 @@ pub(super) enum Received {
 }
 
 impl Run {
-    /// Where a span lies.
-    pub(super) fn place(&self, span: Span) -> Place {
-        let memory = match span.memory {
-            Memory::In => 0,
-            Memory::Out => 1,
-            Memory::Scratch => 2,
-        };
-        self.memory[memory].plus(span.at)
+    /// Does a copy, if the memories are kept here.
+    pub(super) fn keep(&mut self, from: Span, into: Span) -> bool {
+        match &mut self.memories {
+            Memories::Kept(kept) => {
+                kept.copy(from, into);
+                true
+            }
+            Memories::At { .. } => false,
+        }
     }
 
     /// Somebody whom it waits for; rank 0 if that is nobody.
