@@ -318,6 +318,9 @@ fn addresses_and_peers_that_mean_nothing_are_refused() {
         for bad in [&b""[..], b"short", &[0xff; 600]] {
             assert_eq!(pair.a.add_peer(bad), Err(Error::BadAddress { len: bad.len() }));
         }
+        // As long as an address, and of a family that nobody knows: those that are added later must not suffer.
+        let foreign = vec![0xff; pair.a.address().len()];
+        assert_eq!(pair.a.add_peer(&foreign), Err(Error::BadAddress { len: foreign.len() }));
         let memory = Memory::registered(&mut pair.a, 8, 1);
         if name == "sockets" {
             return println!("skipped: sockets of libfabric 2 cannot remove an address");
