@@ -30,6 +30,7 @@
 
 mod address;
 mod broker;
+mod channel;
 mod door;
 mod env;
 mod exchange;
@@ -47,12 +48,15 @@ mod wire;
 
 pub use address::{Address, AddressError, check_address};
 pub use broker::{Broker, BrokerError};
-pub(crate) use door::{Arrival, CallError, Door, House};
+pub use door::check_door_words;
+pub(crate) use door::{Arrival, CallError, Door, House, Introduce, Introduction, Way};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
 pub use exchange::ExchangeError;
 pub(crate) use host::Host;
 pub use host::HostError;
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+#[cfg(test)]
+pub(crate) use secret::Secret;
 pub(crate) use secret::random_bytes;
 pub use watcher::LookError;
 pub(crate) use watcher::{Watcher, find_launcher};

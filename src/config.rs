@@ -90,8 +90,8 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds, 0 for ever",
         default: "60000",
         cost: "a rank whose host is gone, or cannot be reached, is waited for so long",
-        help: "how long nothing may be heard from a rank on another host, though it has a progress thread, before it is \
-               lost; also of one that is stopped",
+        help: "how long nothing may be heard from a rank or node on another host, though it has a progress thread, before it \
+               is lost; also of one that is stopped",
     },
     Setting {
         name: "STANDPIPE_PEERS",

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,14 @@ use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
 use crate::memory;
+use crate::network::Plan;
 use crate::patience::{Next, Patience};
 use crate::progress::{Asleep, Attendant};
 use crate::sync::lock;
 use crate::tally::Tallies;
 use crate::transport::alarm::{Alarm, Waiting};
 use crate::transport::mixed::Mixed;
+use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::rings::Cold;
 use crate::transport::shm::{Known, Peers};
 use crate::works::Works;
@@ -108,8 +110,8 @@ pub(crate) struct Inner {
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
-    /// What threads sleep on besides the bell, where there is a network.
-    alarm: Option<Arc<Alarm>>,
+    /// What threads sleep on besides the bell, from when on there is a network.
+    alarm: OnceLock<Arc<Alarm>>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
     /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited from running,
@@ -138,10 +140,21 @@ pub(crate) struct Inner {
     pub(crate) attendant: Attendant,
     /// Hears the doorbell for whoever sleeps on the network.
     pub(crate) listener: Attendant,
-    /// What peers from outside are handed: control segment and heap. `None` once the door is open, and in a launched job.
-    pub(crate) segments: Mutex<Option<(OwnedFd, OwnedFd)>>,
+    /// Held while the network is opened for the first far peer.
+    pub(crate) opening: Mutex<()>,
+    /// What a door opens to. `None` once it is open, and in a launched job.
+    pub(crate) outside: Mutex<Option<Outside>>,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
     _nonce: Box<u64>,
+}
+
+/// What a node needs for peers of no job.
+pub(crate) struct Outside {
+    /// What near ones are handed.
+    pub(crate) control: OwnedFd,
+    pub(crate) heap: OwnedFd,
+    /// How far ones are reached.
+    pub(crate) network: Plan,
 }
 
 /// The parts of a new [`Inner`].
@@ -150,11 +163,10 @@ pub(crate) struct Parts {
     pub(crate) heap: Arc<HeapState>,
     pub(crate) handlers: Box<[Handler]>,
     pub(crate) engine: Engine,
-    pub(crate) alarm: Option<Arc<Alarm>>,
     pub(crate) sleepers: Arc<AtomicU32>,
     pub(crate) spin: Duration,
     pub(crate) nonce: Box<u64>,
-    pub(crate) segments: Option<(OwnedFd, OwnedFd)>,
+    pub(crate) outside: Option<Outside>,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
 }
@@ -174,7 +186,7 @@ impl Inner {
     pub(crate) fn new(parts: Parts) -> Inner {
         Inner {
             bell: parts.peers.own().control.bell(),
-            alarm: parts.alarm,
+            alarm: OnceLock::new(),
             known: parts.peers.table().clone(),
             peers: parts.peers,
             heap: parts.heap,
@@ -200,7 +212,8 @@ impl Inner {
             closing: AtomicBool::new(false),
             attendant: Attendant::new(parts.may_attend),
             listener: Attendant::new(true),
-            segments: Mutex::new(parts.segments),
+            opening: Mutex::default(),
+            outside: Mutex::new(parts.outside),
             _nonce: parts.nonce,
         }
     }
@@ -215,6 +228,18 @@ impl Inner {
     /// A point in time as the engine counts it.
     pub(crate) fn nanos(&self, at: Instant) -> Nanos {
         u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether there is a network.
+    pub(crate) fn has_network(&self) -> bool {
+        self.alarm.get().is_some()
+    }
+
+    /// From now on far peers are reached over this network, and threads sleep on it.
+    pub(crate) fn set_network(&self, engine: &mut Engine, ofi: OfiTransport, alarm: Arc<Alarm>) {
+        let set = self.alarm.set(Arc::clone(&alarm));
+        assert!(set.is_ok(), "a node has one network");
+        engine.transport().set_network(ofi, Arc::clone(&self.peers), alarm);
     }
 
     /// Whether waits poll before they sleep.
@@ -300,7 +325,7 @@ impl Inner {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.poke();
         }
-        if let Some(alarm) = &self.alarm {
+        if let Some(alarm) = self.alarm.get() {
             alarm.moved();
         }
         if self.errands.load(Ordering::Acquire) != 0 {
@@ -369,7 +394,7 @@ impl Inner {
     /// Wakes every thread that waits, so that it looks again at what it waits for.
     pub(crate) fn wake(&self) {
         self.bell.poke();
-        if let Some(alarm) = &self.alarm {
+        if let Some(alarm) = self.alarm.get() {
             alarm.ring_all();
         }
         self.wake_tasks();
@@ -378,14 +403,14 @@ impl Inner {
     /// Wakes whoever sleeps.
     fn poke(&self) {
         self.bell.poke();
-        if let Some(alarm) = &self.alarm {
+        if let Some(alarm) = self.alarm.get() {
             alarm.ring();
         }
     }
 
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this process leaves.
     pub(crate) fn take_leave(self: &Arc<Self>) {
-        if self.alarm.is_none() || self.may_wait("leaving").is_err() {
+        if self.alarm.get().is_none() || self.may_wait("leaving").is_err() {
             return;
         }
         let flushed = || {
@@ -427,7 +452,7 @@ impl Inner {
 
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(alarm) = self.alarm.clone() else { return Ok(()) };
+        let Some(alarm) = self.alarm.get().cloned() else { return Ok(()) };
         let inner = Arc::clone(self);
         self.listener.start("standpipe-bell", move || alarm.forward(&inner.bell, &inner.closing))
     }
@@ -435,7 +460,7 @@ impl Inner {
     /// Makes progress without ever polling in vain, until `done`.
     fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
-            if self.alarm.as_ref().is_some_and(|alarm| alarm.park()) {
+            if self.alarm.get().is_some_and(|alarm| alarm.park()) {
                 continue;
             }
             let progress = self.progress(1);
@@ -454,7 +479,7 @@ impl Inner {
     ) -> Option<R> {
         let mut patience = Patience::new(timeout);
         let mut moves = 0u64;
-        let _waiting: Option<Waiting<'_>> = self.alarm.as_ref().map(|alarm| alarm.wait());
+        let _waiting: Option<Waiting<'_>> = self.alarm.get().map(|alarm| alarm.wait());
         loop {
             if let Some(result) = done() {
                 return Some(result);
@@ -508,7 +533,7 @@ impl Inner {
             Cold::Quiet => at_most.min(next_deadline),
         };
         let result = done();
-        match &self.alarm {
+        match self.alarm.get() {
             _ if result.is_some() => {}
             Some(alarm) => {
                 if alarm.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {

@@ -41,6 +41,7 @@ mod descriptors;
 mod directory;
 mod error;
 mod event;
+mod far;
 mod global;
 mod group;
 mod handler_names;

@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 
 use crate::bootstrap::{
-    Address, AddressError, Arrival, CallError, Decline, Door, House, JoinError, Notice, Refusal,
+    Address, AddressError, Arrival, CallError, Decline, Door, House, Introduce, Introduction, JoinError,
+    Notice, Refusal, Way,
 };
 use crate::error::Error;
-use crate::inner::Inner;
+use crate::far;
+use crate::inner::{Inner, Outside};
+use crate::network::Plan;
 use crate::node::Node;
 use crate::readable::debug_is_display;
 use crate::sync::lock;
+use crate::transport::ofi::transport::Outsider;
+use crate::transport::shm::peers::{Card, check_place};
 
 /// How long a connection may take when the node has no timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
@@ -35,9 +40,24 @@ pub enum MeetError {
     /// The address is this very node's.
     #[error("the address is this node's own")]
     Oneself,
-    /// The node is on another host, or in another network namespace.
-    #[error("the node is on another host, or in another network namespace")]
+    /// The node is on another host, or in another network namespace, and its address names no way there: it had no network.
+    #[error(
+        "the node is on another host, or in another network namespace, and its address names no way there"
+    )]
     Elsewhere,
+    /// This process has no network, and the node can be reached by nothing else.
+    #[error("the node is reached over a network only: {why}")]
+    Network {
+        /// Why there is none.
+        why: String,
+    },
+    /// The node's host was not reached over the network, or others listen there: then the node is gone, or the address is not the one
+    /// that it gave.
+    #[error("the node was not reached over the network: {tried}")]
+    Unreachable {
+        /// What became of each way that the address names.
+        tried: String,
+    },
     /// The process that gave the address has ended, or has closed its node, or is just about to. If it was started again, it has
     /// another address.
     #[error("the node that gave the address is gone")]
@@ -103,6 +123,8 @@ impl From<CallError> for MeetError {
             CallError::Address(error) => MeetError::Address(error),
             CallError::Oneself => MeetError::Oneself,
             CallError::Elsewhere => MeetError::Elsewhere,
+            CallError::Network(why) => MeetError::Network { why },
+            CallError::Unreachable(tried) => MeetError::Unreachable { tried },
             // One place is this process's own.
             CallError::Full { places } => MeetError::Full { peers: places - 1 },
             CallError::Join(error) => MeetError::from(error),
@@ -132,16 +154,17 @@ impl From<JoinError> for MeetError {
 /// Peers from outside any job.
 impl Node {
     /// This node's address: bytes to be sent, by any means, to those who are to be its peers. They are a secret: whoever has
-    /// them, and belongs to this user, may become a peer, and reads and writes all memory of this process then.
+    /// them may become a peer, on this host if it belongs to this user, and reads and writes all memory of this process then.
     ///
     /// The address is the same at every call, and means nothing once the node is closed. It opens the door: from the first
-    /// call on, a thread waits for those who come. A peer that has come has a number here, which [`Call::from`] tells
+    /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port. A peer that has come has a number here, which [`Call::from`] tells
     /// handlers, and which [`Node::peers`] lists.
     ///
     /// [`Call::from`]: crate::Call::from
     ///
     /// # Errors
-    /// [`MeetError::InJob`] in a launched job, [`MeetError::Os`] where the system gives no socket or thread.
+    /// [`MeetError::InJob`] in a launched job, [`MeetError::Os`] where the system gives no socket or thread;
+    /// [`MeetError::Network`] where all peers are to be reached over a network, and there is none.
     pub fn address(&self) -> Result<Address, MeetError> {
         Ok(self.door()?.address())
     }
@@ -152,6 +175,9 @@ impl Node {
     ///
     /// Numbers are this node's own, counted from 1, and given once. When the peer ends or leaves, operations by its number end
     /// with [`Error::PeerLost`] for good: a process that is started again has another address, and gets another number.
+    ///
+    /// A node of this host and network namespace is reached by shared memory, unless the configuration of either says
+    /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, 60 s at most where the node has no timeout.
     ///
@@ -184,7 +210,7 @@ impl Node {
         let peers = &self.inner.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the door is open, so that there is one.
-        let mut segments = lock(&self.inner.segments);
+        let mut outside = lock(&self.inner.outside);
         if let Some(door) = peers.door() {
             return Ok(door);
         }
@@ -194,31 +220,79 @@ impl Node {
         if places == size {
             return Err(MeetError::Full { peers: 0 });
         }
-        let (control, heap) = segments.as_ref().ok_or(MeetError::Closed)?;
-        let (control, heap) = (control.try_clone()?, heap.try_clone()?);
-        let (admit, tell) = (admit(&self.inner), tell(&self.inner));
-        let door = Arc::new(Door::open(House { control, heap, first: size, places, admit, tell })?);
+        let Outside { control, heap, network } = outside.as_ref().ok_or(MeetError::Closed)?;
+        if !network.near {
+            // Nobody can come otherwise.
+            far::introduce(&self.inner, network).map_err(|why| MeetError::Network { why })?;
+        }
+        let door = Arc::new(Door::open(House {
+            control: control.try_clone()?,
+            heap: heap.try_clone()?,
+            first: size,
+            places,
+            near: network.near,
+            silence: network.silence,
+            introduce: introduce(&self.inner, network),
+            admit: admit(&self.inner, network.silence),
+            tell: tell(&self.inner),
+        })?);
         peers.set_door(&door);
-        *segments = None;
+        *outside = None;
         Ok(door)
     }
 }
 
-/// How those who come are entered.
-fn admit(inner: &Arc<Inner>) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync> {
-    let inner: Weak<Inner> = Arc::downgrade(inner);
-    Box::new(move |arrival| {
+/// How this node says what far peers must know.
+fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Introduce {
+    let (inner, plan) = (Arc::downgrade(inner), plan.clone());
+    Box::new(move || {
         let inner = inner.upgrade().ok_or("it is closing")?;
-        let Arrival { number, handles, place, places } = arrival;
-        let entered = inner.peers.admit(number, handles, (place, places));
-        // It may have rung before it was known here, and then nobody has listened.
-        inner.peers.own().control.bell().ring(number as usize);
+        let card = far::introduce(&inner, &plan)?;
+        Ok(postcard::to_stdvec(&card).expect("plain values can be written"))
+    })
+}
+
+/// How those who come are entered.
+fn admit(
+    inner: &Arc<Inner>,
+    silence: Option<Duration>,
+) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync> {
+    let inner: Weak<Inner> = Arc::downgrade(inner);
+    Box::new(move |Arrival { number, place, places, way }| {
+        let inner = inner.upgrade().ok_or("it is closing")?;
+        let entered = match way {
+            Way::Near(handles) => {
+                let entered = inner.peers.admit(number, handles, (place, places));
+                // It may have rung before it was known here, and then nobody has listened.
+                inner.peers.own().control.bell().ring(number as usize);
+                entered
+            }
+            Way::Far(far) => admit_far(&inner, number, (place, places), far, silence),
+        };
         entered.map_err(|error| match error {
             Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),
             Error::Protocol { what, .. } | Error::Connect { why: what, .. } => what,
             other => other.to_string(),
         })
     })
+}
+
+fn admit_far(
+    inner: &Arc<Inner>,
+    number: Rank,
+    (place, places): (u32, u32),
+    Introduction { card, secret, called }: Introduction,
+    silence: Option<Duration>,
+) -> Result<(), Error> {
+    check_place(number, (place, places))?;
+    let no_card = || Error::Protocol { peer: number, what: "a card that cannot be read".into() };
+    let card: Card = match postcard::take_from_bytes(&card) {
+        Ok((card, [])) => card,
+        _ => return Err(no_card()),
+    };
+    let (endpoint, secret) = (card.endpoint.clone(), secret.bytes()[..].into());
+    let silence = silence.filter(|_| card.attends);
+    far::meet(inner, number, &card, &Outsider { endpoint, secret, called, place, silence })
 }
 
 fn tell(inner: &Arc<Inner>) -> Box<dyn Fn(Notice) + Send + Sync> {
@@ -229,3 +303,6 @@ fn tell(inner: &Arc<Inner>) -> Box<dyn Fn(Notice) + Send + Sync> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

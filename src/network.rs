@@ -12,6 +12,9 @@
 //! is copied by the kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the
 //! default, and the strategies that register are for programs that keep mapped what they let peers know of.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Fabric, Hints, MrMode, Options, Origin, Provider};
@@ -99,6 +102,20 @@ pub(crate) enum Reach {
     Host,
     /// From other hosts.
     Network,
+}
+
+/// How a node uses the network, when it comes to that.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The provider that is asked for.
+    pub(crate) provider: Option<String>,
+    /// Whether peers of this host are reached by shared memory, where they can be.
+    pub(crate) near: bool,
+    pub(crate) strategy: Option<Strategy>,
+    pub(crate) pin_bytes: Option<u64>,
+    pub(crate) silence: Option<Duration>,
+    /// Whether the node may have a progress thread.
+    pub(crate) attends: bool,
 }
 
 /// libfabric, as it is found here.
@@ -216,6 +233,12 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
         return Err(NetworkError::RawKeys { provider: provider.to_owned(), key_bytes });
     }
     Ok(())
+}
+
+/// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached, one for those of this host.
+pub(crate) fn open_to_all(name: Option<&str>) -> Result<Port, NetworkError> {
+    let alone = vm::host::addresses().iter().all(IpAddr::is_loopback);
+    open(name, if alone { Reach::Host } else { Reach::Network })
 }
 
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.

@@ -264,7 +264,7 @@ impl Drop for Life {
         self.inner.closing.store(true, Ordering::SeqCst);
         self.inner.wake();
         // No door is opened any more.
-        lock(&self.inner.segments).take();
+        lock(&self.inner.outside).take();
         // What is published holds the node itself.
         lock(&self.inner.published).clear();
         self.inner.peers.leave();

@@ -1,12 +1,10 @@
 //! Opening a node: its segments, the job it joins, its engine and its threads.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::OpError;
-use engine::registration::Strategy;
 use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
@@ -16,22 +14,20 @@ use crate::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membersh
 use crate::config::{Config, ProgressThread, Transport};
 use crate::directory;
 use crate::error::{Error, HEAP_REMEDY};
+use crate::far;
 use crate::heap_state::HeapState;
-use crate::inner::{Engine, Inner, Parts};
-use crate::memory::Memory;
-use crate::network::{self, NetworkError, Reach};
+use crate::inner::{Engine, Inner, Outside, Parts};
+use crate::network::{self, NetworkError, Plan, Reach};
 use crate::node::Node;
-use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::sync::lock;
-use crate::transport::alarm::Alarm;
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
-use crate::transport::ofi::transport::{Members, OfiTransport};
+use crate::transport::ofi::transport::Members;
 use crate::transport::shm::control::Identity;
-use crate::transport::shm::peers::{Card, Own};
-use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
+use crate::transport::shm::peers::Own;
+use crate::transport::shm::{Control, Peers, ShmTransport};
 
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -47,9 +43,6 @@ const FIND_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long an opening node waits for the one that it watches to be connected to.
 const GREET_WITHIN: Duration = Duration::from_secs(1);
-
-/// How long the network may refuse what is for a peer that it never reached before that is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a wait polls before it sleeps, where the job has a core for each process.
 const SPIN: Duration = Duration::from_micros(50);
@@ -125,15 +118,7 @@ impl Node {
         let (watch, notify) = Watch::new();
         let seat = Seat::take(&config, Some(host.env()), port.as_ref().map(Port::address), notify)?;
         if host.is_spread() {
-            let own = seat.peers.own();
-            let endpoint = port.as_ref().map_or(Vec::new(), |port| port.address().to_vec());
-            let card = Card {
-                endpoint,
-                names: own.names.clone(),
-                directory: own.identity.directory,
-                host: host.lowest(),
-                attends: config.progress != ProgressThread::Off,
-            };
+            let card = seat.peers.card(host.lowest(), config.progress != ProgressThread::Off);
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
         let port = port.map(|port| (port, host.secret()));
@@ -173,7 +158,7 @@ impl Node {
         port: Option<(Port, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
-        let Seat { peers, heap, nonce, segments } = seat;
+        let Seat { peers, heap, nonce, outside } = seat;
         let own = peers.own();
         // With `Auto`, a peer may still ask for it later.
         let threaded = match config.progress {
@@ -185,23 +170,22 @@ impl Node {
         let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), checked()?);
-        let (engine, alarm) = match port {
-            Some((port, secret)) => far_engine(&config, &peers, &heap, shm, port, secret)?,
-            None => (Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)), None),
-        };
+        let plan = plan(&config);
         let parts = Parts {
+            engine: Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)),
             peers,
             heap,
             handlers: config.handlers.into_table(),
-            engine,
-            alarm,
             sleepers,
             spin,
             nonce,
-            segments,
-            may_attend: config.progress != ProgressThread::Off,
+            outside,
+            may_attend: plan.attends,
         };
         let inner = Arc::new(Inner::new(parts));
+        if let Some((port, secret)) = port {
+            far::set_up(&inner, &plan, port, members(&inner.peers, secret))?;
+        }
         watch.watch(&inner);
         if attends {
             inner.attend()?;
@@ -210,17 +194,19 @@ impl Node {
     }
 }
 
-/// The engine of a node that reaches its peers over the network, and what its threads sleep on.
-fn far_engine(
-    config: &Config,
-    peers: &Arc<Peers>,
-    heap: &Arc<HeapState>,
-    shm: ShmTransport,
-    port: Port,
-    secret: &[u8],
-) -> Result<(Engine, Option<Arc<Alarm>>), OpenError> {
-    let (rank, size, handlers) = (peers.own().rank, peers.own().size, config.handlers.len());
-    let known = Arc::clone(peers);
+/// How a node of this configuration uses the network.
+fn plan(config: &Config) -> Plan {
+    let (provider, near) = match &config.transport {
+        Transport::Ofi { provider } => (provider.clone(), false),
+        Transport::Shm => (None, true),
+    };
+    let (strategy, pin_bytes, silence) = (config.strategy, config.pin_bytes, config.silence);
+    Plan { provider, near, strategy, pin_bytes, silence, attends: config.progress != ProgressThread::Off }
+}
+
+/// The ranks of a job, as its network is told.
+fn members(peers: &Arc<Peers>, secret: &[u8]) -> Members {
+    let (rank, size, known) = (peers.own().rank, peers.own().size, Arc::clone(peers));
     let find = move |rank| match known.get(rank, Some(FIND_WITHIN)) {
         Ok(peer) => Ok(peer.control.endpoint()),
         Err(Error::PeerLost { .. }) => Err(OpError::PeerLost { peer: rank }),
@@ -229,35 +215,8 @@ fn far_engine(
             Err(OpError::Protocol { peer: rank, what: "no address in the network" })
         }
     };
-    let own = Party { rank, incarnation: 0 };
-    let incarnations = vec![0; size as usize];
-    let members = Members { secret: secret.into(), own, incarnations, find: Box::new(find) };
-    let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?);
-    let mistakes = quirks::may_mistake_memory(port.description());
-    let strategy = match config.strategy {
-        Some(strategy) => strategy,
-        None if mistakes => Strategy::Bounce,
-        None => network::default_strategy(port.description()),
-    };
-    let settings = network::registration(strategy, config.pin_bytes);
-    let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
-    if settings.is_some() {
-        ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
-        let piecewise = !ofi.shares_heaps && !mistakes;
-        ofi.heap = piecewise.then(|| Arc::clone(heap));
-    }
-    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
-    let (known, silence) = (Arc::clone(peers), config.silence);
-    let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
-    ofi.silence = Box::new(expects);
-    let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
-    let alarm = Arc::new(Alarm::new(network)?);
-    let mixed = Mixed::with_network(shm, ofi, Arc::clone(peers), Arc::clone(&alarm));
-    let engine = match settings {
-        Some(settings) => Engine::with_registration(rank, size, handlers, mixed, settings),
-        None => Engine::new(rank, size, handlers, mixed),
-    };
-    Ok((engine, Some(alarm)))
+    let (own, incarnations) = (Party { rank, incarnation: 0 }, vec![0; size as usize]);
+    Members { secret: secret.into(), own, incarnations, find: Box::new(find) }
 }
 
 /// So much later than now; of two moments that nobody lives to see, the earlier.
@@ -276,8 +235,8 @@ pub(crate) struct Seat {
     pub(crate) heap: Arc<HeapState>,
     /// Lies at an address that peers know for as long as they may look.
     pub(crate) nonce: Box<u64>,
-    /// Outside a launched job: what peers are handed, control segment and heap.
-    pub(crate) segments: Option<(OwnedFd, OwnedFd)>,
+    /// For peers of no job, unless there is one.
+    pub(crate) outside: Option<Outside>,
 }
 
 impl Seat {
@@ -320,16 +279,20 @@ impl Seat {
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
         let peers = Arc::new(Peers::new(own));
-        let mut segments = None;
+        let mut outside = None;
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
             let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
             allow_tracer(member.launcher_pid());
             peers.set_membership(member);
         } else if config.peers > 0 {
-            segments = Some((control_segment.fd().try_clone_to_owned()?, heap.fd().try_clone_to_owned()?));
+            outside = Some(Outside {
+                control: control_segment.fd().try_clone_to_owned()?,
+                heap: heap.fd().try_clone_to_owned()?,
+                network: plan(config),
+            });
         }
-        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce, segments })
+        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce, outside })
     }
 }
 

@@ -12,8 +12,8 @@ use siphasher::sip::SipHasher13;
 use standpipe::bootstrap::check_address;
 
 fuzz_target!(|input: &[u8]| {
-    assert!(check_address(input).is_ok() <= input.starts_with(b"SPA\x01"));
-    let mut bytes = [b"SPA\x01", input].concat();
+    assert!(check_address(input).is_ok() <= input.starts_with(b"SPA\x02"));
+    let mut bytes = [b"SPA\x02", input].concat();
     let mut sum = SipHasher13::new();
     sum.write(&bytes);
     bytes.extend(sum.finish().to_le_bytes());

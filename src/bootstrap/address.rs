@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! 0     "SPA", version
-//! 4     host, socket and secret, in postcard's encoding
+//! 4     host, socket, secret, and how it is reached over the network, in postcard's encoding
 //! end   SipHash-1-3 of all before, 8 bytes: it tells what was cut or garbled on the way, and protects nothing
 //! ```
 //! Whoever has the bytes can become a peer of the node: they are a secret. What others send as an address is hostile input.
 
 use std::fmt;
 use std::hash::Hasher;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
@@ -20,12 +21,15 @@ use super::secret::Secret;
 use crate::readable::debug_is_display;
 
 const MAGIC: [u8; 3] = *b"SPA";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_BYTES: usize = MAGIC.len() + 1;
 const SUM_BYTES: usize = size_of::<u64>();
 
 /// No address is longer.
 const BYTES_MAX: usize = 4096;
+
+/// No address names more ways over the network.
+pub(super) const WAYS_MAX: usize = 32;
 
 /// The address of a node, by which any process that has it becomes the node's peer: [`Node::connect_to`]. It is a secret, as
 /// it carries the token that the node asks for; `Debug` does not show it.
@@ -116,11 +120,21 @@ pub(super) struct Told {
     pub(super) host: HostId,
     node: [u8; NAME_BYTES],
     pub(super) secret: Secret,
+    /// Whether those who share its host and network namespace come by its socket.
+    pub(super) near: bool,
+    /// Where it listens for those who do not.
+    pub(super) ways: Vec<SocketAddr>,
 }
 
 impl Told {
     pub(super) fn new(host: HostId, node: &JobName, secret: Secret) -> Told {
-        Told { host, node: node.bytes(), secret }
+        Told { host, node: node.bytes(), secret, near: true, ways: Vec::new() }
+    }
+
+    /// With ways over the network, the best first; and whether there is the other way, too.
+    pub(super) fn over_network(self, mut ways: Vec<SocketAddr>, near: bool) -> Told {
+        ways.truncate(WAYS_MAX);
+        Told { near, ways, ..self }
     }
 
     /// The socket where the node listens. No other node has the same, ever: one that is started again has another.
@@ -157,6 +171,7 @@ impl Told {
             return Err(AddressError::Damaged { len, found, expected });
         }
         match postcard::take_from_bytes(body) {
+            Ok((Told { ways, .. }, _)) if ways.len() > WAYS_MAX => Err(AddressError::Malformed { len }),
             Ok((told, [])) => Ok(told),
             _ => Err(AddressError::Malformed { len }),
         }
@@ -186,7 +201,9 @@ mod tests {
 
     fn told() -> Told {
         let name = JobName::random().expect("the kernel has random bytes");
-        Told::new(HostId::own(), &name, Secret::random().expect("the kernel has random bytes"))
+        let ways = ["10.0.0.1:7", "[fe80::1]:8"].map(|way| way.parse().expect("an address"));
+        let told = Told::new(HostId::own(), &name, Secret::random().expect("the kernel has random bytes"));
+        told.over_network(ways.to_vec(), false)
     }
 
     /// With a checksum that is right.
@@ -201,6 +218,7 @@ mod tests {
         let address = told.to_address();
         let back = Told::parse(address.as_bytes()).expect("just made");
         assert_eq!((&back.host, back.node()), (&told.host, told.node()));
+        assert_eq!((&back.ways, back.near), (&told.ways, false));
         assert!(back.secret.matches(&told.secret));
         assert_eq!(format!("{address:?}"), "Address(..)");
         assert!(!format!("{told:?}").contains(&told.secret.to_hex()[..8]));
@@ -219,7 +237,7 @@ mod tests {
             let error = Told::parse(&changed).expect_err("changed");
             match at {
                 0..3 => assert!(matches!(error, AddressError::Foreign { .. }), "{error}"),
-                3 => assert_eq!(error, AddressError::Version { theirs: 0 }),
+                3 => assert_eq!(error, AddressError::Version { theirs: 3 }),
                 _ => assert!(matches!(error, AddressError::Damaged { .. }), "{error}"),
             }
         }
@@ -229,11 +247,21 @@ mod tests {
         assert_eq!(Told::parse(&more).expect_err("more"), AddressError::Malformed { len: more.len() });
     }
 
+    #[test]
+    fn no_address_names_more_ways_than_anybody_has() {
+        let many = vec!["10.0.0.1:7".parse().expect("an address"); WAYS_MAX + 1];
+        let told = Told { ways: many, ..told() };
+        let bytes = told.to_address().into_bytes();
+        assert_eq!(Told::parse(&bytes).expect_err("many"), AddressError::Malformed { len: bytes.len() });
+        let fewer = told.over_network(vec!["10.0.0.1:7".parse().expect("an address"); WAYS_MAX + 1], true);
+        assert!(Told::parse(fewer.to_address().as_bytes()).is_ok());
+    }
+
     proptest! {
         #[test]
         fn noise_is_an_error_and_never_a_panic(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(Told::parse(&noise).is_err());
-            let _ = Told::parse(&summed([&b"SPA\x01"[..], &noise].concat()));
+            let _ = Told::parse(&summed([&b"SPA\x02"[..], &noise].concat()));
         }
     }
 }

@@ -13,11 +13,15 @@
 //! A peer has a number at each of the two, which is its place in the control segment there. Numbers are given once: a process
 //! that is started again is another node, which gets another number, and the old one stays lost.
 //!
+//! That is the way between processes that share a network namespace; [over the network](far) others meet.
+//!
 //! Two nodes may call each other at once. The call of the one whose name is lower then counts, and the other is answered
 //! `Crossed`, upon which its caller waits for the first, or tries again.
 
 mod book;
 mod call;
+mod far;
+mod porch;
 mod shared;
 mod watch;
 
@@ -27,8 +31,10 @@ use std::time::Instant;
 
 use self::book::Book;
 pub(crate) use self::call::CallError;
+pub use self::far::check_door_words;
+use self::porch::Porch;
 use self::shared::Shared;
-pub(crate) use self::shared::{Arrival, House};
+pub(crate) use self::shared::{Arrival, House, Introduce, Introduction, Way};
 use super::address::{Address, Told};
 use super::env::JobName;
 use super::guests::Guests;
@@ -36,7 +42,7 @@ use super::host_id::HostId;
 use super::poll::Waker;
 use super::secret::Secret;
 use super::socket::listen_at;
-use super::wire::{How, Request};
+use super::wire::How;
 
 /// Connections that have not become a peer's, at a time.
 const GUESTS_MAX: usize = 64;
@@ -46,6 +52,7 @@ const GUESTS_MAX: usize = 64;
 /// Any thread may call its methods.
 pub(crate) struct Door {
     shared: Arc<Shared>,
+    address: Address,
     thread: Option<JoinHandle<()>>,
     pid: u32,
 }
@@ -57,14 +64,17 @@ impl Door {
         let guests = Guests::new(listen_at(&node)?, GUESTS_MAX);
         let book = Mutex::new(Book::new(house.first, house.places));
         let waker = Waker::new()?;
+        let porch = Porch::open();
+        let told = Told::new(HostId::own(), &node, secret.clone()).over_network(porch.ways(), house.near);
+        let address = told.to_address();
         let shared = Arc::new(Shared { node, secret, house, book, settled: Condvar::new(), waker });
-        let thread = watch::start(Arc::clone(&shared), guests)?;
-        Ok(Door { shared, thread: Some(thread), pid: std::process::id() })
+        let thread = watch::start(Arc::clone(&shared), guests, porch)?;
+        Ok(Door { shared, address, thread: Some(thread), pid: std::process::id() })
     }
 
     /// The node's address.
     pub(crate) fn address(&self) -> Address {
-        Told::new(HostId::own(), &self.shared.node, self.shared.secret.clone()).to_address()
+        self.address.clone()
     }
 
     /// Makes the node at `address` a peer, and returns its number, which is the same at every call for the same node, as long
@@ -90,7 +100,7 @@ impl Door {
             return;
         }
         for line in self.shared.book().close() {
-            line.say(&Request::Leave);
+            line.take_leave();
         }
         self.shared.waker.wake();
         self.shared.settled.notify_all();
@@ -110,5 +120,7 @@ impl Drop for Door {
     }
 }
 
+#[cfg(test)]
+mod far_tests;
 #[cfg(test)]
 mod tests;

@@ -21,4 +21,9 @@ impl HostId {
         let network = std::fs::metadata("/proc/self/ns/net").map(|meta| meta.ino()).unwrap_or_default();
         HostId { boot, network, user: rustix::process::geteuid().as_raw() }
     }
+
+    /// Whether names in the abstract namespace mean the same to both.
+    pub(super) fn shares_sockets(&self, other: &HostId) -> bool {
+        (&self.boot, self.network) == (&other.boot, other.network)
+    }
 }

@@ -26,6 +26,24 @@ impl Proof {
     }
 }
 
+/// Bytes that each of two nodes throws in, so that no two meetings have the same secret.
+pub(crate) const SALT_BYTES: usize = 16;
+
+/// What only the two know that have met over the network, from when on: who has the address knows the secret, but neither salt,
+/// as these are told encrypted.
+pub(crate) fn secret_of_two(
+    secret: &Secret,
+    (caller, caller_salt): (&JobName, &[u8; SALT_BYTES]),
+    (called, called_salt): (&JobName, &[u8; SALT_BYTES]),
+) -> Secret {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("an HMAC takes keys of any length");
+    mac.update(b"standpipe has met");
+    for part in [&caller.bytes(), caller_salt, &called.bytes(), called_salt] {
+        mac.update(part);
+    }
+    Secret::of(mac.finalize().into_bytes().into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +57,20 @@ mod tests {
         assert_ne!(proof, Proof::of(&other, &a, &b));
         assert_ne!(proof, Proof::of(&secret, &b, &a));
         assert_ne!(proof, Proof::of(&secret, &a, &a));
+    }
+
+    #[test]
+    fn each_meeting_has_a_secret_of_its_own() {
+        let (a, b) = (JobName::of(&[1; 16]), JobName::of(&[2; 16]));
+        let secret = Secret::random().expect("bytes");
+        let met = secret_of_two(&secret, (&a, &[3; 16]), (&b, &[4; 16]));
+        assert!(met.matches(&secret_of_two(&secret, (&a, &[3; 16]), (&b, &[4; 16]))));
+        let others = [
+            secret_of_two(&Secret::random().expect("bytes"), (&a, &[3; 16]), (&b, &[4; 16])),
+            secret_of_two(&secret, (&b, &[3; 16]), (&a, &[4; 16])),
+            secret_of_two(&secret, (&a, &[5; 16]), (&b, &[4; 16])),
+            secret_of_two(&secret, (&a, &[3; 16]), (&b, &[5; 16])),
+        ];
+        assert!(others.iter().all(|other| !other.matches(&met)));
     }
 }

@@ -17,13 +17,18 @@ impl Secret {
         random_bytes().map(Self)
     }
 
+    /// What was made of other secrets.
+    pub(super) fn of(bytes: [u8; SECRET_BYTES]) -> Self {
+        Self(bytes)
+    }
+
     /// Compares in constant time: how long a wrong guess takes tells nothing about the secret.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
     /// For ciphers that take it as their key, and for keys that are made of it.
-    pub(super) fn bytes(&self) -> &[u8; SECRET_BYTES] {
+    pub(crate) fn bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
     }
 

@@ -58,6 +58,7 @@ impl Inner {
             self.peers.lose(rank);
             self.lose_in(engine, rank);
             engine.transport().suspect_host_of(rank);
+            self.peers.forget(rank);
         }
     }
 

@@ -11,7 +11,7 @@ use engine::{
 };
 
 use super::alarm::Alarm;
-use super::ofi::transport::{OfiTransport, Rest};
+use super::ofi::transport::{OfiTransport, Outsider, Rest};
 use super::shm::rings::Cold;
 use super::shm::{Peers, ShmTransport};
 use crate::memory::{Memory, Registers};
@@ -42,14 +42,14 @@ impl Mixed {
         Mixed { shm, net: None }
     }
 
-    /// With the network for far peers.
-    pub(crate) fn with_network(
-        shm: ShmTransport,
-        ofi: OfiTransport,
-        peers: Arc<Peers>,
-        alarm: Arc<Alarm>,
-    ) -> Mixed {
-        Mixed { shm, net: Some(Box::new(Net { ofi, peers, alarm, turn: false, restless: 0 })) }
+    /// From now on far peers are reached over the network.
+    pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, alarm: Arc<Alarm>) {
+        self.net = Some(Box::new(Net { ofi, peers, alarm, turn: false, restless: 0 }));
+    }
+
+    /// Makes a process from outside known to the network, by its number. `false`: it cannot be reached there.
+    pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
+        self.net.as_mut().is_some_and(|net| net.ofi.meet(rank, outsider))
     }
 
     /// The provider by which far peers are reached.
@@ -120,7 +120,8 @@ impl Mixed {
     /// Tells the peers on other hosts that this process leaves: nobody else does.
     pub(crate) fn take_leave(&mut self) {
         let Some(net) = &mut self.net else { return };
-        for rank in (0..net.peers.own().size).filter(|rank| net.peers.elsewhere(*rank).is_some()) {
+        let ranks = (0..net.peers.own().size).filter(|rank| net.peers.elsewhere(*rank).is_some());
+        for rank in ranks.chain(net.peers.far_outsiders()) {
             net.ofi.take_leave(rank);
         }
     }

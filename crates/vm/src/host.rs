@@ -3,6 +3,7 @@
 //! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something say so.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -224,6 +225,52 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// The addresses by which this network namespace can be reached, of interfaces that are up, loopback last; of IPv6 none that
+/// mean something on one link only. Empty where the system does not tell.
+pub fn addresses() -> Vec<IpAddr> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the pointer is valid for a write; what it is set to is given back below, and not used after that.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Vec::new();
+    }
+    let (mut found, mut at) = (Vec::new(), list);
+    // SAFETY: each entry of the list, and what it points to, stays until the list is given back, and nobody changes it.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
+            // SAFETY: an interface's address is null or a socket address as long as its family says, for the list's life.
+            found.extend(unsafe { ip_of(entry.ifa_addr) });
+        }
+    }
+    // SAFETY: the list is as the call above has made it, and no entry of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
+    found.sort_by_key(IpAddr::is_loopback);
+    found
+}
+
+/// The address in a socket address, if it is one of IP.
+///
+/// # Safety
+/// `addr` is null or points to a socket address that is as long as its family says.
+unsafe fn ip_of(addr: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: by the caller's promise, it is null or there; its first field says what it is.
+    let family = i32::from(unsafe { addr.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: by the caller's promise, what has this family is of this type; it need not be aligned.
+            let v4 = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: by the caller's promise, what has this family is of this type; it need not be aligned.
+            let v6 = unsafe { addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
 /// Lets process `pid` trace this one, where Yama would restrict that to ancestors; an earlier permission ends.
 ///
 /// # Errors
@@ -306,6 +353,17 @@ mod tests {
             assert_eq!(bound.join().expect("no panic"), Ok(vec![core]));
         }
         assert_eq!(bind_to_core(1 << 40), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn addresses_are_of_this_host_and_loopback_comes_last() {
+        let all = addresses();
+        let firsts = all.iter().take_while(|ip| !ip.is_loopback()).count();
+        assert!(all[firsts..].iter().all(IpAddr::is_loopback), "{all:?}");
+        // What can be bound to is an address of this host.
+        for ip in all {
+            std::net::UdpSocket::bind((ip, 0)).expect("its own address");
+        }
     }
 
     #[test]

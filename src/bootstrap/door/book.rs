@@ -1,7 +1,8 @@
 //! Who is a peer, who is about to be, and which numbers have been given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{Shutdown, shutdown};
@@ -18,26 +19,60 @@ pub(super) struct Who {
     pub(super) proof: Proof,
 }
 
-/// A peer's connection and process.
+/// A peer's connection.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) who: Who,
-    pub(super) socket: OwnedFd,
-    /// Tells of the process's end even where a child of its own holds the connection open.
-    pub(super) process: OwnedFd,
+    pub(super) wire: Wire,
+}
+
+/// What a line goes by.
+#[derive(Debug)]
+pub(super) enum Wire {
+    /// A socket of this host's. The process's descriptor tells of its end even where a child of its own holds the connection
+    /// open.
+    Near { socket: OwnedFd, process: OwnedFd },
+    /// The network. Nothing is said by it once the two have met.
+    Far(TcpStream),
 }
 
 impl Line {
+    /// Ready when there is something to hear, or it has ended.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        match &self.wire {
+            Wire::Near { socket, .. } => socket.as_fd(),
+            Wire::Far(stream) => stream.as_fd(),
+        }
+    }
+
+    /// Ready when the peer's process has ended, if this is its host.
+    pub(super) fn process(&self) -> Option<BorrowedFd<'_>> {
+        match &self.wire {
+            Wire::Near { process, .. } => Some(process.as_fd()),
+            Wire::Far(_) => None,
+        }
+    }
+
     /// Says something that the other need not hear where it has no room, as it reads what it is told.
     pub(super) fn say(&self, request: &Request) {
-        // Where the other end is gone, its socket tells.
-        let _ = send(&self.socket, &encode(request), &[]);
+        if let Wire::Near { socket, .. } = &self.wire {
+            // Where the other end is gone, its socket tells.
+            let _ = send(socket, &encode(request), &[]);
+        }
+    }
+
+    /// Tells the peer that this process leaves.
+    pub(super) fn take_leave(&self) {
+        match &self.wire {
+            Wire::Near { .. } => self.say(&Request::Leave),
+            Wire::Far(_) => self.hang_up(),
+        }
     }
 
     /// Ends the connection for the other, too, whoever has inherited it here.
     pub(super) fn hang_up(&self) {
         // Where it has ended already there is nothing to do.
-        let _ = shutdown(&self.socket, Shutdown::Both);
+        let _ = shutdown(self.socket(), Shutdown::Both);
     }
 }
 

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vm::spawn::peer_credentials;
 
-use super::book::{Line, Standing, Who};
-use super::shared::{Arrival, Shared};
+use super::book::{Line, Standing, Who, Wire};
+use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::address::{AddressError, Told};
 use crate::bootstrap::host_id::HostId;
 use crate::bootstrap::member::{JoinError, Notice, PeerHandles, greet};
@@ -27,8 +27,12 @@ pub(crate) enum CallError {
     Address(AddressError),
     /// It is this very node's.
     Oneself,
-    /// The node is on another host, or in another network namespace.
+    /// The node is on another host, or in another network namespace, and its address names no way there.
     Elsewhere,
+    /// This process has no network.
+    Network(String),
+    /// The node's host was not reached, or somebody else listens there; of each way why not.
+    Unreachable(String),
     /// All numbers have been given.
     Full { places: u32 },
     /// There was no connection, or no sensible word by it.
@@ -76,7 +80,7 @@ impl Shared {
         if node == self.node {
             return Err(CallError::Oneself);
         }
-        self.is_here(&told.host)?;
+        let near = self.is_near(told)?;
         // What it would show if it called this one.
         let who = Who { proof: Proof::of(&told.secret, &node, &self.node), node };
         let mut pause = AGAIN;
@@ -85,7 +89,11 @@ impl Shared {
                 Begun::Peer(number) => return Ok(number),
                 Begun::Call(turn) => turn,
             };
-            match self.try_call(told, &who, deadline) {
+            let called = match near {
+                true => self.try_call(told, &who, deadline),
+                false => self.try_call_far(told, &who, deadline),
+            };
+            match called {
                 Err(CallError::Declined(Decline::Crossed)) if Instant::now() < deadline => {}
                 result => return result,
             }
@@ -95,12 +103,13 @@ impl Shared {
         }
     }
 
-    /// Whether the socket that the address names can be this network namespace's. Another user's the listener tells.
-    fn is_here(&self, theirs: &HostId) -> Result<(), CallError> {
-        let ours = HostId::own();
-        match (&theirs.boot, theirs.network) == (&ours.boot, ours.network) {
-            true => Ok(()),
-            false => Err(CallError::Elsewhere),
+    /// Whether the node is to be called by its socket, which can be this network namespace's, or over the network. Another
+    /// user's socket the listener tells.
+    fn is_near(&self, told: &Told) -> Result<bool, CallError> {
+        let here = told.host.shares_sockets(&HostId::own());
+        match here && told.near && self.house.near {
+            false if told.ways.is_empty() => Err(CallError::Elsewhere),
+            near => Ok(near),
         }
     }
 
@@ -159,8 +168,8 @@ impl Shared {
                 // The system hands over none where this process has no room for them.
                 let handles =
                     handles_of(pid, fds).ok_or(CallError::Join(JoinError::Io(Errno::MFILE.into())))?;
-                let line = Line { who: who.clone(), socket, process: watch(pid)? };
-                self.enter(line, Arrival { number, handles, place, places }, None)
+                let line = Line { who: who.clone(), wire: Wire::Near { socket, process: watch(pid)? } };
+                self.enter(line, Arrival { number, place, places, way: Way::Near(handles) }, None)
             }
             Reply::Declined(decline) => {
                 self.book().give_back(number);
@@ -180,6 +189,11 @@ impl Shared {
             }
             return Err(CallError::Unfit(what));
         }
+        self.keep(number, line, met)
+    }
+
+    /// Keeps the connection of one that was made a peer.
+    pub(super) fn keep(&self, number: u32, line: Line, met: Option<&Reply>) -> Result<u32, CallError> {
         let entered = self.book_in(number, line, met);
         if !matches!(entered, Ok(known) if known == number) {
             // Other threads may have used the number already.
@@ -194,11 +208,14 @@ impl Shared {
         // Held throughout: what else is said to the peer is said by the line that stands in the book, after what is said here.
         let mut book = self.book();
         let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
-        let told = |met: &Reply| matches!(send(&line.socket, &encode(met), &handles), Ok(Sent::Done));
+        let told = |met: &Reply| match &line.wire {
+            Wire::Near { socket, .. } => matches!(send(socket, &encode(met), &handles), Ok(Sent::Done)),
+            Wire::Far(_) => true,
+        };
         let refused = match book.standing(&line.who) {
             _ if book.is_closed() => {
                 if met.is_none() {
-                    line.say(&Request::Leave);
+                    line.take_leave();
                 }
                 Err(CallError::Closed)
             }

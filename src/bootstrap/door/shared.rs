@@ -2,23 +2,46 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::book::Book;
+use super::book::{Book, Standing, Who};
 use crate::bootstrap::env::JobName;
 use crate::bootstrap::member::{Notice, PeerHandles};
 use crate::bootstrap::poll::Waker;
 use crate::bootstrap::secret::Secret;
-use crate::bootstrap::wire::How;
+use crate::bootstrap::wire::{Decline, How};
 
 /// A process that is to be a peer.
 pub(crate) struct Arrival {
     /// Its number here.
     pub(crate) number: u32,
-    pub(crate) handles: PeerHandles,
     /// This process's place there, and how many there are.
     pub(crate) place: u32,
     pub(crate) places: u32,
+    pub(crate) way: Way,
 }
+
+/// How a process that is to be a peer is reached.
+pub(crate) enum Way {
+    /// By the memory that it shares.
+    Near(PeerHandles),
+    /// Over the network.
+    Far(Introduction),
+}
+
+/// What is known of a process that shares nothing with this one.
+pub(crate) struct Introduction {
+    /// What it has told of itself, as [`House::introduce`] does of this one.
+    pub(crate) card: Vec<u8>,
+    /// What only the two know.
+    pub(crate) secret: Secret,
+    /// Whether this process has called that one.
+    pub(crate) called: bool,
+}
+
+/// Says what far peers must know of this process, which from then on is to be reached over the network; or why it is not. May
+/// wait for the network. Called by any thread.
+pub(crate) type Introduce = Box<dyn Fn() -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// Makes an arrival a peer, or says what is wrong with it. Called by any thread.
 pub(crate) type Admit = Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync>;
@@ -34,6 +57,11 @@ pub(crate) struct House {
     /// Peers have the numbers from `first` on, below `places`.
     pub(crate) first: u32,
     pub(crate) places: u32,
+    /// Whether peers of this host are reached by shared memory.
+    pub(crate) near: bool,
+    /// How long nothing may be heard from a far peer's host before that is lost.
+    pub(crate) silence: Option<Duration>,
+    pub(crate) introduce: Introduce,
     pub(crate) admit: Admit,
     pub(crate) tell: Tell,
 }
@@ -60,5 +88,27 @@ impl Shared {
         if self.book().strike(number) {
             (self.house.tell)(Notice::Lost { rank: number, how });
         }
+    }
+
+    /// Whether a node that has called, and shown the secret, is to be a peer: the number that it gets.
+    pub(super) fn expect(&self, who: &Who) -> Result<u32, Decline> {
+        let mut book = self.book();
+        match book.standing(who) {
+            // It says that it is this one.
+            _ if who.node == self.node => return Err(Decline::Crossed),
+            Some(Standing::Called) if self.node < who.node => return Err(Decline::Crossed),
+            Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
+            Some(Standing::Called) | None => {}
+        }
+        let peers = self.house.places - self.house.first;
+        let number = book.take_number().ok_or(Decline::Full { peers })?;
+        book.set(who, Standing::Entering);
+        Ok(number)
+    }
+
+    /// What one that has called and was [expected](Shared::expect) came to is settled.
+    pub(super) fn settle(&self, who: &Who) {
+        self.book().clear(who, Standing::Entering);
+        self.settled.notify_all();
     }
 }

@@ -5,13 +5,15 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use super::book::Wire;
+use super::shared::{Admit, Tell};
 use super::*;
 use crate::bootstrap::member::{JoinError, Notice};
 use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::{Received, connect_to, receive, send};
-use crate::bootstrap::wire::{Decline, How, Refusal, Reply, WIRE_VERSION, decode, encode};
+use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A door to room for so many others, and what is told there: arrivals as (number, place), and notices.
 fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
@@ -22,18 +24,23 @@ fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
         let _ = arrived.send((number, place));
         Ok(())
     };
-    let segment = || File::open("/dev/null").expect("every system has it").into();
     let (admit, tell) = (Box::new(admit), Box::new(move |notice| _ = noticed.send(notice)));
-    let house = House { control: segment(), heap: segment(), first: 1, places: 1 + room, admit, tell };
-    let door = Door::open(house).expect("opened");
+    let door = Door::open(house(room, true, admit, tell)).expect("opened");
     (door, arrivals, notices)
 }
 
-fn soon() -> Instant {
+pub(super) fn house(room: u32, near: bool, admit: Admit, tell: Tell) -> House {
+    let segment = || File::open("/dev/null").expect("every system has it").into();
+    let (control, heap, silence) = (segment(), segment(), Some(LIMIT));
+    let introduce = Box::new(|| Ok(b"a card".to_vec()));
+    House { control, heap, first: 1, places: 1 + room, near, silence, introduce, admit, tell }
+}
+
+pub(super) fn soon() -> Instant {
     Instant::now() + LIMIT
 }
 
-fn told(door: &Door) -> Told {
+pub(super) fn told(door: &Door) -> Told {
     Told::parse(door.address().as_bytes()).expect("its own")
 }
 
@@ -131,11 +138,8 @@ fn a_node_that_has_had_its_number_of_peers_says_so() {
 #[test]
 fn what_cannot_be_used_is_declined_with_the_reason() {
     let (a, ..) = door(1);
-    let segment = || File::open("/dev/null").expect("every system has it").into();
     let admit = |_: Arrival| Err("é".repeat(300));
-    let (admit, tell) = (Box::new(admit), Box::new(|_| {}));
-    let picky = Door::open(House { control: segment(), heap: segment(), first: 1, places: 2, admit, tell });
-    let picky = picky.expect("opened");
+    let picky = Door::open(house(1, true, Box::new(admit), Box::new(|_| {}))).expect("opened");
     let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
     let what = "é".repeat(100);
     assert!(
@@ -212,7 +216,10 @@ fn noise_is_answered_or_cut_off_and_harms_nobody() {
     // A peer that breaks the rules is cut off; at its end that is a loss, too.
     let number = a.call(b.address().as_bytes(), soon()).expect("let in");
     at_b.recv_timeout(LIMIT).expect("it has come");
-    send(&a.shared.book().line(number).expect("a peer").socket, b"noise", &[]).expect("sent");
+    let line = a.shared.book().line(number).expect("a peer");
+    let Wire::Near { socket, .. } = &line.wire else { panic!("it came by a socket") };
+    send(socket, b"noise", &[]).expect("sent");
+    drop(line);
     assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Vanished }));
     assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: number, how: How::Vanished }));
     assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in again"), number + 1);

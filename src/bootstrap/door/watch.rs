@@ -1,6 +1,7 @@
 //! The door's thread: lets callers in, and notices which peers are gone.
 
-use std::io;
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::book::{Line, Standing, Who};
+use super::book::{Line, Who, Wire};
 use super::call::{CallError, handles_of, watch};
-use super::shared::{Arrival, Shared};
+use super::porch::Porch;
+use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::env::JobName;
 use crate::bootstrap::guests::{Applicant, Guests};
 use crate::bootstrap::member::Notice;
 use crate::bootstrap::poll::poll_until;
-use crate::bootstrap::secret::Secret;
 use crate::bootstrap::socket::{Received, receive};
 use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, short_reason};
 
@@ -30,6 +31,7 @@ const WORDS_MAX: usize = 16;
 enum Source {
     Waker,
     Listener,
+    Porch,
     Guest(u64),
     Line(u32),
     Process(u32),
@@ -38,10 +40,11 @@ enum Source {
 struct Doorkeeper {
     shared: Arc<Shared>,
     guests: Guests,
+    porch: Porch,
 }
 
-pub(super) fn start(shared: Arc<Shared>, guests: Guests) -> io::Result<JoinHandle<()>> {
-    let keeper = Doorkeeper { shared, guests };
+pub(super) fn start(shared: Arc<Shared>, guests: Guests, porch: Porch) -> io::Result<JoinHandle<()>> {
+    let keeper = Doorkeeper { shared, guests, porch };
     std::thread::Builder::new().name("standpipe-door".into()).spawn(move || keeper.run())
 }
 
@@ -53,6 +56,7 @@ impl Doorkeeper {
                 match source {
                     Source::Waker => self.shared.waker.clear(),
                     Source::Listener => self.guests.accept(Instant::now()),
+                    Source::Porch => self.porch.accept(&self.shared),
                     Source::Guest(id) => {
                         if let Some(applicant) = self.guests.hear(id) {
                             self.consider(applicant);
@@ -67,6 +71,7 @@ impl Doorkeeper {
                 }
             }
             self.guests.expire(Instant::now());
+            self.porch.expire(Instant::now());
         }
     }
 
@@ -81,14 +86,20 @@ impl Doorkeeper {
         if let Some(listener) = self.guests.listener() {
             add(Source::Listener, listener.as_fd());
         }
+        if let Some(listener) = self.porch.listener() {
+            add(Source::Porch, listener.as_fd());
+        }
         for (id, socket) in self.guests.sockets() {
             add(Source::Guest(id), socket.as_fd());
         }
         for (number, line) in lines {
-            add(Source::Line(*number), line.socket.as_fd());
-            add(Source::Process(*number), line.process.as_fd());
+            add(Source::Line(*number), line.socket());
+            if let Some(process) = line.process() {
+                add(Source::Process(*number), process);
+            }
         }
-        if let Err(error) = poll_until(&mut fds, self.guests.expire_at()) {
+        let until = self.guests.expire_at().into_iter().chain(self.porch.expire_at()).min();
+        if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
             tracing::warn!(%error, "the door cannot poll");
             std::thread::sleep(STARVED_PAUSE);
@@ -111,39 +122,22 @@ impl Doorkeeper {
         let Some(handles) = handles_of(pid, fds) else {
             return applicant.answer(&Reply::Declined(Decline::NoDescriptors));
         };
-        match self.expect(&secret, &who) {
+        let expected = match secret.matches(&self.shared.secret) {
+            true => self.shared.expect(&who),
+            false => Err(Decline::Secret),
+        };
+        match expected {
             Err(decline) => applicant.answer(&Reply::Declined(decline)),
             Ok(number) => {
-                let arrival = Arrival { number, handles, place, places };
+                let arrival = Arrival { number, place, places, way: Way::Near(handles) };
                 if let Err(decline) = self.let_in(&who, arrival, &applicant) {
                     // Nobody has used its number.
                     self.shared.book().give_back(number);
                     applicant.answer(&Reply::Declined(decline));
                 }
-                self.shared.book().clear(&who, Standing::Entering);
-                self.shared.settled.notify_all();
+                self.shared.settle(&who);
             }
         }
-    }
-
-    /// Whether a node that has called is to be a peer: the number that it gets.
-    fn expect(&self, secret: &Secret, who: &Who) -> Result<u32, Decline> {
-        let shared = &*self.shared;
-        if !secret.matches(&shared.secret) {
-            return Err(Decline::Secret);
-        }
-        let mut book = shared.book();
-        match book.standing(who) {
-            // It says that it is this one.
-            _ if who.node == shared.node => return Err(Decline::Crossed),
-            Some(Standing::Called) if shared.node < who.node => return Err(Decline::Crossed),
-            Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
-            Some(Standing::Called) | None => {}
-        }
-        let peers = shared.house.places - shared.house.first;
-        let number = book.take_number().ok_or(Decline::Full { peers })?;
-        book.set(who, Standing::Entering);
-        Ok(number)
     }
 
     /// Makes it a peer, and tells it so; or says why not. Where this node is closing, or is its peer already, it hears that
@@ -153,7 +147,7 @@ impl Doorkeeper {
         let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };
         let socket = applicant.socket.try_clone().map_err(|error| unfit(&error))?;
         let process = watch(pid).map_err(|_| Decline::Unseen { pid })?;
-        let line = Line { who: who.clone(), socket, process };
+        let line = Line { who: who.clone(), wire: Wire::Near { socket, process } };
         let met = Reply::Met { place: number, places: shared.house.places };
         match shared.enter(line, arrival, Some(&met)) {
             Err(CallError::Unfit(what)) => Err(unfit(&what)),
@@ -165,7 +159,11 @@ impl Doorkeeper {
     fn hear(&self, number: u32) {
         for _ in 0..WORDS_MAX {
             let Some(line) = self.shared.book().line(number) else { return };
-            match receive(&line.socket) {
+            let socket = match &line.wire {
+                Wire::Near { socket, .. } => socket,
+                Wire::Far(stream) => return self.hear_far(number, stream),
+            };
+            match receive(socket) {
                 Received::Nothing => return,
                 Received::Datagram { bytes, fds } if fds.is_empty() => match decode(&bytes) {
                     Ok(Request::Serve { .. }) => (self.shared.house.tell)(Notice::Serve),
@@ -174,6 +172,19 @@ impl Doorkeeper {
                 },
                 Received::Closed => return self.shared.lose(number, How::Vanished),
                 Received::Datagram { .. } | Received::TooLong => return self.cut_off(number),
+            }
+        }
+    }
+
+    /// A far peer has nothing to say by its connection: it can end.
+    fn hear_far(&self, number: u32, mut stream: &TcpStream) {
+        match stream.read(&mut [0]) {
+            Ok(0) => self.shared.lose(number, How::Vanished),
+            Ok(_) => self.cut_off(number),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => {
+                tracing::debug!(peer = number, %error, "the peer's connection has broken");
+                self.shared.lose(number, How::Vanished);
             }
         }
     }

@@ -1,21 +1,20 @@
 //! A meeting at rank 0, for processes that know nothing but where it is: each connects to it over TCP.
 //!
-//! Whoever comes must have the job's secret, and nobody else reads or changes what is said: connections speak the
-//! [Noise protocol](https://noiseprotocol.org/noise.html), `NNpsk0` with the secret as the key shared before. Rank 0 hears
-//! what everybody has to say, and says all of it to all.
+//! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection is a
+//! [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
 //!
 //! It listens on the port after `MASTER_PORT`, which is PyTorch's own, or on `STANDPIPE_PORT`.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use snow::{HandshakeState, TransportState};
 
 use super::aside::{Late, once};
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
+use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
 
@@ -24,19 +23,14 @@ pub(super) const OFFERED: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MAS
 const PORT: &str = "STANDPIPE_PORT";
 const SECRET: &str = "STANDPIPE_SECRET";
 
-const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Both sides must mean the same by what follows.
 const PROLOGUE: &[u8] = b"standpipe rendezvous 1";
-
-/// The longest message of the Noise protocol, and what of it is text.
-const FRAME_MAX: usize = 65_535;
-const TEXT_MAX: usize = FRAME_MAX - 16;
 
 /// No process has more to say.
 const WORDS_MAX: usize = 16 << 20;
 
-/// Who has not shown the secret by then is no process of the job.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// What a guest says first: its rank, and the job's size.
+const CARD_BYTES: usize = 2 * size_of::<u32>();
 
 /// Connections that are shown the door or looked at, at a time, besides those of the job.
 const STRANGERS_MAX: u32 = 64;
@@ -82,7 +76,7 @@ impl Rendezvous {
     fn gather_words(&mut self, own: &[u8], deadline: Instant) -> io::Result<Vec<Vec<u8>>> {
         let mut all = vec![own.to_vec()];
         for other in &mut self.others {
-            all.push(other.hear(deadline)?);
+            all.push(other.hear(WORDS_MAX, deadline)?);
         }
         for other in &mut self.others {
             all.iter().try_for_each(|words| other.say(words, deadline))?;
@@ -93,7 +87,7 @@ impl Rendezvous {
     fn send_words(&mut self, own: &[u8], deadline: Instant) -> io::Result<Vec<Vec<u8>>> {
         let Some(zero) = self.others.first_mut() else { return Ok(vec![own.to_vec()]) };
         zero.say(own, deadline)?;
-        (0..self.size).map(|_| zero.hear(deadline)).collect()
+        (0..self.size).map(|_| zero.hear(WORDS_MAX, deadline)).collect()
     }
 }
 
@@ -228,8 +222,8 @@ fn seat(
 /// Lets a guest in who has the secret, and hears which rank it is.
 fn welcome(stream: TcpStream, size: u32, secret: &Secret) -> io::Result<(u32, Channel)> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
-    let mut channel = Channel::accept(stream, secret, deadline)?;
-    let card = channel.hear(deadline)?;
+    let mut channel = Channel::accept(stream, secret, PROLOGUE, deadline)?;
+    let card = channel.hear(CARD_BYTES, deadline)?;
     match card.as_chunks::<4>() {
         ([rank, their_size], []) if u32::from_be_bytes(*their_size) == size => {
             Ok((u32::from_be_bytes(*rank), channel))
@@ -263,7 +257,7 @@ fn connect(
             Err(source) => return Err(failed(&with, source)),
         }
     };
-    let met = Channel::begin(stream, secret, deadline).and_then(|mut channel| {
+    let met = Channel::begin(stream, secret, PROLOGUE, deadline).and_then(|mut channel| {
         channel.say(&[rank.to_be_bytes(), size.to_be_bytes()].concat(), deadline)?;
         Ok(channel)
     });
@@ -278,136 +272,6 @@ fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAdd
     let host = host.to_owned();
     let found = once(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter), deadline);
     found.unwrap_or_else(|Late| Err(ErrorKind::TimedOut.into()))
-}
-
-fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    TcpStream::connect_timeout(address, left.min(HANDSHAKE_WITHIN))
-}
-
-/// A connection that only the two ends can read and write.
-struct Channel {
-    stream: TcpStream,
-    noise: TransportState,
-}
-
-impl Channel {
-    /// The end that has connected.
-    fn begin(mut stream: TcpStream, secret: &Secret, deadline: Instant) -> io::Result<Channel> {
-        let mut noise = handshake(secret, true)?;
-        shake(&mut stream, &mut noise, true, deadline)?;
-        shake(&mut stream, &mut noise, false, deadline)?;
-        Ok(Channel { stream, noise: noise.into_transport_mode().map_err(garbled)? })
-    }
-
-    /// The end that was connected to.
-    fn accept(mut stream: TcpStream, secret: &Secret, deadline: Instant) -> io::Result<Channel> {
-        stream.set_nonblocking(false)?;
-        let mut noise = handshake(secret, false)?;
-        shake(&mut stream, &mut noise, false, deadline)?;
-        shake(&mut stream, &mut noise, true, deadline)?;
-        Ok(Channel { stream, noise: noise.into_transport_mode().map_err(garbled)? })
-    }
-
-    fn say(&mut self, words: &[u8], deadline: Instant) -> io::Result<()> {
-        let len = u32::try_from(words.len()).ok().filter(|len| *len as usize <= WORDS_MAX);
-        let len = len.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "too much to say"))?;
-        let mut text = len.to_be_bytes().to_vec();
-        text.extend_from_slice(words);
-        let mut sealed = vec![0; FRAME_MAX];
-        for part in text.chunks(TEXT_MAX) {
-            let len = self.noise.write_message(part, &mut sealed).map_err(garbled)?;
-            write_frame(&mut self.stream, &sealed[..len], deadline)?;
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
-        let mut text = Vec::new();
-        let mut wanted = size_of::<u32>();
-        while text.len() < wanted {
-            let sealed = read_frame(&mut self.stream, deadline)?;
-            let mut part = vec![0; sealed.len()];
-            let len = self.noise.read_message(&sealed, &mut part).map_err(garbled)?;
-            text.extend_from_slice(&part[..len]);
-            if let Some((head, _)) = text.split_first_chunk::<4>() {
-                wanted = size_of::<u32>() + u32::from_be_bytes(*head) as usize;
-            }
-            if len == 0 || text.len() > wanted || wanted > WORDS_MAX + size_of::<u32>() {
-                return Err(io::Error::new(ErrorKind::InvalidData, "words of a wrong length"));
-            }
-        }
-        Ok(text.split_off(size_of::<u32>()))
-    }
-}
-
-fn handshake(secret: &Secret, initiates: bool) -> io::Result<HandshakeState> {
-    let params = NOISE.parse().expect("a pattern that the library knows");
-    let builder = snow::Builder::new(params).prologue(PROLOGUE).and_then(|it| it.psk(0, secret.bytes()));
-    let builder = builder.map_err(garbled)?;
-    if initiates { builder.build_initiator() } else { builder.build_responder() }.map_err(garbled)
-}
-
-/// One message of the handshake, there or back.
-fn shake(
-    stream: &mut TcpStream,
-    noise: &mut HandshakeState,
-    speaks: bool,
-    deadline: Instant,
-) -> io::Result<()> {
-    let mut buffer = [0; 256];
-    if speaks {
-        let len = noise.write_message(&[], &mut buffer).map_err(garbled)?;
-        return write_frame(stream, &buffer[..len], deadline);
-    }
-    let message = read_frame(stream, deadline)?;
-    if message.len() > buffer.len() {
-        return Err(io::Error::new(ErrorKind::InvalidData, "no handshake is so long"));
-    }
-    noise.read_message(&message, &mut buffer).map(|_| ()).map_err(garbled)
-}
-
-fn write_frame(stream: &mut TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-    let len = u16::try_from(bytes.len()).expect("no frame is longer");
-    let frame = [&len.to_be_bytes(), bytes].concat();
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    stream.write_all(&frame).map_err(late)
-}
-
-fn read_frame(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
-    let mut len = [0; 2];
-    read_exactly(stream, &mut len, deadline)?;
-    let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
-    read_exactly(stream, &mut bytes, deadline)?;
-    Ok(bytes)
-}
-
-/// As `read_exact`, by a moment, however slowly the bytes come.
-fn read_exactly(stream: &mut TcpStream, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
-    while !into.is_empty() {
-        stream.set_read_timeout(Some(left(deadline)?))?;
-        match stream.read(into) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(len) => into = &mut into[len..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(late(error)),
-        }
-    }
-    Ok(())
-}
-
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// The system has another name for a socket's time being over.
-fn late(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
-}
-
-fn garbled(error: snow::Error) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 fn failed(with: &str, source: io::Error) -> ExchangeError {

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::io::Write;
 use std::thread::{JoinHandle, spawn};
 
 use super::*;

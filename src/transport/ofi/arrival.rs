@@ -75,6 +75,10 @@ impl OfiTransport {
         let Envelope { sender: rank, kind, credits, sequence, words, .. } = *envelope;
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         (link.heard, link.suspect) = (true, false);
+        if std::mem::take(&mut link.held) {
+            self.flush(rank);
+        }
+        let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         for (lane, credits) in link.outgoing.iter_mut().zip(credits) {
             lane.give(credits)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0    token of the pair (16 bytes)
-//! 16   sender's rank (4 bytes)
+//! 16   sender's number at the receiver: its rank, or what one from outside was given (4 bytes)
 //! 20   kind (1 byte), zero (1 byte)
 //! 22   credits given back: of requests, of replies (2 bytes each)
 //! 26   zero (2 bytes)

@@ -44,6 +44,8 @@ pub(super) struct Busy {
 pub(super) struct Link {
     /// `None` for this process itself.
     pub(super) peer: Option<Peer>,
+    /// What the peer calls this process.
+    pub(super) place: Rank,
     /// On messages to it, and from it.
     pub(super) outward: Token,
     pub(super) inward: Token,
@@ -51,6 +53,8 @@ pub(super) struct Link {
     pub(super) outgoing: [Outgoing; 2],
     pub(super) arrivals: [Arrivals; 2],
     pub(super) unsent: VecDeque<Unsent>,
+    /// Nothing goes out before the peer was heard from.
+    pub(super) held: bool,
     /// How long the first of them, or of the copies that wait, has found no room.
     pub(super) busy: Option<Busy>,
     /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
@@ -102,7 +106,7 @@ impl Links {
         self.get(rank).is_some()
     }
 
-    /// `rank` is a member's: others would cost memory for nothing.
+    /// `rank` is a member's, or one that was given to a process from outside: others would cost memory for nothing.
     pub(super) fn insert(&mut self, rank: Rank, link: Link) {
         let places = self.0.len().max(rank as usize + 1);
         self.0.resize_with(places, || None);
@@ -125,14 +129,16 @@ impl Links {
 }
 
 impl Link {
-    pub(super) fn new(peer: Option<Peer>, outward: Token, inward: Token) -> Link {
+    pub(super) fn new(peer: Option<Peer>, place: Rank, outward: Token, inward: Token) -> Link {
         Link {
             peer,
+            place,
             outward,
             inward,
             outgoing: [Outgoing::new(), Outgoing::new()],
             arrivals: [Arrivals::new(), Arrivals::new()],
             unsent: VecDeque::new(),
+            held: false,
             busy: None,
             reached: false,
             heard: false,

@@ -54,7 +54,7 @@ impl OfiTransport {
         quiet.into_iter().for_each(|rank| self.ping(rank));
     }
 
-    fn ping(&mut self, rank: Rank) {
+    pub(super) fn ping(&mut self, rank: Rank) {
         // Without memory, the next time.
         if !self.gone.contains(&rank) {
             let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);

@@ -66,7 +66,7 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
         let buffer = self.port.take(Size::Message).ok_or(NoBuffer)?;
         let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
-        let (token, sender) = (*link.outward.bytes(), self.members.own.rank);
+        let (token, sender) = (*link.outward.bytes(), link.place);
         let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
         let bare = kind.bytes(0).0 == BARE_BYTES;
         let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
@@ -83,7 +83,7 @@ impl OfiTransport {
     /// Gives the provider what it takes of a peer's messages.
     pub(super) fn flush(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        let Some(peer) = link.peer else { return };
+        let Some(peer) = link.peer.filter(|_| !link.held) else { return };
         while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
             match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {

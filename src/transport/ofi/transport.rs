@@ -44,6 +44,20 @@ pub(crate) struct Members {
     pub(crate) find: Find,
 }
 
+/// A process from outside the job, which has met this one.
+pub(crate) struct Outsider {
+    /// The address of its port.
+    pub(crate) endpoint: Vec<u8>,
+    /// What only the two know.
+    pub(crate) secret: Box<[u8]>,
+    /// Whether this process has called it, and speaks first.
+    pub(crate) called: bool,
+    /// What it calls this process.
+    pub(crate) place: Rank,
+    /// How long it may be silent before it is lost.
+    pub(crate) silence: Option<Duration>,
+}
+
 /// What is registered for the engine.
 pub(super) struct Registered {
     pub(super) id: RegionId,
@@ -261,9 +275,27 @@ impl OfiTransport {
             self.lose(rank);
             return Err(OpError::PeerLost { peer: rank });
         }
-        let mut link = Link::new(known, outward, inward);
+        let mut link = Link::new(known, own.rank, outward, inward);
         link.silence_max = (self.silence)(rank);
         self.links.insert(rank, link);
         Ok(())
+    }
+
+    /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that was called says
+    /// nothing before it has heard from the other, which may not have come so far. `false`: its address cannot be used.
+    pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
+        let Some(known) = self.port.add_peer(&outsider.endpoint) else { return false };
+        let [caller, called] = [0, 1].map(|rank| Party { rank, incarnation: 0 });
+        let (own, peer) = if outsider.called { (caller, called) } else { (called, caller) };
+        let secret = &outsider.secret;
+        let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
+        let mut link = Link::new(Some(known), outsider.place, outward, inward);
+        link.silence_max = outsider.silence;
+        link.held = !outsider.called;
+        self.links.insert(rank, link);
+        if outsider.called {
+            self.ping(rank);
+        }
+        true
     }
 }

@@ -1,5 +1,7 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod spread;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -152,7 +154,7 @@ pub(crate) struct Card {
     pub(crate) names: Vec<u8>,
     /// Where its share of the directory lies in its heap.
     pub(crate) directory: u64,
-    /// The lowest rank of its host.
+    /// The lowest rank of its host, in a job.
     pub(crate) host: Rank,
     /// It is heard from whatever it does: it has a progress thread.
     pub(crate) attends: bool,
@@ -253,65 +255,22 @@ impl Peers {
         &self.own
     }
 
-    /// Whether a rank is reached over the network.
+    /// Whether a peer is reached over the network.
     pub(crate) fn is_far(&self, rank: Rank) -> bool {
+        if rank >= self.own.size {
+            return self.known(rank).is_some_and(|peer| peer.far);
+        }
         (self.own.network && rank != self.own.rank) || self.elsewhere(rank).is_some()
     }
 
-    /// Whether any peer is reached over the network.
+    /// Those of no job that are reached over the network.
+    pub(crate) fn far_outsiders(&self) -> impl Iterator<Item = Rank> {
+        (self.own.size..self.own.places).filter(|rank| self.is_far(*rank))
+    }
+
+    /// Whether any rank is reached over the network.
     pub(crate) fn has_far(&self) -> bool {
         self.own.network || self.is_spread()
-    }
-
-    /// Whether it is for this rank to tell the others that one is lost: in a job on several hosts, whose brokers do not know
-    /// each other. Of those on its host the lowest rank tells, or if it is that one itself, everybody there; of those on
-    /// other hosts rank 0, for which all wait at barriers, and whoever answers for them. Of those that have `left` in order
-    /// the latter does not: it might be heard before what they said at last.
-    pub(crate) fn tells_of(&self, lost: Rank, left: bool) -> bool {
-        if !self.is_spread() {
-            return false;
-        }
-        let lowest = (0..self.own.size).find(|rank| self.elsewhere(*rank).is_none());
-        match self.elsewhere(lost) {
-            Some(_) => self.own.rank == 0 || (!left && self.answers_for(lost)),
-            None => lowest == Some(self.own.rank) || lowest == Some(lost),
-        }
-    }
-
-    /// Whether this is the next rank below, on another host, that is there: all ranks lie in a circle, in which each watches
-    /// the next, so that the end of a whole host does not go unnoticed.
-    fn answers_for(&self, rank: Rank) -> bool {
-        let Some(card) = self.elsewhere(rank) else { return false };
-        let on_its_host =
-            |other: &Rank| self.elsewhere(*other).is_some_and(|theirs| theirs.host == card.host);
-        let below = (0..rank).rev().chain((rank..self.own.size).rev());
-        below.filter(|other| !on_its_host(other)).find(|other| !self.is_lost(*other)) == Some(self.own.rank)
-    }
-
-    /// Whom this rank watches: the next one, unless that is on this host, where the launcher does.
-    pub(crate) fn to_watch(&self) -> Option<Rank> {
-        let above = (self.own.rank + 1..self.own.size).chain(0..self.own.rank);
-        let next = above.into_iter().find(|rank| !self.is_lost(*rank))?;
-        self.elsewhere(next).map(|_| next)
-    }
-
-    /// Those on the host of one that is lost whose state it is for this rank to find out.
-    pub(crate) fn to_suspect(&self, lost: Rank) -> Vec<Rank> {
-        let Some(host) = self.elsewhere(lost).map(|card| card.host) else { return Vec::new() };
-        let there = |rank: &Rank| self.elsewhere(*rank).is_some_and(|card| card.host == host);
-        let ranks = (0..self.own.size).filter(there).filter(|rank| !self.is_lost(*rank));
-        ranks.filter(|rank| self.answers_for(*rank)).collect()
-    }
-
-    /// Whether some ranks are on other hosts.
-    pub(crate) fn is_spread(&self) -> bool {
-        self.elsewhere.get().is_some()
-    }
-
-    /// All others on this host.
-    pub(crate) fn others_here(&self) -> Vec<Rank> {
-        let is_here = |rank: &Rank| *rank != self.own.rank && self.elsewhere(*rank).is_none();
-        (0..self.own.size).filter(is_here).collect()
     }
 
     /// What a rank on another host has told of itself.
@@ -386,14 +345,35 @@ impl Peers {
         handles: PeerHandles,
         (place, places): (u32, u32),
     ) -> Result<(), Error> {
-        if place >= places || places > PLACES_MAX {
-            let what = format!("the place {place} of {places}, which cannot be");
-            return Err(Error::Protocol { peer: number, what });
-        }
+        check_place(number, (place, places))?;
         let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
         tracing::debug!(peer = number, pid = peer.pid, attach = ?peer.attach, "connected");
+        self.enter(number, peer)
+    }
+
+    /// Enters a process from outside, by a number that none had before.
+    pub(crate) fn enter(&self, number: Rank, peer: Peer) -> Result<(), Error> {
         let full = Error::NoSuchPeer { peer: number, size: self.own.places };
         self.known.0.get(number as usize).and_then(|slot| slot.set(Arc::new(peer)).ok()).ok_or(full)
+    }
+
+    /// Ends the connection with a peer from outside that was found to be gone.
+    pub(crate) fn forget(&self, rank: Rank) {
+        if rank >= self.own.size {
+            self.door().inspect(|door| door.forget(rank));
+        }
+    }
+
+    /// What far peers are to know of this process.
+    pub(crate) fn card(&self, host: Rank, attends: bool) -> Card {
+        let endpoint = self.own.control.endpoint().into();
+        Card {
+            endpoint,
+            names: self.own.names.clone(),
+            directory: self.own.identity.directory,
+            host,
+            attends,
+        }
     }
 
     fn introduce(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Peer, Error> {
@@ -429,7 +409,7 @@ impl Peers {
     }
 
     /// A peer on another host: memory that nobody shares, with what it has told of itself.
-    fn stand_in(&self, rank: Rank, card: &Card) -> Result<Peer, Error> {
+    pub(crate) fn stand_in(&self, rank: Rank, card: &Card) -> Result<Peer, Error> {
         self.agree(rank, &card.names)?;
         if card.endpoint.len() > ENDPOINT_MAX {
             let what = format!(
@@ -519,6 +499,15 @@ impl Peers {
         }
         news
     }
+}
+
+/// Refuses a place that no node gives.
+pub(crate) fn check_place(peer: Rank, (place, places): (u32, u32)) -> Result<(), Error> {
+    if place >= places || places > PLACES_MAX {
+        let what = format!("the place {place} of {places}, which cannot be");
+        return Err(Error::Protocol { peer, what });
+    }
+    Ok(())
 }
 
 /// The error for a heap that this process cannot map.

@@ -17,8 +17,15 @@ impl<T: Transport> Node<T> {
         settings: Settings,
     ) -> Node<T> {
         let mut node = Node::new(rank, size, handlers, transport);
-        node.registrar = Some(Box::new(Registrar::new(settings, size)));
+        node.register_by(settings, size);
         node
+    }
+
+    /// Registers from now on, as `settings` say, for so many processes at most, this one included. For a node that has not
+    /// registered before.
+    pub fn register_by(&mut self, settings: Settings, processes: u32) {
+        debug_assert!(self.registrar.is_none(), "what is registered would be forgotten");
+        self.registrar = Some(Box::new(Registrar::new(settings, processes)));
     }
 
     /// What happened about registration; all zero where there is none.

@@ -1,0 +1,169 @@
+//! Connections over TCP that only those can use who share a secret, and nobody else reads or changes.
+//!
+//! They speak the [Noise protocol](https://noiseprotocol.org/noise.html), `NNpsk0` with the secret as the key shared before, and
+//! a prologue that says what the connection is for.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use snow::{HandshakeState, TransportState};
+
+use super::secret::Secret;
+
+const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+
+/// The longest message of the Noise protocol, and what of it is text.
+const FRAME_MAX: usize = 65_535;
+const TEXT_MAX: usize = FRAME_MAX - 16;
+
+/// Who has not shown the secret by then does not have it.
+pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Connects to an address in time.
+pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    TcpStream::connect_timeout(address, left.min(HANDSHAKE_WITHIN))
+}
+
+/// A connection that only the two ends can read and write.
+pub(super) struct Channel {
+    stream: TcpStream,
+    noise: TransportState,
+}
+
+impl Channel {
+    /// The end that has connected.
+    pub(super) fn begin(
+        mut stream: TcpStream,
+        secret: &Secret,
+        prologue: &[u8],
+        deadline: Instant,
+    ) -> io::Result<Channel> {
+        let mut noise = handshake(secret, prologue, true)?;
+        shake(&mut stream, &mut noise, true, deadline)?;
+        shake(&mut stream, &mut noise, false, deadline)?;
+        Ok(Channel { stream, noise: noise.into_transport_mode().map_err(garbled)? })
+    }
+
+    /// The end that was connected to.
+    pub(super) fn accept(
+        mut stream: TcpStream,
+        secret: &Secret,
+        prologue: &[u8],
+        deadline: Instant,
+    ) -> io::Result<Channel> {
+        stream.set_nonblocking(false)?;
+        let mut noise = handshake(secret, prologue, false)?;
+        shake(&mut stream, &mut noise, false, deadline)?;
+        shake(&mut stream, &mut noise, true, deadline)?;
+        Ok(Channel { stream, noise: noise.into_transport_mode().map_err(garbled)? })
+    }
+
+    /// Says something, which the other end must have room for.
+    pub(super) fn say(&mut self, words: &[u8], deadline: Instant) -> io::Result<()> {
+        let len = u32::try_from(words.len())
+            .map_err(|_| io::Error::new(ErrorKind::InvalidInput, "too much to say"))?;
+        let mut text = len.to_be_bytes().to_vec();
+        text.extend_from_slice(words);
+        let mut sealed = vec![0; FRAME_MAX];
+        for part in text.chunks(TEXT_MAX) {
+            let len = self.noise.write_message(part, &mut sealed).map_err(garbled)?;
+            write_frame(&mut self.stream, &sealed[..len], deadline)?;
+        }
+        Ok(())
+    }
+
+    /// What the other end says next, which has no more than `most` bytes.
+    pub(super) fn hear(&mut self, most: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        let mut wanted = size_of::<u32>();
+        while text.len() < wanted {
+            let sealed = read_frame(&mut self.stream, deadline)?;
+            let mut part = vec![0; sealed.len()];
+            let len = self.noise.read_message(&sealed, &mut part).map_err(garbled)?;
+            text.extend_from_slice(&part[..len]);
+            if let Some((head, _)) = text.split_first_chunk::<4>() {
+                wanted = size_of::<u32>() + u32::from_be_bytes(*head) as usize;
+            }
+            if len == 0 || text.len() > wanted || wanted > most.saturating_add(size_of::<u32>()) {
+                return Err(io::Error::new(ErrorKind::InvalidData, "words of a wrong length"));
+            }
+        }
+        Ok(text.split_off(size_of::<u32>()))
+    }
+
+    /// The bare connection, when all has been said.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+}
+
+fn handshake(secret: &Secret, prologue: &[u8], initiates: bool) -> io::Result<HandshakeState> {
+    let params = NOISE.parse().expect("a pattern that the library knows");
+    let builder = snow::Builder::new(params).prologue(prologue).and_then(|it| it.psk(0, secret.bytes()));
+    let builder = builder.map_err(garbled)?;
+    if initiates { builder.build_initiator() } else { builder.build_responder() }.map_err(garbled)
+}
+
+/// One message of the handshake, there or back.
+fn shake(
+    stream: &mut TcpStream,
+    noise: &mut HandshakeState,
+    speaks: bool,
+    deadline: Instant,
+) -> io::Result<()> {
+    let mut buffer = [0; 256];
+    if speaks {
+        let len = noise.write_message(&[], &mut buffer).map_err(garbled)?;
+        return write_frame(stream, &buffer[..len], deadline);
+    }
+    let message = read_frame(stream, deadline)?;
+    if message.len() > buffer.len() {
+        return Err(io::Error::new(ErrorKind::InvalidData, "no handshake is so long"));
+    }
+    noise.read_message(&message, &mut buffer).map(|_| ()).map_err(garbled)
+}
+
+fn write_frame(stream: &mut TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    let len = u16::try_from(bytes.len()).expect("no frame is longer");
+    let frame = [&len.to_be_bytes(), bytes].concat();
+    stream.set_write_timeout(Some(left(deadline)?))?;
+    stream.write_all(&frame).map_err(late)
+}
+
+fn read_frame(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut len = [0; 2];
+    read_exactly(stream, &mut len, deadline)?;
+    let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
+    read_exactly(stream, &mut bytes, deadline)?;
+    Ok(bytes)
+}
+
+/// As `read_exact`, by a moment, however slowly the bytes come.
+fn read_exactly(stream: &mut TcpStream, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !into.is_empty() {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(into) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => into = &mut into[len..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(late(error)),
+        }
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// The system has another name for a socket's time being over.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+}
+
+fn garbled(error: snow::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,209 @@
+//! Meeting over the network: the conversation of the two, which is encrypted by the secret of the called one's address.
+//!
+//! ```text
+//!   caller                                                  called
+//!    | connects to one of the ways that the address names
+//!    |--- handshake, by the secret ---------------------------------->| each shows that it knows the secret
+//!    |--- Hello: which node, a proof of it, its place here, its card ->| gives a number; from now on messages may come
+//!    |<-- Met: the caller's place there, the called's card ------------|
+//!    | says the first word over the network, upon which the called may speak, too
+//!   ... the connection stays open: its end is the peer's loss
+//! ```
+//! A *card* is what far peers must know, as in a job on several hosts: where the endpoint is, the handlers' names, the share of the
+//! directory.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use serde::{Deserialize, Serialize};
+
+use super::book::{Line, Who, Wire};
+use super::call::CallError;
+use super::shared::{Arrival, Introduction, Shared, Way};
+use crate::bootstrap::address::Told;
+use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
+use crate::bootstrap::env::{JobName, NAME_BYTES};
+use crate::bootstrap::host_id::HostId;
+use crate::bootstrap::member::{JoinError, Notice};
+use crate::bootstrap::proof::{Proof, SALT_BYTES, secret_of_two};
+use crate::bootstrap::secret::random_bytes;
+use crate::bootstrap::wire::{Decline, How, short_reason};
+
+/// What the connection is for, and in which version of what is said by it.
+pub(super) const PROLOGUE: &[u8] = b"standpipe door 1";
+
+/// No node has more to say: most of it are its handlers' names.
+pub(super) const WORDS_MAX: usize = 128 << 10;
+
+/// Signs of life that a connection asks for in the time for which a peer may be silent.
+const PROBES: u32 = 3;
+
+/// The shortest time between two of them.
+const PROBE_AFTER_MIN: Duration = Duration::from_secs(1);
+
+/// What a caller says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) node: [u8; NAME_BYTES],
+    pub(super) proof: Proof,
+    /// What the called has at the caller.
+    pub(super) place: u32,
+    pub(super) places: u32,
+    pub(super) salt: [u8; SALT_BYTES],
+    pub(super) card: Vec<u8>,
+}
+
+/// What it is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Met { place: u32, places: u32, salt: [u8; SALT_BYTES], card: Vec<u8> },
+    Declined(Decline),
+}
+
+/// Reads what somebody says at the door who has the secret, and forgets it: for the fuzzer. Whether it was anything.
+#[doc(hidden)]
+pub fn check_door_words(bytes: &[u8]) -> bool {
+    read::<Hello>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
+}
+
+pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((words, [])) => Ok(words),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "words that no node says")),
+    }
+}
+
+pub(super) fn written<T: Serialize>(words: &T) -> Vec<u8> {
+    postcard::to_stdvec(words).expect("plain values can be written")
+}
+
+impl Shared {
+    /// Calls on a node over the network.
+    pub(super) fn try_call_far(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
+        let begun = Instant::now();
+        let card = (self.house.introduce)().map_err(CallError::Network)?;
+        let mut channel = knock(told, begun, deadline)?;
+        let places = self.house.places;
+        let number = self.book().take_number().ok_or(CallError::Full { places })?;
+        let proof = Proof::of(&self.secret, &self.node, &who.node);
+        let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
+        let hello = Hello { node: self.node.bytes(), proof, place: number, places, salt, card };
+        let broken = |error: io::Error| match error.kind() {
+            ErrorKind::TimedOut => CallError::Timeout { waited: begun.elapsed() },
+            ErrorKind::InvalidData => CallError::Join(JoinError::Malformed),
+            _ => CallError::Join(JoinError::HungUp),
+        };
+        channel.say(&written(&hello), deadline).map_err(broken)?;
+        let heard = channel.hear(WORDS_MAX, deadline).map_err(broken)?;
+        match read(&heard).map_err(broken)? {
+            Answer::Met { place, places, salt: theirs, card } => {
+                let secret = secret_of_two(&told.secret, (&self.node, &salt), (&who.node, &theirs));
+                let way = Way::Far(Introduction { card, secret, called: true });
+                let stream = self.watched(channel.into_stream());
+                let stream = stream.map_err(|error| CallError::Join(JoinError::Io(error)))?;
+                let line = Line { who: who.clone(), wire: Wire::Far(stream) };
+                self.enter(line, Arrival { number, place, places, way }, None)
+            }
+            Answer::Declined(decline) => {
+                self.book().give_back(number);
+                Err(CallError::Declined(decline))
+            }
+        }
+    }
+
+    /// A connection by which nothing more is said, and whose end is noticed.
+    fn watched(&self, stream: TcpStream) -> io::Result<TcpStream> {
+        stream.set_nonblocking(true)?;
+        if let Some(silence) = self.house.silence {
+            let apart = (silence / (PROBES + 1)).max(PROBE_AFTER_MIN);
+            sockopt::set_socket_keepalive(&stream, true)?;
+            sockopt::set_tcp_keepidle(&stream, apart)?;
+            sockopt::set_tcp_keepintvl(&stream, apart)?;
+            sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+            let whole = u32::try_from(silence.max(PROBE_AFTER_MIN).as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(&stream, whole)?;
+        }
+        Ok(stream)
+    }
+}
+
+fn salt() -> io::Result<[u8; SALT_BYTES]> {
+    Ok(random_bytes()?)
+}
+
+/// Connects to the first of the node's ways where it is.
+fn knock(told: &Told, begun: Instant, deadline: Instant) -> Result<Channel, CallError> {
+    let here = told.host.shares_sockets(&HostId::own());
+    let (mut tried, mut refused) = (Vec::new(), true);
+    for way in told.ways.iter().filter(|way| here || !way.ip().is_loopback()) {
+        let within = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
+        let reached = reach(way, within);
+        refused &= reached.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        let met = reached.and_then(|stream| {
+            stream.set_nodelay(true)?;
+            Channel::begin(stream, &told.secret, PROLOGUE, within)
+        });
+        match met {
+            Ok(channel) => return Ok(channel),
+            Err(_) if Instant::now() >= deadline => {
+                return Err(CallError::Timeout { waited: begun.elapsed() });
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                tried.push(format!("{way}: whoever listens there does not know the address's secret"));
+            }
+            Err(error) => tried.push(format!("{way}: {error}")),
+        }
+    }
+    match refused {
+        // Its host is there, and nobody listens.
+        true if !tried.is_empty() => Err(CallError::Join(JoinError::NoBroker)),
+        _ if tried.is_empty() => Err(CallError::Elsewhere),
+        _ => Err(CallError::Unreachable(tried.join("; "))),
+    }
+}
+
+/// Hears a guest who has come over the network, and makes it a peer, or says why not.
+pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+    let deadline = Instant::now() + HANDSHAKE_WITHIN;
+    stream.set_nodelay(true)?;
+    let mut channel = Channel::accept(stream, &shared.secret, PROLOGUE, deadline)?;
+    let hello: Hello = read(&channel.hear(WORDS_MAX, deadline)?)?;
+    let who = Who { node: JobName::of(&hello.node), proof: hello.proof };
+    let number = match shared.expect(&who) {
+        Ok(number) => number,
+        Err(decline) => return channel.say(&written(&Answer::Declined(decline)), deadline),
+    };
+    let admitted = admit(shared, &who, number, hello);
+    let deadline = Instant::now() + HANDSHAKE_WITHIN;
+    let done = match admitted {
+        Ok(answer) => {
+            let said = channel.say(&written(&answer), deadline);
+            let kept = said.and_then(|()| shared.watched(channel.into_stream())).map(|stream| {
+                let line = Line { who: who.clone(), wire: Wire::Far(stream) };
+                // Where it is refused, the connection has ended, and all have been told.
+                let _ = shared.keep(number, line, None);
+            });
+            kept.inspect_err(|_| (shared.house.tell)(Notice::Lost { rank: number, how: How::Vanished }))
+        }
+        Err(decline) => {
+            shared.book().give_back(number);
+            channel.say(&written(&Answer::Declined(decline)), deadline)
+        }
+    };
+    shared.settle(&who);
+    done
+}
+
+/// Makes a guest a peer, which from now on may send messages.
+fn admit(shared: &Shared, who: &Who, number: u32, hello: Hello) -> Result<Answer, Decline> {
+    let unfit = |what: String| Decline::Unfit { what: short_reason(&what) };
+    let card = (shared.house.introduce)().map_err(unfit)?;
+    let salt = salt().map_err(|error| unfit(error.to_string()))?;
+    let secret = secret_of_two(&shared.secret, (&who.node, &hello.salt), (&shared.node, &salt));
+    let way = Way::Far(Introduction { card: hello.card, secret, called: false });
+    let arrival = Arrival { number, place: hello.place, places: hello.places, way };
+    (shared.house.admit)(arrival).map_err(unfit)?;
+    Ok(Answer::Met { place: number, places: shared.house.places, salt, card })
+}

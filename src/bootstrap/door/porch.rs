@@ -1,0 +1,116 @@
+//! Where those knock who come over the network: few at a time, and not for long.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::far::welcome;
+use super::shared::Shared;
+
+/// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
+/// waiting.
+pub(super) const GUESTS_MAX: usize = 64;
+
+/// How long to leave the listener alone when the process has no file descriptors or threads left.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+
+/// The listening socket, if the system has given one.
+pub(super) struct Porch {
+    listener: Option<TcpListener>,
+    /// Guests that are there.
+    inside: Arc<AtomicUsize>,
+    pause_until: Option<Instant>,
+}
+
+impl Porch {
+    /// Listens at all addresses of this host, at a port that is free.
+    pub(super) fn open() -> Porch {
+        let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+        let bind = |ip: IpAddr| {
+            let listener = TcpListener::bind((ip, 0))?;
+            listener.set_nonblocking(true)?;
+            Ok::<_, std::io::Error>(listener)
+        };
+        let failed = |error: &std::io::Error| tracing::warn!(%error, "no peers can come over the network");
+        let listener = bind(any[0]).or_else(|_| bind(any[1])).inspect_err(failed).ok();
+        Porch { listener, inside: Arc::default(), pause_until: None }
+    }
+
+    /// The addresses that lead here.
+    pub(super) fn ways(&self) -> Vec<SocketAddr> {
+        let Some(bound) = self.listener.as_ref().and_then(|listener| listener.local_addr().ok()) else {
+            return Vec::new();
+        };
+        let leads = |ip: &IpAddr| ip.is_ipv4() || bound.is_ipv6();
+        let all = vm::host::addresses().into_iter().filter(leads);
+        all.map(|ip| SocketAddr::new(ip, bound.port())).collect()
+    }
+
+    /// The listening socket, unless there is no room for another guest.
+    pub(super) fn listener(&self) -> Option<&TcpListener> {
+        let open = self.inside.load(Ordering::SeqCst) < GUESTS_MAX && self.pause_until.is_none();
+        self.listener.as_ref().filter(|_| open)
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn expire_at(&self) -> Option<Instant> {
+        self.pause_until
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.pause_until = self.pause_until.filter(|until| *until > now);
+    }
+
+    /// Takes in the next who knocks.
+    pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
+        let Some(listener) = &self.listener else { return };
+        match listener.accept() {
+            Ok((stream, from)) => self.receive(shared, stream, from),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                _ => self.pause(&error),
+            },
+        }
+    }
+
+    fn receive(&mut self, shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+        let inside = Inside::new(&self.inside, Arc::clone(shared));
+        let work = move || {
+            if let Err(error) = welcome(&inside.shared, stream) {
+                tracing::debug!(%from, %error, "who knocked was sent away");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("standpipe-guest".into()).spawn(work) {
+            self.pause(&error);
+        }
+    }
+
+    fn pause(&mut self, error: &std::io::Error) {
+        tracing::warn!(%error, "cannot take anybody in now");
+        self.pause_until = Some(Instant::now() + EXHAUSTED_PAUSE);
+    }
+}
+
+/// A guest that is there, counted while this lives.
+struct Inside {
+    count: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
+}
+
+impl Inside {
+    fn new(count: &Arc<AtomicUsize>, shared: Arc<Shared>) -> Inside {
+        count.fetch_add(1, Ordering::SeqCst);
+        Inside { count: Arc::clone(count), shared }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == GUESTS_MAX {
+            // There is room again.
+            self.shared.waker.wake();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The network of a node: from when it opens in a job that needs one, and outside a job from when the first far peer comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::registration::Strategy;
+use engine::{OpError, Rank};
+use vm::checked::CheckedCopy;
+
+use crate::error::Error;
+use crate::inner::Inner;
+use crate::memory::Memory;
+use crate::network::{self, Plan};
+use crate::quirks;
+use crate::sync::lock;
+use crate::transport::alarm::Alarm;
+use crate::transport::ofi::port::Port;
+use crate::transport::ofi::token::Party;
+use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
+use crate::transport::shm::OwnMemory;
+use crate::transport::shm::peers::Card;
+
+/// How long the network may refuse what is for a peer that it never reached before that is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Gives a node a network over an open port: for these members of its job, and for those from outside that it
+/// [meets](meet).
+pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
+    let peers = &inner.peers;
+    let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
+    let mistakes = quirks::may_mistake_memory(port.description());
+    let strategy = match plan.strategy {
+        Some(strategy) => strategy,
+        None if mistakes => Strategy::Bounce,
+        None => network::default_strategy(port.description()),
+    };
+    let settings = network::registration(strategy, plan.pin_bytes);
+    let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
+    if settings.is_some() {
+        ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
+        let piecewise = !ofi.shares_heaps && !mistakes;
+        ofi.heap = piecewise.then(|| Arc::clone(&inner.heap));
+    }
+    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
+    let (known, silence) = (Arc::clone(peers), plan.silence);
+    let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
+    ofi.silence = Box::new(expects);
+    let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+    let alarm = Arc::new(Alarm::new(network)?);
+    let mut engine = inner.engine();
+    inner.set_network(&mut engine, ofi, alarm);
+    if let Some(settings) = settings {
+        engine.register_by(settings, peers.own().places);
+    }
+    Ok(())
+}
+
+/// What far peers are to know of a node outside any job, which has a network from now on. The error says why it has none.
+pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String> {
+    let _opening = lock(&inner.opening);
+    if !inner.has_network() {
+        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
+        let port = network::open_to_all(plan.provider.as_deref()).map_err(|error| failed(&error))?;
+        let own = inner.peers.own();
+        own.control.set_endpoint(port.address());
+        let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
+        let party = Party { rank: own.rank, incarnation: 0 };
+        let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
+        let begun = set_up(inner, plan, port, members).and_then(|()| {
+            inner.listen()?;
+            inner.attend()
+        });
+        begun.map_err(|error| failed(&error))?;
+        // Who sleeps sleeps on the doorbell alone.
+        inner.wake();
+    }
+    Ok(inner.peers.card(0, plan.attends))
+}
+
+/// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
+pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Outsider) -> Result<(), Error> {
+    let peer = inner.peers.stand_in(number, card)?;
+    // With the engine held no message of its is looked at before it is known.
+    let mut engine = inner.engine();
+    if !engine.transport().meet(number, outsider) {
+        let what = "an endpoint that cannot be reached from here".to_owned();
+        return Err(Error::Protocol { peer: number, what });
+    }
+    tracing::debug!(peer = number, "connected over the network");
+    inner.peers.enter(number, peer)
+}
