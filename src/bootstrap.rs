@@ -40,6 +40,7 @@ mod host_id;
 mod member;
 pub(crate) mod poll;
 mod proof;
+mod registry;
 mod roster;
 mod secret;
 mod socket;
@@ -55,6 +56,7 @@ pub use exchange::ExchangeError;
 pub(crate) use host::Host;
 pub use host::HostError;
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+pub use registry::{Registry, Rendezvous, RendezvousError, Visit, check_rendezvous_words};
 #[cfg(test)]
 pub(crate) use secret::Secret;
 pub(crate) use secret::random_bytes;

@@ -62,6 +62,7 @@ mod progress;
 mod quirks;
 mod readable;
 mod reduction;
+pub mod rendezvous;
 mod rma;
 mod runs;
 mod show;

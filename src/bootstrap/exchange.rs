@@ -12,7 +12,7 @@
 //! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with hydra, its PMIx
 //! with Open MPI.
 
-mod aside;
+pub(super) mod aside;
 mod pmi;
 mod pmix;
 mod rendezvous;

@@ -12,6 +12,7 @@ pub mod perf;
 pub mod printed;
 pub mod progress;
 pub mod refused;
+pub mod rendezvous;
 pub mod report;
 pub mod signals;
 pub mod sim;

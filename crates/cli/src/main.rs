@@ -16,6 +16,7 @@ use standpipe_cli::{
     kv::{args::KvArgs, study, worker_process},
     perf,
     refused::Refused,
+    rendezvous,
     signals::Attended,
     sim,
     study::{
@@ -77,6 +78,12 @@ enum Command {
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
+    /// Be the place where nodes that nobody launched find each other by name
+    ///
+    /// Nodes that set STANDPIPE_RENDEZVOUS to this host and port, and STANDPIPE_SECRET to what it is here (64 hexadecimal digits),
+    /// leave their addresses here under names, and find those of others: `standpipe::rendezvous`. It needs the secret, keeps nothing
+    /// on disk, and serves until it is ended.
+    Rendezvous(rendezvous::RendezvousArgs),
     /// Let random operations and failures loose on a simulated cluster, and check everything
     Sim(sim::SimArgs),
     /// A process that `doctor` starts, to have its memory read
@@ -165,6 +172,7 @@ impl Command {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
             Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) | Self::StudyRank(_) => None,
             Self::Study(_) => Some("no report was written"),
+            Self::Rendezvous(_) => Some("no node finds another here any more"),
             Self::Doctor(_)
             | Self::Info(_)
             | Self::Kernel(_)
@@ -179,6 +187,7 @@ impl Command {
             Self::Run(args) => Ok(run::run(args)),
             Self::Doctor(args) => doctor::run(&args),
             Self::Info(args) => info::run(&args),
+            Self::Rendezvous(args) => rendezvous::run(&args),
             Self::Study(Study::Kv(args)) => study::run(&args),
             Self::Study(Study::Firehose(args)) => run_firehose(&args),
             Self::Study(Study::PinDown(args)) => run_pindown(&args),

@@ -14,13 +14,13 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// The call has not ended in time.
 #[derive(Debug)]
-pub(super) struct Late;
+pub(in crate::bootstrap) struct Late;
 
 /// Makes one call, and waits for it until `deadline`.
 ///
 /// # Errors
 /// [`Late`].
-pub(super) fn once<R: Send + 'static>(
+pub(in crate::bootstrap) fn once<R: Send + 'static>(
     call: impl FnOnce() -> R + Send + 'static,
     deadline: Instant,
 ) -> Result<R, Late> {

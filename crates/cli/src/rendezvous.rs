@@ -1,0 +1,55 @@
+//! `standpipe rendezvous`: a place where nodes that nobody launched find each other by name.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use standpipe::rendezvous::{Registry, Visit};
+
+use crate::printed::print;
+use crate::refused::Refused;
+
+/// Arguments of `standpipe rendezvous`.
+#[derive(Debug, Args)]
+pub struct RendezvousArgs {
+    /// Where to listen: an address of this host, or 0.0.0.0 for all, and a port, 0 for a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7300")]
+    listen: String,
+    /// Print one JSON object a line: where it listens, then what happens
+    #[arg(long)]
+    json: bool,
+}
+
+/// The first line.
+#[derive(Serialize)]
+struct Listening {
+    listening: String,
+}
+
+/// Serves until it is ended by a signal.
+///
+/// # Errors
+/// If there is no secret, or nobody can listen there.
+pub fn run(args: &RendezvousArgs) -> Result<ExitCode> {
+    let registry = Registry::open(&args.listen).map_err(Refused::new)?;
+    let listening = registry.address()?.to_string();
+    let line = format!("listening at {listening}");
+    print(if args.json { serde_json::to_string(&Listening { listening })? } else { line })?;
+    let json = args.json;
+    let failed = registry.serve(move |visit| {
+        let line = if json { serde_json::to_string(visit).unwrap_or_default() } else { text(visit) };
+        // Whether anybody reads it or not, nodes are to find each other.
+        let _ = print(line);
+    });
+    Err(failed.into())
+}
+
+/// What happened, for people.
+fn text(visit: &Visit) -> String {
+    match visit {
+        Visit::Left { name, from } => format!("{name:?}: left by {from}"),
+        Visit::Found { name, from } => format!("{name:?}: found by {from}"),
+        Visit::Stranger { from, why } => format!("{from} was sent away: {why}"),
+    }
+}

@@ -1,0 +1,430 @@
+//! A place where nodes leave their addresses under names, and others find them: one process that all know, over TCP.
+//!
+//! Whoever asks must have the secret, and nobody else reads or changes what is said: connections are [`Channel`]s. Each is for
+//! one question. An address stays until another is left under its name; what has become of its node, who finds it finds out.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::address::{Address, AddressError, check_address};
+use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
+use super::exchange::aside::{Late, once};
+use super::secret::Secret;
+use crate::readable::debug_is_display;
+
+/// What the connection is for, and in which version of what is said by it.
+const PROLOGUE: &[u8] = b"standpipe registry 1";
+
+/// The setting that names the place, and the one that holds the secret.
+const PLACE: &str = "STANDPIPE_RENDEZVOUS";
+const SECRET: &str = "STANDPIPE_SECRET";
+
+/// No question and no answer has more bytes.
+const WORDS_MAX: usize = 8 << 10;
+
+/// Bytes that a name may have.
+const NAME_MAX: usize = 255;
+
+/// Addresses that are kept.
+const KEPT_MAX: usize = 16 << 10;
+
+/// Connections at a time, each of which has a thread.
+const GUESTS_MAX: usize = 512;
+
+/// How long one question may wait for an address. Who waits longer asks again.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Between two attempts to reach the place, or to take somebody in when there is no room.
+const AGAIN: Duration = Duration::from_millis(50);
+
+debug_is_display!(RendezvousError);
+
+/// Why an address was not left or found.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// A setting is missing, or is not what it should be.
+    #[error("{name} is not {expected}")]
+    Setting {
+        /// The environment variable.
+        name: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// The name is empty or longer than 255 bytes.
+    #[error("a name has 1 to {NAME_MAX} bytes, not {len}")]
+    Name {
+        /// Its bytes.
+        len: usize,
+    },
+    /// What was found, or was to be left, is no node's address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The place keeps as many addresses as it may.
+    #[error("{KEPT_MAX} addresses are kept already")]
+    Full,
+    /// Nobody left an address under the name in time.
+    #[error("nobody left an address under {name:?} within {} ms", waited.as_millis())]
+    Timeout {
+        /// The name.
+        name: String,
+        /// How long the call waited.
+        waited: Duration,
+    },
+    /// The place was not reached, or whoever is there does not have the secret.
+    #[error("the rendezvous at {at}: {source}")]
+    Io {
+        /// Where it is.
+        at: String,
+        /// What failed.
+        source: io::Error,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Ask {
+    Leave { name: String, address: Vec<u8> },
+    Find { name: String, within_ms: u32 },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Left,
+    Full,
+    Found(Vec<u8>),
+    /// Not in time.
+    Nobody,
+}
+
+fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((words, [])) => Ok(words),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "words that make no sense here")),
+    }
+}
+
+fn written<T: Serialize>(words: &T) -> Vec<u8> {
+    postcard::to_stdvec(words).expect("plain values can be written")
+}
+
+/// Reads what somebody says at a rendezvous, and forgets it: for the fuzzer. Whether it was anything.
+#[doc(hidden)]
+pub fn check_rendezvous_words(bytes: &[u8]) -> bool {
+    read::<Ask>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
+}
+
+/// The way to a rendezvous: where nodes leave their addresses under names, and others find them. Any thread may use it.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    at: String,
+    secret: Secret,
+}
+
+impl Rendezvous {
+    /// The one that `STANDPIPE_RENDEZVOUS` names, as `HOST:PORT`, by the secret in `STANDPIPE_SECRET`; `None` where it names
+    /// none. Nothing is connected to.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Setting`].
+    pub fn from_env() -> Result<Option<Rendezvous>, RendezvousError> {
+        match std::env::var(PLACE) {
+            Ok(at) if !at.trim().is_empty() => Rendezvous::new(at.trim(), &secret_from_env()?).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The one at `HOST:PORT`, by a secret of 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Setting`].
+    pub fn new(at: &str, secret: &str) -> Result<Rendezvous, RendezvousError> {
+        let has_port = at.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !has_port {
+            return Err(RendezvousError::Setting { name: PLACE, expected: "HOST:PORT" });
+        }
+        Ok(Rendezvous { at: at.to_owned(), secret: parse_secret(secret)? })
+    }
+
+    /// Leaves a node's address under a name, for whoever has the secret, instead of what was there. Waits for the rendezvous
+    /// to be there.
+    ///
+    /// # Errors
+    /// [`RendezvousError`].
+    pub fn leave(&self, name: &str, address: &Address, within: Duration) -> Result<(), RendezvousError> {
+        check_name(name)?;
+        let ask = Ask::Leave { name: name.to_owned(), address: address.as_bytes().to_vec() };
+        match self.ask(&ask, Instant::now() + within)? {
+            Answer::Left => Ok(()),
+            Answer::Full => Err(RendezvousError::Full),
+            Answer::Found(_) | Answer::Nobody => Err(self.failed(ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// The address that was left last under a name, as [`Node::connect_to`](crate::Node::connect_to) takes it; waits for
+    /// the rendezvous, and for somebody to leave one.
+    ///
+    /// # Errors
+    /// [`RendezvousError`].
+    pub fn find(&self, name: &str, within: Duration) -> Result<Vec<u8>, RendezvousError> {
+        check_name(name)?;
+        let (begun, deadline) = (Instant::now(), Instant::now() + within);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+            let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+            let ask = Ask::Find { name: name.to_owned(), within_ms };
+            match self.ask(&ask, deadline.max(Instant::now() + HANDSHAKE_WITHIN))? {
+                Answer::Found(address) => {
+                    check_address(&address)?;
+                    return Ok(address);
+                }
+                Answer::Nobody if Instant::now() < deadline => {}
+                Answer::Nobody => {
+                    return Err(RendezvousError::Timeout { name: name.to_owned(), waited: begun.elapsed() });
+                }
+                Answer::Left | Answer::Full => return Err(self.failed(ErrorKind::InvalidData.into())),
+            }
+        }
+    }
+
+    fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Answer, RendezvousError> {
+        let asked = || {
+            let stream = self.reach(deadline)?;
+            let handshake = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
+            let mut channel = Channel::begin(stream, &self.secret, PROLOGUE, handshake).map_err(|error| {
+                match error.kind() {
+                    ErrorKind::UnexpectedEof => {
+                        io::Error::other("whoever is there does not have this secret")
+                    }
+                    _ => error,
+                }
+            })?;
+            channel.say(&written(ask), deadline)?;
+            read(&channel.hear(WORDS_MAX, deadline)?)
+        };
+        asked().map_err(|source| self.failed(source))
+    }
+
+    /// Connects, again and again if nobody is there yet.
+    fn reach(&self, deadline: Instant) -> io::Result<TcpStream> {
+        loop {
+            let at = self.at.clone();
+            let found = once(move || at.to_socket_addrs(), deadline);
+            let reached = found.unwrap_or_else(|Late| Err(ErrorKind::TimedOut.into())).and_then(|all| {
+                let mut last = ErrorKind::NotFound.into();
+                for address in all {
+                    match reach(&address, deadline) {
+                        Ok(stream) => return Ok(stream),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            });
+            match reached {
+                Err(_) if Instant::now() + AGAIN < deadline => std::thread::sleep(AGAIN),
+                reached => return reached,
+            }
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> RendezvousError {
+        RendezvousError::Io { at: self.at.clone(), source }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), RendezvousError> {
+    let len = name.len();
+    if (1..=NAME_MAX).contains(&len) { Ok(()) } else { Err(RendezvousError::Name { len }) }
+}
+
+fn parse_secret(text: &str) -> Result<Secret, RendezvousError> {
+    let expected = "64 hexadecimal digits (`openssl rand -hex 32` makes some)";
+    Secret::from_hex(text.trim()).ok_or(RendezvousError::Setting { name: SECRET, expected })
+}
+
+/// The secret's digits as the environment has them; none where it has none, which is no secret.
+pub(crate) fn secret_from_env() -> Result<String, RendezvousError> {
+    let text = std::env::var(SECRET).unwrap_or_default();
+    parse_secret(&text).map(|_| text)
+}
+
+/// What happened at a [`Registry`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "what")]
+pub enum Visit {
+    /// An address was left.
+    Left {
+        /// Under which name.
+        name: String,
+        /// By whom.
+        from: SocketAddr,
+    },
+    /// One was found.
+    Found {
+        /// Under which name.
+        name: String,
+        /// By whom.
+        from: SocketAddr,
+    },
+    /// Somebody without the secret, or who makes no sense, was sent away.
+    Stranger {
+        /// Who.
+        from: SocketAddr,
+        /// What was wrong.
+        why: String,
+    },
+}
+
+/// The rendezvous itself: what `standpipe rendezvous` runs.
+#[derive(Debug)]
+pub struct Registry {
+    listener: TcpListener,
+    shelf: Arc<Shelf>,
+}
+
+/// The addresses that are kept.
+#[derive(Debug)]
+struct Shelf {
+    secret: Secret,
+    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    left: Condvar,
+    guests: AtomicUsize,
+}
+
+impl Registry {
+    /// Listens at an address and port, such as `0.0.0.0:7300`, for those who have the secret in `STANDPIPE_SECRET`.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Setting`] without a secret, [`RendezvousError::Io`] where nobody can listen.
+    pub fn open(at: &str) -> Result<Registry, RendezvousError> {
+        Registry::open_by(at, &secret_from_env()?)
+    }
+
+    /// The same by a secret of 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn open_by(at: &str, secret: &str) -> Result<Registry, RendezvousError> {
+        let failed = |source| RendezvousError::Io { at: at.to_owned(), source };
+        let (secret, listener) = (parse_secret(secret)?, TcpListener::bind(at).map_err(failed)?);
+        let (kept, left, guests) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Ok(Registry { listener, shelf: Arc::new(Shelf { secret, kept, left, guests }) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves whoever comes, and tells what happens, by any thread. Returns only where the listening socket fails for good.
+    pub fn serve(&self, tell: impl Fn(&Visit) + Send + Sync + 'static) -> io::Error {
+        let tell: Arc<dyn Fn(&Visit) + Send + Sync> = Arc::new(tell);
+        loop {
+            if self.shelf.guests.load(Ordering::SeqCst) >= GUESTS_MAX {
+                std::thread::sleep(AGAIN);
+                continue;
+            }
+            match self.listener.accept() {
+                Ok((stream, from)) => self.receive(stream, from, &tell),
+                Err(error) if error.kind() == ErrorKind::InvalidInput => return error,
+                // For want of descriptors, say, which does not pass by asking again at once.
+                Err(_) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    fn receive(&self, stream: TcpStream, from: SocketAddr, tell: &Arc<dyn Fn(&Visit) + Send + Sync>) {
+        let guest = Guest::new(&self.shelf);
+        let tell = Arc::clone(tell);
+        // Where there is no thread for it, the connection ends.
+        let _ = std::thread::Builder::new().name("standpipe-guest".into()).spawn(move || {
+            let visit = guest.0.hear(stream, from);
+            if let Some(visit) =
+                visit.unwrap_or_else(|error| Some(Visit::Stranger { from, why: error.to_string() }))
+            {
+                tell(&visit);
+            }
+        });
+    }
+}
+
+/// A guest that is there, counted while this lives.
+struct Guest(Arc<Shelf>);
+
+impl Guest {
+    fn new(shelf: &Arc<Shelf>) -> Guest {
+        shelf.guests.fetch_add(1, Ordering::SeqCst);
+        Guest(Arc::clone(shelf))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.guests.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Shelf {
+    /// Hears one question, and answers it.
+    fn hear(&self, stream: TcpStream, from: SocketAddr) -> io::Result<Option<Visit>> {
+        let soon = || Instant::now() + HANDSHAKE_WITHIN;
+        let mut channel = Channel::accept(stream, &self.secret, PROLOGUE, soon())?;
+        let asked = read(&channel.hear(WORDS_MAX, soon())?)?;
+        let (answer, visit) = match asked {
+            Ask::Leave { name, address } => {
+                let is_good = check_name(&name).is_ok() && check_address(&address).is_ok();
+                if !is_good {
+                    return Err(io::Error::new(ErrorKind::InvalidData, "no name or no address"));
+                }
+                match self.leave(&name, address) {
+                    true => (Answer::Left, Some(Visit::Left { name, from })),
+                    false => (Answer::Full, None),
+                }
+            }
+            Ask::Find { name, within_ms } => {
+                let within = Duration::from_millis(within_ms.into()).min(WAIT_MAX);
+                match self.find(&name, Instant::now() + within) {
+                    Some(address) => (Answer::Found(address), Some(Visit::Found { name, from })),
+                    None => (Answer::Nobody, None),
+                }
+            }
+        };
+        channel.say(&written(&answer), soon())?;
+        Ok(visit)
+    }
+
+    fn leave(&self, name: &str, address: Vec<u8>) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT_MAX && !kept.contains_key(name) {
+            return false;
+        }
+        kept.insert(name.to_owned(), address);
+        self.left.notify_all();
+        true
+    }
+
+    fn find(&self, name: &str, deadline: Instant) -> Option<Vec<u8>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(address) = kept.get(name) {
+                return Some(address.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            kept = self.left.wait_timeout(kept, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+use crate::bootstrap::address::Told;
+use crate::bootstrap::env::JobName;
+use crate::bootstrap::host_id::HostId;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const SHARED: &str = "ab";
+
+/// A rendezvous that serves until the tests end, the way there, and what happens.
+fn serve() -> (Rendezvous, Receiver<Visit>, SocketAddr) {
+    let registry = Registry::open_by("127.0.0.1:0", &SHARED.repeat(32)).expect("a free port");
+    let at = registry.address().expect("it is bound");
+    let (tells, told) = channel();
+    std::thread::spawn(move || registry.serve(move |visit| _ = tells.send(visit.clone())));
+    (Rendezvous::new(&at.to_string(), &SHARED.repeat(32)).expect("good settings"), told, at)
+}
+
+fn address() -> Address {
+    let name = JobName::random().expect("random");
+    Told::new(HostId::own(), &name, Secret::random().expect("random")).to_address()
+}
+
+#[test]
+fn what_is_left_under_a_name_is_found_also_by_who_came_before() {
+    let (way, told, _) = serve();
+    let (first, second) = (address(), address());
+    let finds = {
+        let way = way.clone();
+        std::thread::spawn(move || way.find("server", LIMIT).expect("it comes"))
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    way.leave("server", &first, LIMIT).expect("room");
+    assert_eq!(finds.join().expect("no panic"), first.as_bytes());
+    way.leave("server", &second, LIMIT).expect("instead of the first");
+    assert_eq!(way.find("server", Duration::ZERO).expect("there"), second.as_bytes());
+    let error = way.find("nobody", Duration::from_millis(50)).expect_err("nobody left one");
+    assert!(matches!(&error, RendezvousError::Timeout { name, .. } if name == "nobody"), "{error}");
+    let visits: Vec<Visit> = (0..4).map(|_| told.recv_timeout(LIMIT).expect("told")).collect();
+    let left = |visit: &&Visit| matches!(visit, Visit::Left { name, .. } if name == "server");
+    assert_eq!(visits.iter().filter(left).count(), 2, "{visits:?}");
+}
+
+#[test]
+fn strangers_learn_and_leave_nothing() {
+    let (way, told, at) = serve();
+    way.leave("server", &address(), LIMIT).expect("room");
+    assert!(matches!(told.recv_timeout(LIMIT), Ok(Visit::Left { .. })));
+    let other = Rendezvous::new(&at.to_string(), &"cd".repeat(32)).expect("good settings");
+    let error = other.find("server", LIMIT).expect_err("another secret");
+    assert!(error.to_string().contains("does not have this secret"), "{error}");
+    assert!(matches!(told.recv_timeout(LIMIT), Ok(Visit::Stranger { .. })));
+    let mut noisy = TcpStream::connect(at).expect("it listens");
+    noisy.write_all(&[0xff; 3000]).expect("room");
+    let _ = noisy.shutdown(std::net::Shutdown::Write);
+    let _ = noisy.read(&mut [0]);
+    assert!(matches!(told.recv_timeout(LIMIT), Ok(Visit::Stranger { .. })));
+    // With the secret, and no sense.
+    let secret = parse_secret(&SHARED.repeat(32)).expect("good");
+    let leave = |name: &str, address: &[u8]| {
+        written(&Ask::Leave { name: name.to_owned(), address: address.to_vec() })
+    };
+    let good = address();
+    for words in [&b"noise"[..], &leave("", good.as_bytes()), &leave("server", b"no address")] {
+        let stream = TcpStream::connect(at).expect("it listens");
+        let soon = || Instant::now() + LIMIT;
+        let mut channel = Channel::begin(stream, &secret, PROLOGUE, soon()).expect("the secret is right");
+        channel.say(words, soon()).expect("said");
+        assert!(channel.hear(WORDS_MAX, soon()).is_err());
+    }
+    assert!(way.find("server", LIMIT).is_ok(), "what was left is still there");
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let secret = SHARED.repeat(32);
+    for (at, secret, name) in [
+        ("nowhere", &*secret, PLACE),
+        ("host:99999", &secret, PLACE),
+        ("host:1", "short", SECRET),
+        ("host:1", "", SECRET),
+    ] {
+        let error = Rendezvous::new(at, secret).expect_err("cannot be used");
+        assert!(matches!(error, RendezvousError::Setting { name: named, .. } if named == name), "{error}");
+    }
+    let way = Rendezvous::new("127.0.0.1:1", &secret).expect("good settings");
+    let begun = Instant::now();
+    let error = way.leave("x", &address(), Duration::from_millis(200)).expect_err("nobody is there");
+    assert!(matches!(error, RendezvousError::Io { .. }) && begun.elapsed() < LIMIT, "{error}");
+    let long = "n".repeat(NAME_MAX + 1);
+    assert!(matches!(way.find(&long, LIMIT), Err(RendezvousError::Name { len: 256 })));
+}
