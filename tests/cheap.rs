@@ -13,7 +13,7 @@ use std::time::Duration;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use standpipe::host::cpu_time;
 use standpipe::launch::End;
-use standpipe::{Config, GetPiece, GlobalPtr, Node, PutPiece, Remote};
+use standpipe::{Config, GetPiece, GlobalPtr, Indexed, Node, PutPiece, Remote, RemoteRun, Strided};
 use support::{Heard, Private, heap_of, job_of, private_of, publish, role, say};
 
 /// The system's allocator, with a count of what the calling thread asks of it.
@@ -122,6 +122,7 @@ fn work(of: &mut Bench) {
             let far = GetPiece { from: there.plus(4096), into: &mut second[..size] };
             node.get_list(&mut [GetPiece { from: there, into: first }, far]).expect("get list");
         }
+        shapes(node, *bytes, &source[..size], target);
         let (result, back) = node.put_nb(*bytes, std::mem::take(source)).wait();
         result.expect("put");
         *source = back;
@@ -135,6 +136,28 @@ fn work(of: &mut Bench) {
         assert_eq!(node.compare_swap(*words, n + 2, 7), Ok(n + 2));
     }
     node.fence().expect("fence");
+}
+
+/// Puts and gets of every shape, verified.
+fn shapes(node: &Node, there: GlobalPtr<u8>, source: &[u8], target: &mut [u8]) {
+    let half = source.len() / 2;
+    let shape =
+        Strided { block: half, counts: &[2], remote_strides: &[half as u64 + 3], local_strides: &[half] };
+    node.put_strided(there, source, &shape).expect("put");
+    node.put_strided_nbi(there, source, &shape).expect("put");
+    node.get_strided(there, target, &shape).expect("get");
+    assert!(source[..2 * half] == target[..2 * half]);
+    let offsets = [half as u64 + 3, 0];
+    let shape =
+        Indexed { remote_block: half, remote_offsets: &offsets, local_block: 2 * half, local_offsets: &[0] };
+    node.put_indexed(there, source, &shape).expect("put");
+    node.get_indexed(there, target, &shape).expect("get");
+    assert!(source[..2 * half] == target[..2 * half]);
+    let runs = offsets.map(|at| RemoteRun { at: there.add(at).into(), len: half });
+    node.put_vector(&runs, &[&source[..1], &source[1..2 * half]]).expect("put");
+    let (first, second) = target[..2 * half].split_at_mut(half - 1);
+    node.get_vector(&runs, &mut [first, second]).expect("get");
+    assert!(source[..2 * half] == target[..2 * half]);
 }
 
 /// What the measured thread has come to: 1 more than its allocations.
