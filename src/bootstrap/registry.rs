@@ -178,7 +178,8 @@ impl Rendezvous {
             let left = deadline.saturating_duration_since(Instant::now()).min(WAIT_MAX);
             let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             let ask = Ask::Find { name: name.to_owned(), within_ms };
-            match self.ask(&ask, deadline.max(Instant::now() + HANDSHAKE_WITHIN))? {
+            // The answer that there is none comes after the time for which it was asked.
+            match self.ask(&ask, Instant::now() + left + HANDSHAKE_WITHIN)? {
                 Answer::Found(address) => {
                     check_address(&address)?;
                     return Ok(address);
