@@ -101,12 +101,13 @@ pub(crate) struct Inner {
     /// By number.
     handlers: Box<[Handler]>,
     pub(crate) tallies: Tallies,
-    /// Collectives that nobody waits for do their steps in own memory here.
-    pub(crate) works: Works,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
     engine: BiasedLock<Engine>,
+    /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine, whose network
+    /// may be writing it.
+    pub(crate) works: Works,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
@@ -403,6 +404,12 @@ impl Inner {
     /// Wakes whoever sleeps.
     fn poke(&self) {
         self.bell.poke();
+        self.ring_alarm();
+    }
+
+    /// Wakes who sleeps on the network, if there is one. The doorbell must have been rung before.
+    #[inline]
+    pub(crate) fn ring_alarm(&self) {
         if let Some(alarm) = self.alarm.get() {
             alarm.ring();
         }

@@ -104,7 +104,9 @@ impl Node {
         let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
         let peer = self.target(to, signal)?;
         if !self.signal_here(peer, to, from, signal)? {
-            drop(self.put_signal_nb::<Vec<u8>>(to, from.to_vec(), signal));
+            let bytes = from.to_vec();
+            let op = self.start_signal(peer, to, &bytes, signal, self.deadline())?;
+            drop(Event::new(self, to.peer(), Ok(Some(op)), bytes));
         }
         Ok(())
     }
@@ -191,10 +193,19 @@ impl Node {
         let end = to.place.offset.checked_add(from.len() as u64)?;
         peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
         fetch_u64(counter, WordType::U64, signal.op, signal.value);
-        peer.bell.poke_after_change();
+        self.wake_there(peer);
         self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
         self.inner.tallies.add(Direct::Atomic8Mapped, 8);
         Some(())
+    }
+
+    /// Wakes who waits for the counter. In this process one of them may sleep on the network.
+    #[inline]
+    fn wake_there(&self, peer: &Peer) {
+        peer.bell.poke_after_change();
+        if peer.rank == self.inner.peers.own().rank {
+            self.inner.ring_alarm();
+        }
     }
 
     /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
@@ -206,7 +217,7 @@ impl Node {
         }
         atomic_in_heap(peer, signal.counter.offset(), signal.atomic())?;
         self.inner.tallies.add(Direct::Atomic8Mapped, 8);
-        peer.bell.poke_after_change();
+        self.wake_there(peer);
         Ok(true)
     }
 

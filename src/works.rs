@@ -9,7 +9,8 @@ use crate::sync::lock;
 
 /// A collective's memory, and how it is combined.
 pub(crate) trait Work: Send + Sync {
-    /// Does the steps in own memory that the collective has come to. Returns whether it goes on after that.
+    /// Does the steps in own memory that the collective has come to, unless somebody is at it. Returns whether it goes on
+    /// after that.
     fn run(&self, op: OpId) -> bool;
 }
 
@@ -22,16 +23,13 @@ impl Works {
         lock(&self.0).insert(op, work);
     }
 
-    pub(crate) fn remove(&self, op: OpId) {
-        lock(&self.0).remove(&op);
+    /// Forgets one that is over. The caller's function goes with it, and whatever that holds: no lock may be held.
+    fn remove(&self, op: OpId) {
+        let work = lock(&self.0).remove(&op);
+        drop(work);
     }
 
-    /// Forgets those that are over.
-    pub(crate) fn retain(&self, mut goes_on: impl FnMut(OpId) -> bool) {
-        lock(&self.0).retain(|op, _| goes_on(*op));
-    }
-
-    /// Does what a collective is to do in own memory.
+    /// Does what a collective is to do in own memory, and forgets it if it is over.
     pub(crate) fn run(&self, op: OpId) {
         let work = lock(&self.0).get(&op).cloned();
         if work.is_some_and(|work| !work.run(op)) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ type Combine<T> = Box<dyn FnMut(&mut [T], &[T]) + Send>;
 /// A collective under way, and the memory that it uses.
 ///
 /// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its memory kept
-/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet) report its failure. Progress must be made by someone:
+/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for it, report its failure once it has failed. Progress must be made by someone:
 /// a progress thread, or any thread that waits.
 #[must_use = "dropping the event leaves the collective's failure to the next `quiet`"]
 pub struct TeamEvent<T: Pod + Send> {
@@ -60,17 +60,28 @@ impl<T: Pod> OwnMemory<T> {
 impl<T: Pod + Send> Work for Owned<T> {
     fn run(&self, op: OpId) -> bool {
         let Some(inner) = self.inner.upgrade() else { return false };
-        // One thread at a time is at these steps.
-        let mut memory = lock(&self.memory);
-        let panicking = GivenUp { inner: &inner, op };
         loop {
-            let step = inner.engine().local_step(op);
-            let Some(step) = step else { break };
-            let (mut buffers, combine) = memory.buffers();
-            buffers.apply(step, combine);
-            inner.engine().local_done(op);
+            let next = inner.engine().local_step(op);
+            if next.is_none() {
+                break;
+            }
+            // One thread at a time is at these steps, and looks once more when it has let go. It may be this one, in the
+            // caller's function.
+            let mut memory = match self.memory.try_lock() {
+                Ok(memory) => memory,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return true,
+            };
+            let panicking = GivenUp { inner: &inner, op };
+            loop {
+                let step = inner.engine().local_step(op);
+                let Some(step) = step else { break };
+                let (mut buffers, combine) = memory.buffers();
+                buffers.apply(step, combine);
+                inner.engine().local_done(op);
+            }
+            std::mem::forget(panicking);
         }
-        std::mem::forget(panicking);
         !inner.engine().is_locally_done(op)
     }
 }
@@ -84,6 +95,8 @@ struct GivenUp<'a> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         self.inner.engine().cancel(self.op);
+        // Other collectives of the team have ended with it.
+        self.inner.wake();
     }
 }
 
@@ -207,7 +220,9 @@ impl Team {
         sends: &[usize],
         receives: &[usize],
     ) -> TeamEvent<T> {
-        let room = vec![T::zeroed(); receives.iter().sum()];
+        // What is refused below needs no room.
+        let all = receives.iter().try_fold(0usize, |all, count| all.checked_add(*count));
+        let room = vec![T::zeroed(); all.filter(|_| receives.len() == self.size() as usize).unwrap_or(0)];
         let what = self.all_to_all_v_of(&from, sends, &room, receives);
         self.start(Given { what, ..Given::new(Collective::Barrier, Some(from), room) })
     }
@@ -279,7 +294,6 @@ impl Team {
             let memories = lock(&owned.memory).buffers().0.places();
             let start = Start { memories, steps_told: true, deadline: self.node.deadline() };
             let mut engine = inner.engine();
-            inner.works.retain(|op| !engine.is_locally_done(op));
             let op = engine.collective(self.membership.id, &what, plan, start);
             // Before anybody else can be told of its steps. It keeps the memory, too.
             inner.works.insert(op, Arc::clone(&owned) as Arc<dyn Work>);

@@ -143,9 +143,15 @@ struct GivenUp<'a> {
 
 impl GivenUp<'_> {
     fn end(&self) -> Option<engine::Outcome> {
-        let mut engine = self.team.node.inner.engine();
-        engine.cancel(self.op);
-        engine.outcome(self.op)
+        let inner = &self.team.node.inner;
+        let outcome = {
+            let mut engine = inner.engine();
+            engine.cancel(self.op);
+            engine.outcome(self.op)
+        };
+        // Other collectives of the team have ended with it.
+        inner.wake();
+        outcome
     }
 }
 

@@ -86,15 +86,19 @@ impl Alarm {
     /// near, and know the doorbell only, while the watch sleeps on the network.
     pub(crate) fn forward(&self, bell: &Bell<Words>, closing: &AtomicBool) {
         self.listener.get_or_init(std::thread::current);
+        let mut heard = bell.rung();
         while !closing.load(Ordering::SeqCst) {
             let ticket = bell.announce();
-            if !bell.has_pending() {
+            let rung = ticket.rung_before();
+            if rung == heard && !bell.has_pending() {
                 ticket.sleep(Some(PARK_MAX));
+                heard = bell.rung();
                 self.ring();
                 continue;
             }
-            // It was rung before the announcement; whoever is woken takes it.
+            // It was rung before the announcement, perhaps without a word by whom; whoever is woken takes it.
             drop(ticket);
+            heard = rung;
             self.ring();
             if !self.rest() {
                 std::thread::sleep(NAP);

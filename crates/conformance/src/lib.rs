@@ -121,7 +121,9 @@ declare! { $
         members_that_call_differently_are_told
         a_collective_that_is_given_up_ends_its_team
         a_lost_member_ends_its_teams_and_no_others
-        a_member_is_lost_amid_a_collective;
+        a_member_is_lost_amid_a_collective
+        a_member_that_is_lost_after_its_part_harms_nobody
+        whoever_waits_for_one_without_the_team_is_told;
     endings:
         a_late_answer_touches_no_buffer
         a_cancelled_operation_touches_no_buffer

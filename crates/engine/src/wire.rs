@@ -50,16 +50,20 @@ pub enum Kind {
     /// The same with the bytes, as many as argument 3 says, still at `place` in the memory that `handler` names: the
     /// receiver gets them.
     TeamOffer,
-    /// The receiver of a [`Kind::TeamOffer`] has got the bytes.
+    /// The receiver of a [`Kind::TeamOffer`] has got the bytes, and is to be told whether they still lay there then.
     TeamTaken,
-    /// The sender has come to the team's collective of the number in argument 0, and wants to be told when the receiver
+    /// They did: what was offered lay there until now.
+    TeamConfirmed,
+    /// The sender has come to the team's collective of the number in argument 0; it waits for something of the receiver's, and
+    /// wants to be told when the receiver
     /// may be sent something of that in argument 1, unless it is 0.
     TeamPace,
-    /// The team's collectives are over, for the reason in argument 0, which lies with the rank in argument 1.
+    /// The team's collectives from that of the number in argument 2 on are over, for the reason in argument 0, which lies
+    /// with the rank in argument 1.
     TeamBroken,
 }
 
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 21] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -78,6 +82,7 @@ const KINDS: [Kind; 20] = [
     Kind::TeamData,
     Kind::TeamOffer,
     Kind::TeamTaken,
+    Kind::TeamConfirmed,
     Kind::TeamPace,
     Kind::TeamBroken,
 ];
@@ -150,7 +155,8 @@ impl Header {
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
             Kind::Revoke | Kind::Recall | Kind::Release => false,
-            Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamPace | Kind::TeamBroken => false,
+            Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
+            Kind::TeamPace | Kind::TeamBroken => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });

@@ -419,6 +419,7 @@ impl Trial {
                 | Kind::TeamData
                 | Kind::TeamOffer
                 | Kind::TeamTaken
+                | Kind::TeamConfirmed
                 | Kind::TeamPace
                 | Kind::TeamBroken,
                 Lane::Request,

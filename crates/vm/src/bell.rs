@@ -109,6 +109,11 @@ impl<M: Deref<Target = [AtomicU64]>> Bell<M> {
         Ticket { bell: self, sequence }
     }
 
+    /// How often sleepers have been woken, wrapping.
+    pub fn rung(&self) -> u32 {
+        self.words[SEQUENCE].load(Ordering::Acquire) as u32
+    }
+
     fn bitmap(&self) -> &[AtomicU64] {
         &self.words[PENDING..bell_words(self.peers)]
     }
@@ -123,6 +128,11 @@ pub struct Ticket<'a, M: Deref<Target = [AtomicU64]>> {
 }
 
 impl<M: Deref<Target = [AtomicU64]>> Ticket<'_, M> {
+    /// How often sleepers had been woken at the announcement, as [`Bell::rung`] says it.
+    pub fn rung_before(&self) -> u32 {
+        self.sequence
+    }
+
     /// Whether the bell has been rung since the announcement: a sleep would end at once. For who sleeps on something
     /// else besides.
     pub fn is_rung(&self) -> bool {

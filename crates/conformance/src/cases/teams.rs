@@ -193,3 +193,50 @@ pub(crate) fn a_member_is_lost_amid_a_collective<C: Cluster>(make: Make<'_, C>) 
         }
     }
 }
+
+pub(crate) fn a_member_that_is_lost_after_its_part_harms_nobody<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 3);
+    let what = Collective::Gather { root: 0, block: 20_000 };
+    let given = inputs(3, 20_000);
+    let started: Vec<Started> = (0..3)
+        .map(|rank| start(&mut bench, rank, TeamId::WORLD, &what, &given[rank as usize], None))
+        .collect();
+    // The root has all of one member's, and waits for the other, who does not wait for the first.
+    bench.sleep(2);
+    bench.settle();
+    assert_eq!(bench.outcome(1, started[1].id), Ok(0));
+    assert_eq!(
+        bench.node(0).outcome(started[0].id),
+        None,
+        "one has not said that it still has what was taken"
+    );
+    bench.kill(1);
+    bench.settle();
+    bench.wake(2);
+    assert_eq!(result(&mut bench, started[0]), given.concat());
+    assert_eq!(bench.outcome(2, started[2].id), Ok(0));
+    for rank in [0, 2] {
+        let later = start(&mut bench, rank, TeamId::WORLD, &Collective::Barrier, &[], None);
+        assert_eq!(bench.outcome(rank, later.id), Err(OpError::PeerLost { peer: 1 }));
+    }
+}
+
+pub(crate) fn whoever_waits_for_one_without_the_team_is_told<C: Cluster>(make: Make<'_, C>) {
+    let what = Collective::Broadcast { root: 0, len: 8 };
+    // Some have had to do with the root in that team before it drops it, and some have not.
+    for before in [false, true] {
+        let mut bench = Bench::new(make, 4);
+        let ranks: Vec<Rank> = (0..4).collect();
+        let team = split(&mut bench, TeamId::WORLD, &ranks, |_| (Some(0), 0))[0].expect("a color");
+        if before {
+            all(&mut bench, team, &ranks, &what, &inputs(4, 8));
+        }
+        bench.node(0).drop_team(team);
+        // A member that waits for one that waits for the root is told, too.
+        let waits = [3, 2, 1].map(|rank| start(&mut bench, rank, team, &what, &[], None));
+        for waits in waits {
+            let outcome = bench.outcome(waits.rank, waits.id);
+            assert!(matches!(outcome, Err(OpError::Team { .. })), "rank {}: {outcome:?}", waits.rank);
+        }
+    }
+}

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use super::memories::{Kept, Memories};
 use super::table::{Node, OpKind};
-use super::teams::{AHEAD, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
+use super::team_messages::{DIFFERS, DROPPED, FAILED, GIVEN_UP, LOST};
+use super::teams::{AHEAD, Broken, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
 use crate::collective::{Collective, EAGER_MAX, Plan, Signature, Span, Step};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{Direction, Header, Lane, Nanos, OpError, Outcome, Piece, Place, Rank, SendError, Transport};
+use crate::{Direction, Header, Lane, Nanos, OpError, Piece, Place, Rank, SendError, Transport};
 
 /// How a member takes part in a collective.
 #[derive(Debug)]
@@ -59,7 +60,11 @@ impl<T: Transport> Node<T> {
         }
         let state = self.teams.all.get_mut(&team).expect("the caller has the team");
         state.started += 1;
-        let (number, broken) = (state.started, state.broken);
+        let number = state.started;
+        if !state.early.is_empty() {
+            state.count_early();
+        }
+        let broken = state.broken.filter(|broken| number >= broken.from);
         let run = Run {
             team,
             number,
@@ -73,8 +78,13 @@ impl<T: Transport> Node<T> {
             steps_told: start.steps_told,
         };
         let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
-        if let Some(error) = broken {
-            self.finish(key, Err(error));
+        if let Some(broken) = broken {
+            self.tell_of_end(key, start.steps_told);
+            self.finish(key, Err(broken.error));
+            // Who has not been told may wait for this process.
+            if !std::mem::replace(&mut self.teams.all.get_mut(&team).expect("it is broken").is_told, true) {
+                self.tell_team(team);
+            }
             return OpId::of(key);
         }
         self.teams.all.get_mut(&team).expect("looked at above").runs.insert(number, key);
@@ -124,7 +134,7 @@ impl<T: Transport> Node<T> {
         team.early.retain(|(_, from, _), _| ranks.contains(from));
         team.members = Some(Members::These(ranks));
         if let Some(peer) = lost {
-            self.break_team(new, OpError::PeerLost { peer }, false);
+            self.break_team(new, 0, OpError::PeerLost { peer });
         }
     }
 
@@ -139,6 +149,7 @@ impl<T: Transport> Node<T> {
     fn forget_team(&mut self, team: TeamId) {
         let over = |state: &Team| state.dropped && state.runs.is_empty();
         if self.teams.all.get(&team).is_some_and(over) {
+            self.tell_dropped(team);
             self.teams.all.remove(&team);
         }
     }
@@ -182,28 +193,55 @@ impl<T: Transport> Node<T> {
 
     /// Goes on with a collective as far as that goes.
     pub(super) fn go_on_with(&mut self, key: OpKey) {
-        let Some(mut run) = self.take_run(key) else { return };
-        let result = self.do_steps(key, &mut run);
-        self.put_run(key, run, result);
+        while let Some(mut run) = self.take_run(key) {
+            let result = self.do_steps(key, &mut run);
+            if !self.put_run(key, run, result) {
+                break;
+            }
+        }
     }
 
-    /// Gives a collective's state back, and ends it if it is over.
-    pub(super) fn put_run(&mut self, key: OpKey, run: Box<Run>, result: Result<(), OpError>) {
+    /// Gives a collective's state back, and ends it if it is over. Returns whether there was news of it meanwhile, by
+    /// which it may go on.
+    pub(super) fn put_run(&mut self, key: OpKey, mut run: Box<Run>, mut result: Result<(), OpError>) -> bool {
         let (team, number) = (run.team, run.number);
+        let mut news = false;
+        while let Some(at) = self.teams.missed.iter().position(|(of, _)| *of == key) {
+            let (_, outcome) = self.teams.missed.swap_remove(at);
+            result = result.and(self.take_read(&mut run, outcome));
+            news = true;
+        }
+        let broken = self.teams.all.get(&team).and_then(|team| team.broken);
+        if let Some(broken) = broken.filter(|broken| number >= broken.from) {
+            // It was not there to be ended with the others.
+            self.end_run(key, &run, broken.error);
+            self.forget_team(team);
+            return false;
+        }
         let over = run.at == run.plan.steps.len() && run.open == 0;
+        let steps_told = run.steps_told;
         if let Some(OpKind::Collective(slot)) = self.ops.get_mut(key).map(|op| &mut op.kind) {
             *slot = Some(run);
         }
         match result {
-            Err(error) => self.break_team(team, error, true),
+            Err(error) => self.break_team(team, number, error),
             Ok(()) if over => {
                 if let Some(state) = self.teams.all.get_mut(&team) {
                     state.runs.remove(&number);
                 }
+                self.tell_of_end(key, steps_told);
                 self.finish(key, Ok(0));
                 self.forget_team(team);
             }
-            Ok(()) => {}
+            Ok(()) => return news,
+        }
+        false
+    }
+
+    /// Whoever does a collective's steps may let go of its memory.
+    fn tell_of_end(&mut self, key: OpKey, steps_told: bool) {
+        if steps_told {
+            self.teams.local.push_back(key);
         }
     }
 
@@ -248,10 +286,16 @@ impl<T: Transport> Node<T> {
         run.receives.push(Receiving { from, tag, into, state: Received::No });
         run.open += 1;
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
-        let Some(arrived) = team.early.remove(&(run.number, from, tag)) else { return Ok(()) };
-        let pace = team.paces.entry(from).or_default();
-        pace.early = pace.early.saturating_sub(1);
-        self.receive_step(key, run, run.receives.len() - 1, arrived)
+        match team.early.remove(&(run.number, from, tag)) {
+            Some(arrived) => self.receive_step(key, run, run.receives.len() - 1, arrived),
+            None if team.paces.contains_key(&from) => Ok(()),
+            // Nothing has been said between the two: if the other has given up the team, it says so to those who wait.
+            None => {
+                let hello = run.team.pace(team.started, 0);
+                team.paces.entry(from).or_default().told = team.started;
+                self.send_soon(from, Lane::Request, hello)
+            }
+        }
     }
 
     /// Sends what a step is to send, if the receiver has come near enough and there is room.
@@ -259,11 +303,10 @@ impl<T: Transport> Node<T> {
         let (to, from) = (run.sends[at].to, run.sends[at].from);
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
         let pace = team.paces.entry(to).or_default();
-        if run.number > pace.come_to + AHEAD {
+        if run.number > pace.come_to.saturating_add(AHEAD) {
             if pace.asked < run.number {
                 pace.asked = run.number;
-                let args = [team.started, run.number, 0, 0];
-                let ask = Header { token: run.team.0, args, ..Header::new(Kind::TeamPace) };
+                let ask = run.team.pace(team.started, run.number);
                 return self.send_soon(to, Lane::Request, ask);
             }
             return Ok(());
@@ -346,7 +389,7 @@ impl<T: Transport> Node<T> {
             }
         }
         let moved = left(&run) < before || result.is_err();
-        self.put_run(key, run, result);
+        let moved = self.put_run(key, run, result) || moved;
         if moved {
             self.go_on_with(key);
         }
@@ -355,19 +398,28 @@ impl<T: Transport> Node<T> {
 
     /// The offered bytes that some transfer of a collective was getting are here, or not. Returns whether `parent` is a
     /// collective.
-    pub(super) fn on_read(&mut self, parent: OpKey, result: Outcome) -> bool {
+    pub(super) fn on_read(&mut self, parent: OpKey, result: Result<(), OpError>) -> bool {
         let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
-        let Some(mut run) = self.take_run(parent) else { return true };
-        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
-        let at = run.receives.iter().position(|receive| over(receive.state));
-        let result = match (at, result) {
-            (Some(at), Ok(_)) => self.took(&mut run, at),
-            (_, Err(error)) => Err(error),
-            (None, Ok(_)) => Ok(()),
+        let Some(mut run) = self.take_run(parent) else {
+            if self.ops.get(parent).is_some_and(|op| op.outcome.is_none()) {
+                self.teams.missed.push((parent, result));
+            }
+            return true;
         };
+        let result = self.take_read(&mut run, result);
         self.put_run(parent, run, result);
         self.go_on_with(parent);
         true
+    }
+
+    /// Some transfer of offered bytes has ended: which one, its place in the table of operations tells.
+    fn take_read(&mut self, run: &mut Run, result: Result<(), OpError>) -> Result<(), OpError> {
+        result?;
+        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
+        match run.receives.iter().position(|receive| over(receive.state)) {
+            Some(at) => self.took(run, at),
+            None => Ok(()),
+        }
     }
 
     /// Gets what a member offers.
@@ -400,19 +452,18 @@ impl<T: Transport> Node<T> {
 
     fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
         let receive = &mut run.receives[at];
-        receive.state = Received::Over;
-        run.open -= 1;
+        receive.state = Received::Taken;
         let args = [run.number << 16 | u64::from(receive.tag), 0, 0, 0];
         let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
         self.send_soon(receive.from, Lane::Request, taken)
     }
 
-    /// Gives up a collective, and so its team.
+    /// Gives up a collective, and so all later ones of its team.
     pub(super) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
         let Some(run) = self.take_run(key) else { return };
-        let team = run.team;
+        let (team, number) = (run.team, run.number);
         self.end_run(key, &run, error);
-        self.break_team(team, OpError::Team { peer: self.rank, what: "has given up one of them" }, true);
+        self.break_team(team, number, OpError::Team { peer: self.rank, what: "has given up one of them" });
     }
 
     /// Ends a collective that failed, and all that it has under way.
@@ -425,34 +476,68 @@ impl<T: Transport> Node<T> {
                 self.give_up(get, error);
             }
         }
+        self.tell_of_end(key, run.steps_told);
         self.finish(key, Err(error));
     }
 
-    /// Ends all collectives of a team, now and ever after, and if need be tells the others.
-    pub(super) fn break_team(&mut self, id: TeamId, error: OpError, tell: bool) {
-        let Some(team) = self.teams.all.get_mut(&id).filter(|team| team.broken.is_none()) else { return };
-        team.broken = Some(error);
-        team.early.clear();
-        let keys: Vec<OpKey> = team.runs.values().copied().collect();
+    /// Ends a team's collectives from some number on, now and ever after, and tells the members that this one has had to
+    /// do with. Others learn of it when they first do.
+    pub(super) fn break_team(&mut self, id: TeamId, from: u64, error: OpError) {
+        let me = self.rank;
+        let told = match error {
+            OpError::PeerLost { peer } => (LOST, peer),
+            OpError::Team { peer, .. } if peer == me => (GIVEN_UP, peer),
+            OpError::Team { peer, .. } => (DIFFERS, peer),
+            _ => (FAILED, me),
+        };
+        self.break_team_as(id, Broken { from, error, told });
+    }
+
+    pub(super) fn break_team_as(&mut self, id: TeamId, broken: Broken) {
+        let Some(team) = self.teams.all.get_mut(&id).filter(|team| !team.is_over(broken.from)) else {
+            return;
+        };
+        team.broken = Some(broken);
+        team.early.retain(|(number, ..), _| *number < broken.from);
+        team.count_early();
+        let over = team.runs.iter().filter(|(number, _)| **number >= broken.from);
+        let keys: Vec<OpKey> = over.map(|(_, key)| *key).collect();
+        let any = !keys.is_empty();
+        team.is_told = any || broken.told.0 != DROPPED;
         for key in keys {
             if let Some(run) = self.take_run(key) {
-                self.end_run(key, &run, error);
+                self.end_run(key, &run, broken.error);
             }
         }
-        if tell {
-            self.tell_team(id, error);
+        // Each member drops a team when it is done with it: that alone is nothing to tell everyone of.
+        if any || broken.told.0 != DROPPED {
+            self.tell_team(id);
         }
         self.forget_team(id);
     }
 
-    /// A rank is lost, and with it all teams that it is in.
+    /// A rank is lost, and with it all teams that it is in. What has all that it needs of it goes on.
     pub(super) fn break_teams_of(&mut self, peer: Rank) {
         let has = |team: &Team| team.members.as_ref().is_some_and(|members| members.member(peer).is_some());
         let hit: Vec<TeamId> =
             self.teams.all.iter().filter(|(_, team)| has(team)).map(|(id, _)| *id).collect();
         for id in hit {
-            self.break_team(id, OpError::PeerLost { peer }, false);
+            let from = self.first_that_needs(id, peer);
+            self.break_team(id, from, OpError::PeerLost { peer });
         }
+    }
+
+    /// The first of a team's collectives that cannot end without a member: one under way, or the next.
+    pub(super) fn first_that_needs(&self, id: TeamId, peer: Rank) -> u64 {
+        let Some(team) = self.teams.all.get(&id) else { return 0 };
+        let Some(member) = team.members.as_ref().and_then(|members| members.member(peer)) else { return 0 };
+        let needs = |key: &OpKey| match self.ops.get(*key).map(|op| &op.kind) {
+            Some(OpKind::Collective(Some(run))) => run.needs(team, member, peer),
+            // Somebody is at it just now, and it may turn out either way.
+            _ => true,
+        };
+        let first = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number).min();
+        first.unwrap_or(team.started + 1)
     }
 
     /// What two members must have called alike.

@@ -323,7 +323,7 @@ impl<T: Transport> Node<T> {
 
     /// One child less: a part, a piece by message, or data that rode in a move.
     pub(super) fn on_child(&mut self, parent: OpKey, result: Outcome) {
-        if self.on_read(parent, result) {
+        if self.on_read(parent, result.map(drop)) {
             return;
         }
         let Some(keyed) = self.keyed(parent) else { return };

@@ -252,6 +252,7 @@ impl<T: Transport> Node<T> {
                 | Kind::TeamData
                 | Kind::TeamOffer
                 | Kind::TeamTaken
+                | Kind::TeamConfirmed
                 | Kind::TeamPace
                 | Kind::TeamBroken,
                 Lane::Request,

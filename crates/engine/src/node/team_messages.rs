@@ -1,18 +1,18 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
 use super::table::Node;
-use super::teams::{AHEAD, Arrived, Data, EARLY_MAX, Received, Run, Sent, Slot, TeamId};
+use super::teams::{AHEAD, Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
 use crate::collective::{Signature, Step};
 use crate::op_id::OpKey;
 use crate::wire::Kind;
 use crate::{Header, Lane, MemId, OpError, Place, Rank, Transport};
 
 /// Why a team is broken, as it is said.
-const LOST: u64 = 0;
-const DIFFERS: u64 = 1;
-const GIVEN_UP: u64 = 2;
-const DROPPED: u64 = 3;
-const FAILED: u64 = 4;
+pub(super) const LOST: u64 = 0;
+pub(super) const DIFFERS: u64 = 1;
+pub(super) const GIVEN_UP: u64 = 2;
+pub(super) const DROPPED: u64 = 3;
+pub(super) const FAILED: u64 = 4;
 
 impl<T: Transport> Node<T> {
     pub(super) fn on_team_message(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
@@ -23,25 +23,27 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += u64::from(stranger);
             return;
         }
-        // It says once more what has been said, or does not know yet.
-        if team.broken.is_some() {
-            return;
+        let number = match header.kind {
+            Kind::TeamBroken => return self.on_team_broken(id, peer, header.args),
+            Kind::TeamPace => header.args[0],
+            _ => header.args[0] >> 16,
+        };
+        if team.is_over(number) {
+            // It does not know yet.
+            return self.tell_broken_team(id, peer);
         }
         match header.kind {
             Kind::TeamPace => self.on_pace(id, peer, header.args),
-            Kind::TeamBroken => self.on_team_broken(id, peer, header.args),
             Kind::TeamTaken => self.on_taken(id, peer, header.args[0]),
+            Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0]),
             _ => self.on_step(id, peer, header, payload),
         }
     }
 
     /// A message for a team that this process has not, or has no more.
     fn on_unknown_team(&mut self, peer: Rank, header: &Header) {
-        if matches!(header.kind, Kind::TeamWord | Kind::TeamData | Kind::TeamOffer) && !self.is_gone(peer) {
-            let args = [DROPPED, u64::from(self.rank), 0, 0];
-            let news = Header { token: header.token, args, ..Header::new(Kind::TeamBroken) };
-            // Who cannot be told is lost, or will be.
-            let _ = self.send_soon(peer, Lane::Request, news);
+        if header.kind != Kind::TeamBroken && !self.is_gone(peer) {
+            self.tell_one(TeamId(header.token), peer, (DROPPED, self.rank), 0);
         }
     }
 
@@ -52,7 +54,7 @@ impl<T: Transport> Node<T> {
         if number <= pace.come_to {
             return;
         }
-        let waited = pace.asked > pace.come_to + AHEAD;
+        let waited = pace.asked > pace.come_to.saturating_add(AHEAD);
         pace.come_to = number;
         if waited {
             let mut keys: Vec<(u64, OpKey)> = team.runs.iter().map(|(number, key)| (*number, *key)).collect();
@@ -104,9 +106,7 @@ impl<T: Transport> Node<T> {
         let started = team.started;
         let pace = team.paces.entry(rank).or_default();
         pace.told = pace.told.max(started);
-        let args = [started, 0, 0, 0];
-        let told = Header { token: id.0, args, ..Header::new(Kind::TeamPace) };
-        let _ = self.send_soon(rank, Lane::Request, told);
+        let _ = self.send_soon(rank, Lane::Request, id.pace(started, 0));
     }
 
     fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64) {
@@ -122,11 +122,37 @@ impl<T: Transport> Node<T> {
             Some(send) => {
                 send.state = Sent::Over;
                 run.open -= 1;
+                let confirmed =
+                    Header { token: id.0, args: [word, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
+                // Who cannot be told is lost, or will be.
+                let _ = self.send_soon(peer, Lane::Request, confirmed);
             }
             None => self.counters.malformed += 1,
         }
         self.put_run(key, run, Ok(()));
         self.has_come(id, peer, number);
+        self.go_on_with(key);
+    }
+
+    /// What this process has taken was the bytes that were offered.
+    fn on_confirmed(&mut self, id: TeamId, peer: Rank, word: u64) {
+        let (number, tag) = (word >> 16, word as u16);
+        let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
+        let Some((key, mut run)) = key.and_then(|key| Some((key, self.take_run(key)?))) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let taken = |receive: &&mut Receiving| {
+            (receive.from, receive.tag, receive.state) == (peer, tag, Received::Taken)
+        };
+        match run.receives.iter_mut().find(taken) {
+            Some(receive) => {
+                receive.state = Received::Over;
+                run.open -= 1;
+            }
+            None => self.counters.malformed += 1,
+        }
+        self.put_run(key, run, Ok(()));
         self.go_on_with(key);
     }
 
@@ -143,7 +169,7 @@ impl<T: Transport> Node<T> {
             let pace = team.paces.entry(peer).or_default();
             if number > team.started + AHEAD || pace.early >= EARLY_MAX {
                 let what = "runs ahead of the team";
-                return self.break_team(id, OpError::Protocol { peer, what }, true);
+                return self.break_team(id, 0, OpError::Protocol { peer, what });
             }
             pace.early += u64::from(team.early.insert((number, peer, tag), arrived).is_none());
             return;
@@ -182,9 +208,7 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return Ok(());
         };
-        if team.early.insert(slot, arrived).is_none() {
-            team.paces.entry(peer).or_default().early += 1;
-        }
+        team.early.insert(slot, arrived);
         Ok(())
     }
 
@@ -222,44 +246,72 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn on_team_broken(&mut self, id: TeamId, peer: Rank, [why, rank, ..]: [u64; 4]) {
+    fn on_team_broken(&mut self, id: TeamId, peer: Rank, [why, rank, from, _]: [u64; 4]) {
         let Some(rank) = Rank::try_from(rank).ok().filter(|rank| *rank < self.size) else {
             self.counters.malformed += 1;
             return;
         };
-        let error = match why {
-            LOST => OpError::PeerLost { peer: rank },
+        let (error, from) = match why {
+            LOST => (OpError::PeerLost { peer: rank }, from),
             DIFFERS => {
-                OpError::Team { peer: rank, what: "has called another collective, or with other lengths" }
+                let what = "has called another collective, or with other lengths";
+                (OpError::Team { peer: rank, what }, from)
             }
-            GIVEN_UP => OpError::Team { peer: rank, what: "has given up one of them" },
-            DROPPED => OpError::Team { peer: rank, what: "has the team no more" },
-            FAILED => OpError::Team { peer, what: "could not do its part" },
+            GIVEN_UP => (OpError::Team { peer: rank, what: "has given up one of them" }, from),
+            // As far as it goes, it has done its part.
+            DROPPED => {
+                let error = OpError::Team { peer: rank, what: "has the team no more" };
+                (error, if rank == peer { self.first_that_needs(id, peer) } else { from })
+            }
+            FAILED => (OpError::Team { peer: rank, what: "could not do its part" }, from),
             _ => {
                 self.counters.malformed += 1;
                 return;
             }
         };
-        self.break_team(id, error, false);
+        self.break_team_as(id, Broken { from, error, told: (why, rank) });
     }
 
-    /// Tells all other members why the team is broken.
-    pub(super) fn tell_team(&mut self, id: TeamId, error: OpError) {
-        let me = self.rank;
-        let (why, rank) = match error {
-            OpError::PeerLost { peer } => (LOST, peer),
-            OpError::Team { peer, .. } if peer == me => (GIVEN_UP, peer),
-            OpError::Team { peer, .. } => (DIFFERS, peer),
-            _ => (FAILED, me),
-        };
-        let Some(members) = self.teams.all.get(&id).and_then(|team| team.members.as_ref()) else { return };
-        let others: Vec<Rank> = (0..members.len()).filter_map(|member| members.rank(member)).collect();
-        let args = [why, u64::from(rank), 0, 0];
-        for other in others.into_iter().filter(|other| *other != me) {
-            let news = Header { token: id.0, args, ..Header::new(Kind::TeamBroken) };
-            // Who cannot be told is lost, or will be.
-            let _ = self.send_soon(other, Lane::Request, news);
+    /// Tells the members that this one has had to do with why the team is broken.
+    pub(super) fn tell_team(&mut self, id: TeamId) {
+        for rank in self.known_members(id) {
+            self.tell_broken_team(id, rank);
         }
+    }
+
+    /// Tells the members that this one has had to do with that it has the team no more.
+    pub(super) fn tell_dropped(&mut self, id: TeamId) {
+        let me = self.rank;
+        for rank in self.known_members(id) {
+            self.tell_one(id, rank, (DROPPED, me), 0);
+        }
+    }
+
+    fn known_members(&self, id: TeamId) -> Vec<Rank> {
+        let known = self.teams.all.get(&id).map(|team| team.paces.keys().copied().collect());
+        let mut known: Vec<Rank> = known.unwrap_or_default();
+        known.sort_unstable();
+        known
+    }
+
+    fn tell_broken_team(&mut self, id: TeamId, rank: Rank) {
+        if let Some(broken) = self.teams.all.get(&id).and_then(|team| team.broken) {
+            self.tell_one(id, rank, broken.told, broken.from);
+        }
+    }
+
+    fn tell_one(&mut self, id: TeamId, to: Rank, (why, rank): (u64, Rank), from: u64) {
+        let args = [why, u64::from(rank), from, 0];
+        let news = Header { token: id.0, args, ..Header::new(Kind::TeamBroken) };
+        // Who cannot be told is lost, or will be.
+        let _ = self.send_soon(to, Lane::Request, news);
+    }
+}
+
+impl TeamId {
+    /// Says how far this process has come, and what it wants to be told of, if that is not 0.
+    pub(super) fn pace(self, come_to: u64, wants: u64) -> Header {
+        Header { token: self.0, args: [come_to, wants, 0, 0], ..Header::new(Kind::TeamPace) }
     }
 }
 

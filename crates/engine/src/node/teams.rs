@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::memories::Memories;
-use crate::collective::{Plan, Signature, Span};
+use crate::collective::{Plan, Signature, Span, Step};
 use crate::op_id::OpKey;
 use crate::{OpError, Place, Rank};
 
@@ -47,12 +47,15 @@ pub(super) struct Teams {
     pub(super) unsent: Vec<OpKey>,
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
     pub(super) local: VecDeque<OpKey>,
+    /// How transfers ended that belong to collectives which somebody was at just then.
+    pub(super) missed: Vec<(OpKey, Result<(), OpError>)>,
 }
 
 impl Teams {
     pub(super) fn new(size: u32) -> Teams {
         let world = Team { members: Some(Members::All(size)), ..Team::default() };
-        Teams { all: HashMap::from([(TeamId::WORLD, world)]), unsent: Vec::new(), local: VecDeque::new() }
+        let all = HashMap::from([(TeamId::WORLD, world)]);
+        Teams { all, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
     }
 }
 
@@ -93,8 +96,10 @@ pub(super) struct Team {
     pub(super) members: Option<Members>,
     /// Collectives that this process has come to.
     pub(super) started: u64,
-    /// Why no collective of it can end any more.
-    pub(super) broken: Option<OpError>,
+    /// Which collectives of it cannot end any more.
+    pub(super) broken: Option<Broken>,
+    /// The members that this one has had to do with have been told why.
+    pub(super) is_told: bool,
     /// Nobody here has it any more: it goes when its last collective is over.
     pub(super) dropped: bool,
     pub(super) paces: HashMap<Rank, Pace>,
@@ -104,6 +109,16 @@ pub(super) struct Team {
     pub(super) early: HashMap<Slot, Arrived>,
     /// Collectives under way, by their numbers.
     pub(super) runs: HashMap<u64, OpKey>,
+}
+
+/// A team's collectives from some number on are over.
+#[derive(Clone, Copy)]
+pub(super) struct Broken {
+    pub(super) from: u64,
+    /// Why, as their callers get to know it.
+    pub(super) error: OpError,
+    /// Why, as the other members do: the reason's number, and whose it is.
+    pub(super) told: (u64, Rank),
 }
 
 /// How far two members know each other to have come.
@@ -119,6 +134,21 @@ pub(super) struct Pace {
     pub(super) wants: u64,
     /// Its messages for collectives that this process has not come to.
     pub(super) early: u64,
+}
+
+impl Team {
+    /// Counts what members have sent for collectives that this process has not come to.
+    pub(super) fn count_early(&mut self) {
+        self.paces.values_mut().for_each(|pace| pace.early = 0);
+        for (_, from, _) in self.early.keys().filter(|(number, ..)| *number > self.started) {
+            self.paces.entry(*from).or_default().early += 1;
+        }
+    }
+
+    /// Whether nobody can end that collective any more.
+    pub(super) fn is_over(&self, number: u64) -> bool {
+        self.broken.is_some_and(|broken| number >= broken.from)
+    }
 }
 
 /// Where a message belongs: collective, sender, and tag.
@@ -182,6 +212,8 @@ pub(super) enum Received {
     No,
     /// This transfer is getting the bytes.
     Getting(OpKey),
+    /// They are here; the sender has not said yet that they still lay there then.
+    Taken,
     Over,
 }
 
@@ -195,6 +227,21 @@ impl Run {
             }
             Memories::At { .. } => false,
         }
+    }
+
+    /// Whether it cannot end without a member: something of its is still to come, or to go there.
+    pub(super) fn needs(&self, team: &Team, member: u32, rank: Rank) -> bool {
+        let came = |tag| {
+            let slot = team.early.get(&(self.number, rank, tag));
+            slot.is_some_and(|arrived| !matches!(arrived.data, Data::At(_)))
+        };
+        self.receives.iter().any(|receive| receive.from == rank && receive.state != Received::Over)
+            || self.sends.iter().any(|send| send.to == rank && send.state != Sent::Over)
+            || self.plan.steps[self.at..].iter().any(|step| match step {
+                Step::Receive { from, tag, .. } => *from == member && !came(*tag),
+                Step::Send { to, .. } => *to == member,
+                Step::Wait | Step::Copy { .. } | Step::Combine { .. } => false,
+            })
     }
 
     /// Somebody whom it waits for; rank 0 if that is nobody.
