@@ -49,8 +49,10 @@ struct Membership {
 struct Recent {
     /// The last one's plan, whose partners are connected.
     plan: Option<(Collective, Arc<Plan>)>,
-    /// Memory that the engine has kept for one.
+    /// Memory that the engine has kept for one of little.
     kept: Kept,
+    /// Scratch memory of one of more.
+    scratch: Vec<u128>,
 }
 
 impl Drop for Membership {

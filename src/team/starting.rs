@@ -12,6 +12,9 @@ use super::memory::{Buffers, Operands};
 use crate::error::Error;
 use crate::sync::lock;
 
+/// Bytes of scratch memory that a team keeps, at most.
+const SPARE_MAX: u64 = 4 << 20;
+
 impl Team {
     /// A member that a caller names.
     pub(super) fn check(&self, member: u32) -> Result<(), Error> {
@@ -59,10 +62,12 @@ impl Team {
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
             return self.run_kept(what, plan, buffers, combine);
         }
-        let mut scratch = vec![T::zeroed(); (plan.scratch as usize).div_ceil(size_of::<T>())];
-        let mut buffers = Buffers { scratch: &mut scratch, ..buffers };
+        let mut spare = std::mem::take(&mut lock(&self.membership.recent).scratch);
+        let mut fresh = Vec::new();
+        let scratch = scratch::<T>(&mut spare, &mut fresh, plan.scratch);
+        let mut buffers = Buffers { scratch, ..buffers };
         let (op, inner) = (self.begin(what, plan, buffers.places()), &self.node.inner);
-        self.end(op, || {
+        let ended = self.end(op, || {
             loop {
                 let step = {
                     let mut engine = inner.engine();
@@ -74,7 +79,9 @@ impl Team {
                 buffers.apply(step, combine);
                 inner.engine().local_done(op);
             }
-        })
+        });
+        lock(&self.membership.recent).scratch = spare;
+        ended
     }
 
     /// One collective in memory of the engine's: no system call is made for it.
@@ -133,6 +140,22 @@ impl Team {
             None => Err(Error::Timeout { peer: self.node.rank() }),
         }
     }
+}
+
+/// Scratch memory of that many bytes: in what the team has kept, made larger if need be, or of its own where that would be
+/// much, or does not suit the type. New memory costs a fault a page.
+fn scratch<'a, T: Pod>(spare: &'a mut Vec<u128>, fresh: &'a mut Vec<T>, bytes: u64) -> &'a mut [T] {
+    let values = (bytes as usize).div_ceil(size_of::<T>());
+    let words = (values * size_of::<T>()).div_ceil(size_of::<u128>());
+    let suits = size_of::<u128>().is_multiple_of(size_of::<T>()) && align_of::<T>() <= align_of::<u128>();
+    if !suits || bytes > SPARE_MAX {
+        *fresh = vec![T::zeroed(); values];
+        return fresh;
+    }
+    if spare.len() < words {
+        spare.resize(words, 0);
+    }
+    &mut bytemuck::cast_slice_mut(&mut spare[..words])[..values]
 }
 
 /// Ends a collective that is still under way when the wait for it ends early, be it by a panic of the caller's function.

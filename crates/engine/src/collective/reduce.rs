@@ -7,12 +7,39 @@ const FOLD: u16 = 64;
 const UNFOLD: u16 = 65;
 const RESULT: u16 = 66;
 
-/// The `index`th of `parts` parts of all elements, in bytes.
-fn part(elements: &Elements, parts: u32, index: u32) -> (u64, u64) {
-    let (parts, index) = (u64::from(parts), u64::from(index));
-    let (each, more) = (elements.count / parts, elements.count % parts);
-    let (at, count) = (index * each + index.min(more), each + u64::from(index < more));
-    (at * elements.bytes, count * elements.bytes)
+/// Bytes that each member combines at a time where there is much, about: what all members give for them is still in the
+/// processor's caches when it is combined.
+const PART_MAX: u64 = 256 << 10;
+
+/// Elements in a row, whose parts the members combine.
+#[derive(Clone, Copy)]
+struct Segment {
+    first: u64,
+    count: u64,
+    bytes: u64,
+    /// The tag of what members give; the next one is the results'.
+    tag: u16,
+}
+
+impl Segment {
+    /// As many as all members can combine at a time, from first to last. There are few enough for their tags.
+    fn all(elements: &Elements, size: u32) -> impl Iterator<Item = Segment> + use<> {
+        let Elements { count, bytes, .. } = *elements;
+        let fits = (PART_MAX / bytes).max(1) * u64::from(size);
+        let each = fits.max(count.div_ceil(u64::from(u16::MAX / 2)));
+        (0..count.div_ceil(each)).map(move |at| {
+            let first = at * each;
+            Segment { first, count: each.min(count - first), bytes, tag: 2 * at as u16 }
+        })
+    }
+
+    /// The part of a member, in bytes.
+    fn part(&self, size: u32, member: u32) -> (u64, u64) {
+        let (size, member) = (u64::from(size), u64::from(member));
+        let (each, more) = (self.count / size, self.count % size);
+        let (at, count) = (self.first + member * each + member.min(more), each + u64::from(member < more));
+        (at * self.bytes, count * self.bytes)
+    }
 }
 
 impl Plan {
@@ -20,15 +47,23 @@ impl Plan {
         if self.algorithm == Algorithm::Binomial {
             return self.binomial_reduce(root, elements);
         }
-        let mine = self.combine_part(elements);
-        if self.me != root {
-            return self.send(root, RESULT, mine);
+        let mut scratch = 0;
+        for segment in Segment::all(elements, self.size) {
+            scratch = scratch.max(std::mem::take(&mut self.scratch));
+            // What was sent of the segment before may lie there.
+            self.wait();
+            let mine = self.combine_part(elements, segment, self.me == root);
+            if self.me != root {
+                self.send(root, segment.tag + 1, mine);
+                continue;
+            }
+            for from in self.others() {
+                let (at, len) = segment.part(self.size, from);
+                self.receive(from, segment.tag + 1, Span::output(at, len));
+            }
+            self.copy(mine, Span::output(segment.part(self.size, root).0, mine.len));
         }
-        for from in self.others() {
-            let (at, len) = part(elements, self.size, from);
-            self.receive(from, RESULT, Span::output(at, len));
-        }
-        self.copy(mine, Span::output(part(elements, self.size, root).0, mine.len));
+        self.scratch = self.scratch.max(scratch);
     }
 
     fn binomial_reduce(&mut self, root: u32, elements: &Elements) {
@@ -73,34 +108,52 @@ impl Plan {
         if self.algorithm == Algorithm::RecursiveDoubling {
             return self.recursive_doubling(elements.len());
         }
-        let mine = self.combine_part(elements);
-        for to in self.others() {
-            self.send(to, RESULT, mine);
+        let mut scratch = 0;
+        for segment in Segment::all(elements, self.size) {
+            scratch = scratch.max(std::mem::take(&mut self.scratch));
+            if !elements.commutative {
+                // What was sent of the segment before lies there.
+                self.wait();
+            }
+            let mine = self.combine_part(elements, segment, true);
+            for to in self.others() {
+                self.send(to, segment.tag + 1, mine);
+            }
+            for far in 1..self.size {
+                let from = self.before_me(far);
+                let (at, len) = segment.part(self.size, from);
+                self.receive(from, segment.tag + 1, Span::output(at, len));
+            }
+            self.copy(mine, Span::output(segment.part(self.size, self.me).0, mine.len));
         }
-        for far in 1..self.size {
-            let from = self.before_me(far);
-            let (at, len) = part(elements, self.size, from);
-            self.receive(from, RESULT, Span::output(at, len));
-        }
-        self.copy(mine, Span::output(part(elements, self.size, self.me).0, mine.len));
+        self.scratch = self.scratch.max(scratch);
     }
 
-    /// Combines this member's part of what all give, which the others have read then. Returns where it lies.
-    fn combine_part(&mut self, elements: &Elements) -> Span {
+    /// Combines this member's part of what all give, which the others have read then. Returns where it lies: where the
+    /// result goes, if there is such a place at this member, and the order does not matter.
+    fn combine_part(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
         let (me, size) = (self.me, self.size);
         for to in self.others() {
-            let (at, len) = part(elements, size, to);
-            self.send(to, 0, Span::input(at, len));
+            let (at, len) = segment.part(size, to);
+            self.send(to, segment.tag, Span::input(at, len));
         }
-        let (at, len) = part(elements, size, me);
+        let (at, len) = segment.part(size, me);
         let own = Span::input(at, len);
         let operands: Vec<Span> =
             (0..size).map(|from| if from == me { own } else { self.reserve(len) }).collect();
         for far in 1..size {
             let from = self.before_me(far);
-            self.receive(from, 0, operands[from as usize]);
+            self.receive(from, segment.tag, operands[from as usize]);
         }
         self.wait();
+        if elements.commutative && has_output {
+            let result = Span::output(at, len);
+            self.copy(own, result);
+            for from in self.others() {
+                self.combine(result, operands[from as usize]);
+            }
+            return result;
+        }
         // What this member gave stays as it is: it is the caller's.
         let mut result = operands[0];
         if me == 0 {

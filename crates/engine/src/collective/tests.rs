@@ -204,6 +204,26 @@ fn commutative_reductions_lose_nothing() {
     }
 }
 
+/// Segments follow each other, and members may be one apart.
+#[test]
+#[cfg(not(miri))]
+fn much_is_reduced_in_segments() {
+    for (size, commutative) in [(2u32, true), (3, false), (3, true), (5, true)] {
+        let count = u64::from(size) * 70_001;
+        let elements = Elements { count, bytes: 8, function: 1, commutative };
+        let shift = |by: u32| [1u32, by].map(u32::to_le_bytes).concat();
+        let given: Vec<Vec<u8>> =
+            (0..size).map(|me| (0..count as u32).flat_map(|at| shift(at << me)).collect()).collect();
+        let all = (1u32 << size) - 1;
+        let expected: Vec<u8> = (0..count as u32).flat_map(|at| shift(at.wrapping_mul(all))).collect();
+        let out = vec![count * 8; size as usize];
+        let got = carry_out(|_| Collective::AllReduce { elements }, &given, &out, 9);
+        assert!(got.iter().all(|got| *got == expected), "all-reduce of {size}");
+        let got = carry_out(|_| Collective::Reduce { root: 1, elements }, &given, &out, 10);
+        assert_eq!(got[1], expected, "reduce of {size}");
+    }
+}
+
 #[test]
 fn few_messages_go_between_two_members() {
     let elements = |commutative| Elements { count: 5000, bytes: 8, function: 1, commutative };
