@@ -3,7 +3,7 @@
 #![no_main]
 
 use engine::collective::{Collective, Elements};
-use engine::node::{Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, Start, TeamId};
 use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Rank, SendError, Transport};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -15,6 +15,8 @@ const REGION: u64 = 1 << 12;
 const OPS: usize = 8;
 /// The first kind of the messages between members.
 const FIRST_KIND: u64 = 14;
+/// How many kinds there are.
+const KINDS: u8 = 7;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
@@ -41,6 +43,7 @@ enum Step {
         root: u8,
         len: u16,
         deadline: bool,
+        kept: bool,
     },
     Split {
         color: u8,
@@ -120,7 +123,7 @@ impl Run {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Message { peer, kind, world, token, args, place, len } => {
-                let first = (FIRST_KIND + u64::from(kind % 6)) | u64::from(len) << 32;
+                let first = (FIRST_KIND + u64::from(kind % KINDS)) | u64::from(len) << 32;
                 let [a, b, c, d] = args;
                 let header = [first, if world { 0 } else { token }, a % (1 << 20), b, c, d, place];
                 self.arrives(rank(peer), header, vec![0xa5; usize::from(len)]);
@@ -129,13 +132,16 @@ impl Run {
                 let echoed = self.node.transport().sent.get(usize::from(sent)).cloned();
                 if let Some((mut header, payload)) = echoed {
                     if let Some(kind) = kind {
-                        header[0] = header[0] >> 8 << 8 | (FIRST_KIND + u64::from(kind % 6));
+                        header[0] = header[0] >> 8 << 8 | (FIRST_KIND + u64::from(kind % KINDS));
                     }
+                    // Other kinds are no messages between members.
+                    let kind = header[0] & 0xff;
                     header[usize::from(word) % 7] ^= change;
+                    header[0] = header[0] >> 8 << 8 | kind;
                     self.arrives(rank(peer), header, payload);
                 }
             }
-            Step::Start { what, root, len, deadline } => self.start(what, root, len, deadline),
+            Step::Start { what, root, len, deadline, kept } => self.start(what, root, len, deadline, kept),
             Step::Split { color } => {
                 if let Some(new) = self.node.begin_split(TeamId::WORLD, u32::from(color)) {
                     self.node.end_split(TeamId::WORLD, new, &[0, 1]);
@@ -160,7 +166,7 @@ impl Run {
         }
     }
 
-    fn start(&mut self, what: u8, root: u8, len: u16, deadline: bool) {
+    fn start(&mut self, what: u8, root: u8, len: u16, deadline: bool, kept: bool) {
         if self.ops.len() == OPS {
             return;
         }
@@ -177,14 +183,16 @@ impl Run {
         let first = self.ops.len() as u64 * 3 * REGION;
         self.node.transport().given = first + 3 * REGION;
         let place = |part: u64| Place::new(MemId::Space, first + part * REGION);
-        let start = Start {
-            input: place(0),
-            output: place(1),
-            scratch: place(2),
-            steps_told: false,
-            deadline: deadline.then_some(10),
+        // Enough for any of them.
+        let bytes = vec![1; 3 * len as usize];
+        let mut here = Kept::default();
+        here.hold(Some(&bytes), &bytes, plan.scratch);
+        let memories = match kept && self.node.keeps(here.len() as u64) {
+            true => Memories::Kept(here),
+            false => Memories::At { input: place(0), output: place(1), scratch: place(2) },
         };
-        let op = self.node.collective(TeamId::WORLD, &what, plan, start);
+        let start = Start { memories, steps_told: false, deadline: deadline.then_some(10) };
+        let op = self.node.collective(TeamId::WORLD, &what, plan.into(), start);
         self.ops.push(op);
     }
 
@@ -197,7 +205,7 @@ impl Run {
 
     fn poll(&mut self) {
         let polled = self.node.poll(&mut self.inbox);
-        assert!(matches!(polled, Polled::Idle | Polled::Progressed), "nothing for a handler");
+        assert!(matches!(polled, Polled::Idle | Polled::Progressed), "{polled:?}: nothing for a handler");
     }
 
     /// Everything that has come is handled, and nothing waits for members that are gone.
