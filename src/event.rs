@@ -164,6 +164,11 @@ impl<B: Buffer> Event<B> {
         !matches!(self.state, State::Pending(_))
     }
 
+    /// Whether the buffer has not been given away.
+    pub(crate) fn has_buffer(&self) -> bool {
+        self.buffer.is_some()
+    }
+
     /// The result and the buffer, once it is settled.
     pub(crate) fn take(&mut self) -> (Result<(), Error>, B) {
         let buffer = self.buffer.take().expect("only the consuming methods take the buffer");

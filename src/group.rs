@@ -33,8 +33,13 @@ impl Node {
 }
 
 impl<B: Buffer> Group<B> {
-    /// Takes an operation in. One that has ended already, or could not even start, costs a wait nothing.
+    /// Takes an operation of this node in. One that has ended already, or could not even start, costs a wait nothing. What other
+    /// nodes of this process have under way is waited for, too, but somebody else must make progress for them.
+    ///
+    /// # Panics
+    /// When the event has been awaited to its end: it has given its buffer away.
     pub fn add(&mut self, event: Event<B>) {
+        assert!(event.has_buffer(), "an event that has been awaited to its end is nothing to wait for");
         self.events.push(event);
     }
 

@@ -244,8 +244,12 @@ fn there(runs: &[RemoteRun]) -> impl Iterator<Item = (Remote, usize)> {
     runs.iter().map(|run| (run.at, run.len))
 }
 
-/// Whether both ends have as many bytes.
+/// Whether both ends have as many bytes, and no remote run goes beyond the end of the address space.
 fn equal(remote: &[RemoteRun], local: impl Iterator<Item = usize>) -> Result<(), Error> {
+    let wrapped = |run: &&RemoteRun| run.at.place.offset.checked_add(run.len as u64).is_none();
+    if let Some(run) = remote.iter().find(wrapped) {
+        return Err(wraps(run.at, run.len));
+    }
     let sum = |sum: u64, len: usize| sum.saturating_add(len as u64);
     let expected = remote.iter().map(|run| run.len).fold(0, sum);
     let given = local.fold(0, sum);

@@ -159,7 +159,7 @@ impl Node {
         self.inner.may_wait("waiting for a signal")?;
         let looks = if self.inner.polls() { LOOKS } else { 1 };
         // Once the engine has heard of a loss, it has done all that the peer had sent.
-        let lost = |peer: &Rank| self.inner.peers.is_lost(*peer) && self.inner.engine().is_lost(*peer);
+        let lost = |peer: &Rank| self.inner.engine().is_lost(*peer);
         let look_long = || {
             let found = (0..looks).find_map(|_| {
                 // Looking without a pause takes the line away from whoever is writing it.
@@ -210,6 +210,9 @@ impl Node {
 
     /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
     fn signal_here(&self, peer: &Peer, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
+        if peer.is_far() {
+            return Ok(false);
+        }
         match copy::put_one(peer, to.place, from) {
             Ok(mechanism) => self.count(Direction::Put, mechanism, from.len() as u64),
             Err(CopyError::Failed(error)) => return Err(error.into()),

@@ -190,6 +190,10 @@ fn what_does_not_fit_is_refused_with_numbers_and_moves_nothing() {
     let elsewhere = [runs[0], RemoteRun { at: nowhere(0), len: 3 }];
     let several = zero.put_vector_nb(&elsewhere, vec![1_u8; 13], std::slice::from_ref(&(0..13))).wait().0;
     assert_eq!(several, Err(Error::Elsewhere { peer: 0, expected: 1 }));
+    // SAFETY: no memory lies there, and the put is refused before it reaches anything.
+    let last = unsafe { standpipe::Remote::raw(1, u64::MAX - 1) };
+    let wraps = zero.put_vector(&[runs[0], RemoteRun { at: last, len: 3 }], &[&[1; 13]]);
+    assert!(matches!(wraps, Err(Error::Fault { peer: 1, len: 3, .. })), "{wraps:?}");
 
     let shape = Indexed { remote_block: 4, remote_offsets: &[0, 8], local_block: 8, local_offsets: &[3] };
     assert_eq!(zero.put_indexed(to, &[1; 10], &shape), Err(Error::Length { given: 10, expected: 11 }));

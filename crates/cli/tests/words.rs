@@ -72,7 +72,7 @@ fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
     child.kill().expect("it has more to measure");
     child.wait().expect("our child");
     let told = told.expect("all its cases take far longer than two seconds");
-    assert!(told.starts_with("standpipe: ") && told.contains("/23 "), "{told}");
+    assert!(told.starts_with("standpipe: ") && told.contains("/24 "), "{told}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
-    let cases: [(&[&str], &str); 29] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["sim", "--seeds", "0"], "it must be at least 1"),
         (&["sim", "--steps", "0"], "it must be at least 1"),
         (&["sim", "--costs", "/dev/zero"], "these are no costs"),
@@ -121,6 +121,7 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["perf", "barrier", "--size", "64"], "--size does not fit barrier"),
         (&["perf", "alltoall", "--size", "8"], "in multiples of 32 bytes"),
         (&["perf", "allreduce", "-n", "1"], "2 to 256 can be measured"),
+        (&["perf", "am", "--target", "busy"], "--target does not fit am"),
         (&["perf", "atomic", "-n", "2"], "-n 2 does not fit atomic"),
     ];
     for (words, said) in cases {

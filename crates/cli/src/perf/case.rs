@@ -72,6 +72,12 @@ impl Op {
         !matches!(self, Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
     }
 
+    /// Whether the target takes no part in it, and can do something else.
+    #[must_use]
+    pub const fn is_one_sided(self) -> bool {
+        matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Strided)
+    }
+
     /// Whether it can be between different kinds of memory.
     #[must_use]
     pub const fn has_memory(self) -> bool {
@@ -108,6 +114,9 @@ pub enum Cores {
     /// All on one core.
     Shared,
 }
+
+/// Bytes of each process up to which a collective is a matter of messages rather than of copies.
+pub(super) const SMALL_MAX: usize = 1 << 10;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,7 +160,7 @@ impl Case {
     /// Whether cache lines that go between two cores are what its time depends on.
     #[must_use]
     pub fn is_of_lines(&self) -> bool {
-        let small = self.op.is_collective() && self.n == 2 && self.size <= 8;
+        let small = self.op.is_collective() && self.n == 2 && self.size <= SMALL_MAX;
         self.cores == Cores::Apart && (matches!(self.op, Op::Am | Op::PutSignal) || small)
     }
 }

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use standpipe::{Node, Reduction, Team, bare};
 
-use super::case::{Case, Op, Samples};
+use super::case::{Case, Op, SMALL_MAX, Samples};
 use super::memory::{Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
-/// Bytes of each process up to which a collective is a matter of messages rather than of copies.
-const SMALL_MAX: usize = 1 << 10;
 /// Collectives of one sample, where copies are what takes the time.
 const BULK_TURNS: u32 = 3;
 const BULK_ROUNDS: usize = 15;
@@ -23,10 +21,10 @@ const BULK_ROUNDS: usize = 15;
 /// Whatever the library says.
 pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let mut ours = Ours::new(node, case);
-    let samples = match (case.size <= SMALL_MAX, case.n) {
-        (true, 2) => beside_a_line(node, case, &mut ours),
-        (true, _) => beside_a_futex(node, case, &mut ours),
-        (false, _) => beside_copies(node, case, &mut ours),
+    let samples = match case.size <= SMALL_MAX {
+        true if case.is_of_lines() => beside_a_line(node, case, &mut ours),
+        true => beside_a_futex(node, case, &mut ours),
+        false => beside_copies(node, case, &mut ours),
     }?;
     Ok((node.rank() == 0).then_some(samples))
 }
@@ -38,20 +36,25 @@ struct Ours {
     op: Op,
     given: Vec<u64>,
     gotten: Vec<u64>,
+    /// The next root: each in turn, since a root need wait for nobody.
+    root: u32,
 }
 
 impl Ours {
     fn new(node: &Node, case: &Case) -> Ours {
         let words = case.size.div_ceil(8);
         let gotten = vec![0; if case.op == Op::Alltoall { words } else { 0 }];
-        Ours { node: node.clone(), team: node.world(), op: case.op, given: vec![1; words], gotten }
+        Ours { node: node.clone(), team: node.world(), op: case.op, given: vec![1; words], gotten, root: 0 }
     }
 
     fn once(&mut self) -> Result<()> {
         match self.op {
             Op::Allreduce => self.team.all_reduce(&mut self.given, Reduction::Max)?,
             Op::Alltoall => self.team.all_to_all(&self.given, &mut self.gotten)?,
-            Op::Broadcast => self.team.broadcast(&mut self.given, 0)?,
+            Op::Broadcast => {
+                self.team.broadcast(&mut self.given, self.root)?;
+                self.root = (self.root + 1) % self.team.size();
+            }
             _ => self.node.barrier()?,
         }
         Ok(())

@@ -152,6 +152,9 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     if args.size.is_some() && !op.has_size() {
         bail!("--size does not fit {}: it moves no bytes of yours", op.name());
     }
+    if args.target.is_some() && !op.is_one_sided() {
+        bail!("--target does not fit {}: its processes all take part", op.name());
+    }
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
         Op::Scatter => (8192, 1024, Memory::Private),

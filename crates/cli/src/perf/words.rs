@@ -26,6 +26,7 @@ pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let samples = (node.rank() == 0).then(|| {
         let counter = Theirs::find(node, 1)?.note(COUNTER);
         let word = bare::Word::new(node, counter)?;
+        let word = word.get();
         interleave(
             "the processor's own on that word",
             |times| {
@@ -37,7 +38,7 @@ pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
             },
             |times| {
                 timed(times, |_| {
-                    black_box(word.get().fetch_add(1, Ordering::SeqCst));
+                    black_box(word.fetch_add(1, Ordering::SeqCst));
                     anyhow::Ok(())
                 })
             },
