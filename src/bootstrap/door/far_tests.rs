@@ -69,7 +69,7 @@ fn two_that_meet_have_places_at_each_other_and_a_secret_of_their_own() {
     assert_eq!(a.call(to_b.as_bytes(), soon()).expect("known"), 1, "it is a peer already");
     assert_eq!(b.call(a.address().as_bytes(), soon()).expect("known"), 1, "whoever called");
 
-    let (c, at_c, _) = far_door(4);
+    let (c, at_c, lost_c) = far_door(4);
     assert_eq!(c.call(to_b.as_bytes(), soon()).expect("let in"), 1);
     let (third, there) = (next(&at_c), next(&at_b));
     assert_eq!(((third.number, third.place), (there.number, there.place)), ((1, 2), (2, 1)));
@@ -80,6 +80,8 @@ fn two_that_meet_have_places_at_each_other_and_a_secret_of_their_own() {
     assert_eq!(b.call(c.address().as_bytes(), soon()).expect("known"), 2);
     b.forget(2);
     assert_eq!(lost_b.recv_timeout(LIMIT), vanished(2));
+    // Before it has heard of that, the other takes it for a peer still.
+    assert_eq!(lost_c.recv_timeout(LIMIT), vanished(1));
     assert_eq!(c.call(to_b.as_bytes(), soon()).expect("let in anew"), 2);
 }
 
