@@ -5,6 +5,7 @@ use crate::command::{self, Failure, root};
 use crate::nightly;
 use crate::outcome::Outcome;
 use std::fs;
+use std::path::PathBuf;
 
 /// What lets libFuzzer see which branches an input took.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -56,6 +57,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
         .arg("-verbosity=0")
         .arg("-print_final_stats=1")
         .arg(corpus)
+        .arg(seeds(target))
         .limit_s(seconds + 60)
         .complaint();
     match result {
@@ -64,6 +66,11 @@ fn fuzz(target: &str, seconds: u64) -> Result<(), Failure> {
         Err(_) => eprintln!("{said}"),
     }
     result
+}
+
+/// Inputs that are kept with the target, from which each run begins. What it finds besides goes to `fuzz/corpus`.
+fn seeds(target: &str) -> PathBuf {
+    root().join("fuzz/seeds").join(target)
 }
 
 /// The statistics at the end of what libFuzzer says, on one line.
@@ -94,6 +101,17 @@ fn triple() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_target_has_seeds_and_is_built() {
+        let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).expect("the targets' manifest");
+        assert!(!targets().is_empty());
+        for target in targets() {
+            let kept = fs::read_dir(seeds(&target)).into_iter().flatten().count();
+            assert!(kept > 0, "{target} has no inputs in {}", seeds(&target).display());
+            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target} is in no manifest");
+        }
+    }
 
     #[test]
     fn statistics_are_one_line() {
