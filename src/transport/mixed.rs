@@ -248,6 +248,32 @@ impl Transport for Mixed {
         }
     }
 
+    fn stage_bytes(&self) -> u64 {
+        self.shm.stage_bytes()
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        self.shm.make_stage()
+    }
+
+    fn reaches_stages(&mut self, peer: Rank) -> bool {
+        match self.far(peer) {
+            Some(ofi) => ofi.reaches_stages(peer),
+            None => self.shm.reaches_stages(peer),
+        }
+    }
+
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        match self.far(peer) {
+            Some(ofi) => ofi.copy_staged(op, peer, direction, piece),
+            None => self.shm.copy_staged(op, peer, direction, piece),
+        }
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        self.shm.copy_own(from, to, len)
+    }
+
     fn abandon(&mut self, op: OpId) {
         // What goes by shared memory is over when it is submitted.
         if let Some(net) = &mut self.net {
@@ -256,6 +282,7 @@ impl Transport for Mixed {
     }
 
     fn disconnect(&mut self, peer: Rank) {
+        self.shm.leave_alone(peer);
         match self.far(peer) {
             Some(ofi) => ofi.disconnect(peer),
             None => self.shm.disconnect(peer),
@@ -266,6 +293,13 @@ impl Transport for Mixed {
         // Of those on this host the launcher tells.
         if let Some(net) = self.net.as_mut().filter(|net| net.peers.elsewhere(peer).is_some()) {
             net.ofi.believe_gone(peer);
+        }
+    }
+
+    fn suspect(&mut self, peer: Rank) {
+        match self.far(peer) {
+            Some(ofi) => ofi.suspect(peer),
+            None => self.shm.suspect(peer),
         }
     }
 

@@ -9,7 +9,7 @@
 
 pub(crate) mod control;
 pub(crate) mod copy;
-mod own;
+pub(crate) mod own;
 mod pair;
 pub(crate) mod peers;
 pub(crate) mod rings;

@@ -24,11 +24,13 @@ mod cases {
     pub(crate) mod copies;
     pub(crate) mod counting;
     pub(crate) mod endings;
+    pub(crate) mod exposures;
     pub(crate) mod faults;
     pub(crate) mod losses;
     pub(crate) mod messages;
     pub(crate) mod returns;
     pub(crate) mod signals;
+    pub(crate) mod stages;
     pub(crate) mod teams;
 }
 
@@ -84,6 +86,17 @@ declare! { $
         read_only_memory_is_got_but_not_put
         a_local_fault_is_named_and_survived
         an_atomic_outside_memory_is_a_fault;
+    stages:
+        long_transfers_go_through_stages
+        a_fault_amid_a_long_transfer_is_named
+        long_transfers_that_are_cut_short_give_their_stages_back
+        the_stages_of_one_that_is_lost_are_others
+        many_long_transfers_share_the_stages;
+    exposures:
+        only_what_is_exposed_is_reached
+        a_transfer_ends_where_the_exposed_range_does
+        a_put_that_is_refused_signals_nothing
+        collectives_need_no_exposure;
     atomics:
         additions_add_up
         one_swap_wins

@@ -10,8 +10,8 @@ fn settings(seed: u64) -> Settings {
     let of = |shift: u32, bound: usize| (seed.wrapping_mul(0x9e37_79b9) >> shift) as usize % bound;
     Settings {
         seed,
-        copies: OneSided::ALL[seed as usize % 4],
-        atomics: OneSided::ALL[seed as usize / 4 % 4],
+        copies: OneSided::ALL[seed as usize % 5],
+        atomics: OneSided::ALL[seed as usize / 5 % 4],
         lane_messages: 1 + of(3, 4),
         payload_max: [300, 1024, 2000, 4096][of(9, 4)],
     }
@@ -68,6 +68,18 @@ mod one_sided {
         payload_max: 1024,
     };
     conformance::conformance_tests!(|size| MemoryCluster::new(size, PENDING));
+}
+
+mod through_stages {
+    use super::*;
+    const STAGED: Settings = Settings {
+        seed: 4,
+        copies: OneSided::Staged,
+        atomics: OneSided::Immediate,
+        lane_messages: 3,
+        payload_max: 500,
+    };
+    conformance::conformance_tests!(|size| MemoryCluster::new(size, STAGED));
 }
 
 /// Without optimisation a seed takes a third of a second; every setting still has its turn.

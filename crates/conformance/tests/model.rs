@@ -236,7 +236,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
     #[test]
     fn histories_end_as_on_plain_arrays(
-        seed: u64, copies in 0usize..4, atomics in 1usize..4, lane_messages in 1usize..5,
+        seed: u64, copies in 0usize..5, atomics in 1usize..4, lane_messages in 1usize..5,
         payload_max in 64usize..3000, acts in proptest::collection::vec(act(), 1..60),
     ) {
         let (copies, atomics) = (OneSided::ALL[copies], OneSided::ALL[atomics]);

@@ -74,6 +74,8 @@ pub struct Counters {
     why: [u64; Why::ALL.len()],
     /// Messages that could not be understood, and were dropped.
     pub malformed: u64,
+    /// Bytes of puts and gets by message that went through stages of the peers' heaps.
+    pub staged: u64,
 }
 
 impl Counters {
@@ -113,5 +115,6 @@ impl Counters {
             self.add_why(why, other.why(why));
         }
         self.malformed += other.malformed;
+        self.staged += other.staged;
     }
 }

@@ -1,6 +1,6 @@
 //! How an operation fails.
 
-use crate::{MemId, Rank};
+use crate::{Direction, MemId, Rank};
 
 /// Why an operation did not complete. Every variant names the peer, and the memory where memory was at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +21,18 @@ pub enum OpError {
         /// The offset in that memory where the inaccessible part begins, as closely as the path taken can tell.
         addr: u64,
         /// Bytes of the part of the transfer that begins there.
+        len: u64,
+    },
+    /// The peer lets nobody do that with its private memory there. It is unharmed.
+    #[error("peer {peer} exposes no memory to a {direction:?} at {addr:#x}, {len} bytes")]
+    NotExposed {
+        /// The peer.
+        peer: Rank,
+        /// What was to be done.
+        direction: Direction,
+        /// The address of the part of the transfer that was refused.
+        addr: u64,
+        /// Its bytes.
         len: u64,
     },
     /// This process has no memory at the local address of the operation, or not with the rights that it needs.

@@ -14,6 +14,7 @@ pub mod choose;
 pub mod collective;
 pub mod counters;
 pub mod error;
+mod exposure;
 pub mod node;
 mod op_id;
 pub mod registration;
@@ -25,12 +26,13 @@ pub use atomic::{Atomic, AtomicOp, Change, WordType};
 pub use choose::{Mechanism, Why};
 pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
+pub use exposure::Rights;
 pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
 pub use op_id::OpId;
 pub use registration::{Key, RegId};
-pub use span::{MemId, Piece, Place};
+pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{
-    Deregistering, Direction, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
+    Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
 };
 pub use wire::Header;
 

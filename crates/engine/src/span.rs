@@ -1,5 +1,14 @@
 //! How the engine names memory: never by pointer, always by (memory id, offset, length).
 
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From this process to the peer.
+    Put,
+    /// From the peer to this process.
+    Get,
+}
+
 /// Which memory of a process an offset counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemId {

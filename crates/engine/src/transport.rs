@@ -5,7 +5,7 @@
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::Kind;
-use crate::{Atomic, Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
+use crate::{Atomic, Direction, Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -17,15 +17,6 @@ pub enum Lane {
     Request,
     /// Messages that cause none.
     Reply,
-}
-
-/// Which way a copy goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From this process to the peer.
-    Put,
-    /// From the peer to this process.
-    Get,
 }
 
 /// What became of a one-sided operation at submission.
@@ -197,12 +188,42 @@ pub trait Transport {
         Submit::Unreachable(Why::NotOffered)
     }
 
+    /// Bytes of a *stage*: a part of this process's heap that peers' transfers by message go through. The same at all
+    /// processes of a job, and 0 where there are none. Optional, as is all that has to do with stages.
+    fn stage_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Makes one more stage, for good: where in the heap it begins. `None`: there is to be none.
+    fn make_stage(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Whether a peer's private memory goes by message, and its heap is reached by [`Transport::copy`].
+    fn reaches_stages(&mut self, peer: Rank) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Starts a one-sided copy between a peer's stage and this process's memory: as [`Transport::copy`] does, but for a transport
+    /// that counts copies, since this one is part of what is counted as going by message.
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        self.copy(op, peer, direction, &[piece])
+    }
+
+    /// Copies between two places of this process's own memory; an inaccessible address is an error, never a signal.
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        let mut bytes = vec![0; len as usize];
+        self.read(from, &mut bytes)?;
+        self.write(to, &bytes)
+    }
+
     /// Gives up a pending one-sided operation: it ended by deadline, by cancellation or with its peer. Once this
     /// returns the operation's local memory is touched no more; whether it took effect at the peer is unspecified,
     /// and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is ever returned.
     ///
-    /// A copy by key is reported nonetheless, as soon as the peer's memory is touched no more either, or the peer is
-    /// gone: until then its registrations stay in use.
+    /// A copy by key, or to or from a stage, is reported nonetheless, as soon as the peer's memory is touched no more
+    /// either, or the peer is gone: until then its registrations and stages stay in use.
     fn abandon(&mut self, op: OpId) {
         let _ = op;
     }
@@ -219,6 +240,12 @@ pub trait Transport {
     /// Takes another's word that a peer's process has ended or left. Needed where that may go unnoticed here: a transport
     /// that finds it true, or has nothing to say against it, has the peer lost ([`crate::Node::lose`]).
     fn doubt(&mut self, peer: Rank) {
+        let _ = peer;
+    }
+
+    /// Somebody says that it has lost a peer, which may well run. Optional: a transport that can find out by itself whether the
+    /// peer's process is there does so; it takes nobody's word.
+    fn suspect(&mut self, peer: Rank) {
         let _ = peer;
     }
 

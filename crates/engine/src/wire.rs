@@ -9,7 +9,7 @@
 //! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
 //! returns a header of a known kind or an error.
 
-use crate::{MemId, OpError, Place, Rank};
+use crate::{Direction, MemId, OpError, Place, Rank};
 
 /// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +42,17 @@ pub enum Kind {
     Recall,
     /// The firehoses that the arguments name are given back.
     Release,
+    /// Lend the sender a stage: a part of the receiver's heap that transfers by message go through. Answered by [`Kind::Staged`],
+    /// as are the next two.
+    StageTake,
+    /// Copy `len` bytes from `place` into the stage that argument 0 names, or into one that is lent for it.
+    StageFill,
+    /// Copy `len` bytes from the stage that argument 0 names to `place`.
+    StageDrain,
+    /// The stage that argument 0 names is given back.
+    StageGive,
+    /// The answer about a stage: argument 0 says how it went, argument 1 which stage it is.
+    Staged,
     /// A step of a collective of the team that the token names: argument 0 is its number and the step's tag, 1 and 2 say
     /// which collective, and argument 3 holds the step's `len` bytes, at most 8.
     TeamWord,
@@ -58,12 +69,13 @@ pub enum Kind {
     /// wants to be told when the receiver
     /// may be sent something of that in argument 1, unless it is 0.
     TeamPace,
-    /// The team's collectives from that of the number in argument 2 on are over, for the reason in argument 0, which lies
-    /// with the rank in argument 1.
+    /// The team's collectives from that of the number in argument 0, above its low 16 bits, on are over, for the reason that
+    /// those say, which lies with the rank in argument 1. Where two differ, both ranks are there, one in each half; and the same
+    /// for what each called, in the place, and for the bytes, in arguments 2 and 3.
     TeamBroken,
 }
 
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 26] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -78,6 +90,11 @@ const KINDS: [Kind; 21] = [
     Kind::Revoke,
     Kind::Recall,
     Kind::Release,
+    Kind::StageTake,
+    Kind::StageFill,
+    Kind::StageDrain,
+    Kind::StageGive,
+    Kind::Staged,
     Kind::TeamWord,
     Kind::TeamData,
     Kind::TeamOffer,
@@ -155,6 +172,7 @@ impl Header {
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
             Kind::Revoke | Kind::Recall | Kind::Release => false,
+            Kind::StageTake | Kind::StageFill | Kind::StageDrain | Kind::StageGive | Kind::Staged => false,
             Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
             Kind::TeamPace | Kind::TeamBroken => false,
         };
@@ -200,19 +218,33 @@ impl AmHead {
 pub(crate) const CHUNK_OK: u64 = 0;
 pub(crate) const CHUNK_FAULT: u64 = 1;
 
+/// How it went with a stage, besides: there is none for the peer now.
+pub(crate) const STAGE_NONE: u64 = 2;
+
+/// The owner does not expose that memory.
+pub(crate) const CHUNK_NOT_EXPOSED: u64 = 3;
+
 /// The status word for a chunk's result at the target.
 pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {
     match result {
         Ok(()) => CHUNK_OK,
+        Err(OpError::NotExposed { .. }) => CHUNK_NOT_EXPOSED,
         Err(_) => CHUNK_FAULT,
     }
 }
 
-/// What an answer's status word means for the chunk at `place`.
-pub(crate) fn chunk_result(status: u64, peer: Rank, place: Place, len: u64) -> Result<(), OpError> {
+/// What an answer's status word means for the chunk at `place`, which went in that direction.
+pub(crate) fn chunk_result(
+    status: u64,
+    peer: Rank,
+    direction: Direction,
+    place: Place,
+    len: u64,
+) -> Result<(), OpError> {
     match status {
         CHUNK_OK => Ok(()),
         CHUNK_FAULT => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
+        CHUNK_NOT_EXPOSED => Err(OpError::NotExposed { peer, direction, addr: place.offset, len }),
         _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
     }
 }

@@ -376,7 +376,11 @@ impl Trial {
                 Ok(_) => {
                     assert!(op.left == 0 && !op.refused, "a transfer of {:?} completed wrongly", op.local)
                 }
-                Err(OpError::Fault { peer, .. } | OpError::Protocol { peer, .. }) => {
+                Err(
+                    OpError::Fault { peer, .. }
+                    | OpError::NotExposed { peer, .. }
+                    | OpError::Protocol { peer, .. },
+                ) => {
                     assert!(op.refused && peer == op.peer);
                 }
                 Err(OpError::PeerLost { peer }) => assert!(self.node.is_lost(peer) && peer == op.peer),
@@ -404,6 +408,11 @@ impl Trial {
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
             // It may bring a put with it, and is answered though nothing is registered here.
             (Kind::Move, Lane::Request) => Verdict::Unanswerable,
+            // There are none here: nothing is copied.
+            (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
+                Verdict::Unanswerable.unless_room(self.node.transport().room)
+            }
+            (Kind::Staged, Lane::Reply) => self.judge_staged(&header),
             (Kind::BarrierOpen, Lane::Request) if (1..=self.arrived).contains(&header.args[0]) => {
                 self.opened = self.opened.max(header.args[0]);
                 Verdict::Nothing
@@ -438,6 +447,15 @@ impl Trial {
         let inside = header.args[0] == MemId::Space.to_wire()
             && header.place.checked_add(len).is_some_and(|end| end <= MEMORY as u64);
         if inside { Verdict::Write(header.place..header.place + len) } else { Verdict::Nothing }
+    }
+
+    /// Nothing has asked for a stage.
+    fn judge_staged(&mut self, header: &Header) -> Verdict {
+        let live = |op: &&mut Shadow| op.token == Some(header.token) && !op.over;
+        match self.ops.iter_mut().find(live) {
+            Some(op) if !self.node.is_done(op.id) => Verdict::Malformed,
+            _ => Verdict::Late,
+        }
     }
 
     fn judge_answer(&mut self, peer: Rank, header: &Header, len: u64) -> Verdict {
@@ -513,7 +531,7 @@ proptest! {
         trial.start(3, false, REGION);
         for (peer, lane, mut words, payload) in messages {
             // The right length, so that the words are read.
-            words[0] = words[0] & 0xffff_ff0f | (payload.len() as u64) << 32;
+            words[0] = words[0] & 0xffff_ff1f | (payload.len() as u64) << 32;
             trial.act(Act::Noise { peer, lane, words, payload });
         }
         trial.take_outcomes();

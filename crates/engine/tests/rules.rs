@@ -160,6 +160,14 @@ fn a_counter_that_ran_ahead_breaks_the_barrier_for_good() {
 }
 
 #[test]
+fn a_counter_at_its_end_breaks_the_barrier_of_one() {
+    let mut node = Node::new(0, 1, 4, Script::new(0));
+    node.transport().atomics.push_back(Submit::Done(u64::MAX));
+    let wait = node.barrier(None);
+    assert!(matches!(node.outcome(wait), Some(Err(OpError::Protocol { peer: 0, .. }))));
+}
+
+#[test]
 fn without_atomics_a_barrier_says_why_it_cannot_be() {
     let mut node = node();
     let wait = node.barrier(None);

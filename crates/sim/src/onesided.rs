@@ -116,7 +116,7 @@ impl World {
         self.landed.push(index);
     }
 
-    /// Gives an operation up: it touches local memory no more.
+    /// Gives an operation up: it touches local memory no more. The end of a copy is reported nonetheless.
     pub(crate) fn abandon(&mut self, op: OpId, from: Rank) {
         let incarnation = self.incarnation(from);
         // Of all flights few are looked at: those of other ranks that have the name, too, and some that are over.
@@ -126,8 +126,8 @@ impl World {
             let Origin { rank, incarnation: of, .. } = flight.origin;
             if (flight.op, rank, of) == (Some(op), from, incarnation) {
                 match flight.work {
-                    Work::Copy { keyed: true, .. } => flight.origin.abandoned = true,
-                    Work::Copy { .. } | Work::Atomic(..) => flight.op = None,
+                    Work::Copy { .. } => flight.origin.abandoned = true,
+                    Work::Atomic(..) => flight.op = None,
                     // It is over, and touches nothing any more.
                     Work::Report => {}
                 }

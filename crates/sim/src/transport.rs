@@ -8,6 +8,7 @@ use engine::{
     OpError, OpId, Operation, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
+use crate::space::Access;
 use crate::world::World;
 
 /// What a card reaches without a key.
@@ -17,7 +18,14 @@ pub enum Reach {
     Everything,
     /// A peer's heap, which was registered when it was made. Private memory goes by key, or by message.
     Heap,
+    /// The same, and long transfers of private memory by message go through stages of the heap.
+    Stages,
 }
+
+/// Payloads that a stage holds, all but a few bytes.
+const STAGE_PAYLOADS: u64 = 5;
+/// Stages of a process, at most.
+const STAGES_MAX: u32 = 3;
 
 /// One simulated process's way to the others.
 #[derive(Debug)]
@@ -27,12 +35,13 @@ pub struct SimTransport {
     payload_max: usize,
     world: Rc<RefCell<World>>,
     counters: Counters,
+    stages: u32,
 }
 
 impl SimTransport {
     pub(crate) fn new(rank: Rank, reach: Reach, world: Rc<RefCell<World>>) -> SimTransport {
         let payload_max = world.borrow().costs.payload_max_bytes;
-        SimTransport { rank, reach, payload_max, world, counters: Counters::default() }
+        SimTransport { rank, reach, payload_max, world, counters: Counters::default(), stages: 0 }
     }
 
     /// The copies without a key that were made, which no node counts.
@@ -81,7 +90,7 @@ impl Transport for SimTransport {
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        if self.reach == Reach::Heap && pieces.iter().any(|piece| piece.remote.mem == MemId::Space) {
+        if self.reach != Reach::Everything && pieces.iter().any(|piece| piece.remote.mem == MemId::Space) {
             return Submit::Unreachable(Why::NotOffered);
         }
         let operation = match direction {
@@ -90,6 +99,28 @@ impl Transport for SimTransport {
         };
         self.counters.add(operation, Mechanism::Mapped, pieces.iter().map(|piece| piece.len).sum());
         self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
+        Submit::Pending
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        self.payload_max as u64 * STAGE_PAYLOADS - 3
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        if self.stages == STAGES_MAX {
+            return None;
+        }
+        self.stages += 1;
+        let (mut world, len) = (self.world.borrow_mut(), self.stage_bytes());
+        Some(world.process_mut(self.rank).memory_mut(MemId::Heap).map(len, Access::Full))
+    }
+
+    fn reaches_stages(&mut self, _peer: Rank) -> bool {
+        self.reach == Reach::Stages
+    }
+
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        self.world.borrow_mut().start_copy(op, self.rank, peer, direction, &[piece]);
         Submit::Pending
     }
 

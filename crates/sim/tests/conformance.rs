@@ -124,6 +124,11 @@ mod narrow_lanes {
     conformance::conformance_tests!(|size| Polled::new(size, narrow(), Reach::Heap, "delay,reorder", 4));
 }
 
+mod through_stages {
+    use super::*;
+    conformance::conformance_tests!(|size| Polled::new(size, narrow(), Reach::Stages, "delay,reorder", 5));
+}
+
 /// The case that moves megabytes; the settings above run it.
 const LONG: &str = "transfers_of_every_size_between_all_kinds_of_memory";
 
@@ -139,7 +144,7 @@ fn many_seeds_hold() {
             2 => narrow(),
             _ => Costs { lane_messages: 3, payload_max_bytes: 1000, ..Costs::myrinet_pm_1998() },
         };
-        let reach = if seed % 3 == 0 { Reach::Everything } else { Reach::Heap };
+        let reach = [Reach::Everything, Reach::Heap, Reach::Stages][seed as usize % 3];
         let all = cases::<Polled>();
         assert!(all.iter().any(|(name, _)| *name == LONG), "the long case has another name now");
         for (name, case) in all.into_iter().filter(|(name, _)| *name != LONG) {

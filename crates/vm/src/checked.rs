@@ -3,7 +3,7 @@
 //! When cross-memory attach is forbidden, a peer asks us by message to read or write for it. Touching such an address
 //! ourselves could kill us; instead the kernel copies between it and a scratch file, and says EFAULT.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -96,6 +96,44 @@ impl CheckedCopy {
     }
 }
 
+/// Copies `len` bytes from address `addr` of this process to offset `at` of a file, which has room for them. Any thread.
+///
+/// # Errors
+/// [`LocalFault`]; then some of them may have been copied.
+pub fn copy_to(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> Result<(), LocalFault> {
+    let mut done = 0;
+    while done < len {
+        let (from, left) = (addr.wrapping_add(done), (len - done) as usize);
+        // SAFETY: the kernel checks the address and reads what is readable there, without any access by our code.
+        let copied = unsafe {
+            libc::pwrite(file.as_raw_fd(), from as *const libc::c_void, left, (at + done) as libc::off_t)
+        };
+        done += progress(copied, from, left)? as u64;
+    }
+    Ok(())
+}
+
+/// Copies `len` bytes from offset `at` of a file to address `addr` of this process. Any thread.
+///
+/// # Errors
+/// [`LocalFault`], also where the file ends before; then some of them may have been copied.
+///
+/// # Safety
+/// As for [`CheckedCopy::write`].
+pub unsafe fn copy_from(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> Result<(), LocalFault> {
+    let mut done = 0;
+    while done < len {
+        let (to, left) = (addr.wrapping_add(done), (len - done) as usize);
+        // SAFETY: the kernel checks the address and writes what is writable there; the caller vouches that this memory
+        // may be written.
+        let copied = unsafe {
+            libc::pread(file.as_raw_fd(), to as *mut libc::c_void, left, (at + done) as libc::off_t)
+        };
+        done += progress(copied, to, left)? as u64;
+    }
+    Ok(())
+}
+
 /// Makes sure that `len` bytes from `addr` on can be read and written, as pinning them would: pages that nobody has
 /// touched yet are there afterwards. No byte changes. Any thread.
 ///
@@ -126,6 +164,8 @@ fn progress(copied: isize, addr: u64, left: usize) -> Result<usize, LocalFault> 
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::test_pages::{PAGE, Pages};
 
@@ -184,6 +224,24 @@ mod tests {
         // SAFETY: what is mapped of it are test pages that nothing borrows.
         assert_eq!(unsafe { copier().write(pages.addr(1) - 10, &[4; 100]) }, Err(fault));
         assert_eq!(pages.byte(PAGE - 1), 4);
+    }
+
+    #[test]
+    fn files_are_copied_to_and_from() {
+        let pages = Pages::new(4);
+        pages.fill(0, 7);
+        pages.unmap(3);
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a file");
+        copy_to(file.as_fd(), 100, pages.addr(0) + 10, 5000).unwrap();
+        // SAFETY: the range lies within test pages that nothing borrows, or is not mapped.
+        let back = |at, addr, len| unsafe { copy_from(file.as_fd(), at, addr, len) };
+        assert_eq!(back(100, pages.addr(1), 4086), Ok(()));
+        assert_eq!((pages.byte(PAGE), pages.byte(PAGE + 4085), pages.byte(PAGE + 4086)), (7, 7, 0));
+        let fault = |addr, len| Err(LocalFault { addr, len, errno: Errno::FAULT });
+        assert_eq!(copy_to(file.as_fd(), 0, pages.addr(3) - 10, 30), fault(pages.addr(3), 20));
+        assert_eq!(back(0, pages.addr(3) - 10, 30), fault(pages.addr(3), 20));
+        assert_eq!(copy_to(file.as_fd(), 0, u64::MAX - 3, 8), fault(u64::MAX - 3, 8));
+        assert_eq!(back(5090, pages.addr(2), 20), fault(pages.addr(2) + 10, 10), "the file ends before");
     }
 
     #[test]

@@ -29,20 +29,23 @@ fn is_word(len: u64) -> bool {
 }
 
 impl OfiTransport {
-    /// Starts a copy to or from a peer's heap, if its key is known.
+    /// Starts a copy to or from a peer's heap, if its key is known; and counts it, if nobody else does.
     pub(super) fn start_heap_copy(
         &mut self,
         op: OpId,
         rank: Rank,
         direction: Direction,
         pieces: &[Piece],
+        counts: bool,
     ) -> Submit {
         let mut keyed = std::mem::take(&mut self.keyed);
         let submit = match self.by_heap_key(rank, pieces, &mut keyed) {
             Some(()) => {
-                let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
-                let bytes = pieces.iter().map(|piece| piece.len).sum();
-                self.counters.add(operation, Mechanism::Registered, bytes);
+                if counts {
+                    let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
+                    let bytes = pieces.iter().map(|piece| piece.len).sum();
+                    self.counters.add(operation, Mechanism::Registered, bytes);
+                }
                 self.start_copy(op, rank, direction, &keyed)
             }
             None => Submit::Unreachable(Why::Network),
@@ -76,6 +79,21 @@ impl OfiTransport {
                 None
             }
             Known::Refused => None,
+        }
+    }
+
+    /// Whether copies to and from a peer's heap go by its key. If that is not known yet, it is asked for.
+    pub(super) fn knows_heap(&mut self, rank: Rank) -> bool {
+        if !self.shares_heaps || rank == self.members.own.rank {
+            return false;
+        }
+        match self.link(rank).map(|link| link.heaps.known) {
+            Ok(Known::Here(_)) => true,
+            Ok(Known::Nothing) => {
+                self.ask_for_heap(rank);
+                false
+            }
+            Ok(Known::Refused) | Err(_) => false,
         }
     }
 

@@ -11,6 +11,7 @@ use fabric::Region;
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
 use super::transport::{OfiTransport, Registered};
+use crate::transport::shm::own::STAGE_BYTES;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;
@@ -97,7 +98,27 @@ impl Transport for OfiTransport {
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        self.start_heap_copy(op, peer, direction, pieces)
+        self.start_heap_copy(op, peer, direction, pieces, true)
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        STAGE_BYTES
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        self.own.make_stage()
+    }
+
+    fn reaches_stages(&mut self, peer: Rank) -> bool {
+        self.knows_heap(peer)
+    }
+
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        self.start_heap_copy(op, peer, direction, &[piece], false)
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        self.own.copy(from, to, len)
     }
 
     fn abandon(&mut self, op: OpId) {

@@ -1,7 +1,7 @@
 //! The control segment: what a process shares with its peers besides its heap.
 //!
 //! ```text
-//! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences
+//! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
@@ -71,6 +71,8 @@ pub(crate) struct Identity {
     pub(crate) nonce_addr: u64,
     /// Whether the process registered for the heavy fence, so that it may do without light ones.
     pub(crate) fences_asymmetric: bool,
+    /// Whether the process exposes ranges of its private memory only: peers go by message then, so that it can check.
+    pub(crate) ranges_only: bool,
     /// Where the process's share of the directory lies in its heap.
     pub(crate) directory: u64,
 }
@@ -98,7 +100,10 @@ impl Control {
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
         control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
         control.word(DIRECTORY_AT).store(identity.directory, Ordering::Relaxed);
-        control.word(FENCES_AT).store(u64::from(identity.fences_asymmetric), Ordering::Relaxed);
+        control.word(FENCES_AT).store(
+            u64::from(identity.fences_asymmetric) | u64::from(identity.ranges_only) << 1,
+            Ordering::Relaxed,
+        );
         control.memory.copy_in(NAMES_AT, names).expect("the names fit below the doorbell, as asserted above");
         control.word(MAGIC_AT).store(MAGIC, Ordering::Release);
         Ok((control, segment))
@@ -129,12 +134,14 @@ impl Control {
         if !directory.is_multiple_of(size_of::<u64>() as u64) {
             return Err(format!("a share of the directory at offset {directory:#x}, which no word has"));
         }
+        let flags = control.word(FENCES_AT).load(Ordering::Relaxed);
         let identity = Identity {
             rank,
             size,
             nonce: control.word(NONCE_AT).load(Ordering::Relaxed),
             nonce_addr: control.word(NONCE_ADDR_AT).load(Ordering::Relaxed),
-            fences_asymmetric: control.word(FENCES_AT).load(Ordering::Relaxed) == 1,
+            fences_asymmetric: flags & 1 != 0,
+            ranges_only: flags & 2 != 0,
             directory,
         };
         Ok((control, identity))

@@ -3,20 +3,65 @@
 use std::sync::Arc;
 
 use engine::{MemId, OpError, Place};
-use vm::checked::CheckedCopy;
+use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
 use super::peers::Peer;
+use crate::heap_state::{Block, HeapState};
+
+/// Bytes of a stage.
+pub(crate) const STAGE_BYTES: u64 = 256 << 10;
+
+/// How many times a heap is as long as all its stages together, at least; and how many stages it has at most.
+const STAGES_SHARE: u64 = 16;
+const STAGES_MAX: u64 = 16;
 
 /// Copies to and from this process's own memory: an inaccessible address is an error, never a signal.
 pub(crate) struct OwnMemory {
     itself: Arc<Peer>,
     checked: CheckedCopy,
+    /// Where stages are taken from, and those that were.
+    heap: Option<Arc<HeapState>>,
+    stages: Vec<Block>,
 }
 
 impl OwnMemory {
     pub(crate) fn new(itself: Arc<Peer>, checked: CheckedCopy) -> OwnMemory {
-        OwnMemory { itself, checked }
+        OwnMemory { itself, checked, heap: None, stages: Vec::new() }
+    }
+
+    /// The same, with stages in this process's heap.
+    pub(crate) fn with_stages(mut self, heap: Arc<HeapState>) -> OwnMemory {
+        self.heap = Some(heap);
+        self
+    }
+
+    /// Takes one more stage of the heap, for good: where in it that begins.
+    pub(crate) fn make_stage(&mut self) -> Option<u64> {
+        let heap = self.heap.as_ref()?;
+        let most = (heap.segment().len() / STAGES_SHARE / STAGE_BYTES).min(STAGES_MAX);
+        if self.stages.len() as u64 >= most {
+            return None;
+        }
+        let block = heap.alloc(STAGE_BYTES).ok()?;
+        let offset = block.offset;
+        self.stages.push(block);
+        Some(offset)
+    }
+
+    /// Copies between a stage and an address: the kernel does, so that nothing is touched that is not there.
+    pub(crate) fn copy(&self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        let (stage, addr) = if from.mem == MemId::Heap { (from, to) } else { (to, from) };
+        let fault = |place: Place| OpError::LocalFault { mem: place.mem, addr: place.offset, len };
+        let of_stage = |block: &&Block| block.offset == stage.offset && len <= STAGE_BYTES;
+        let heap = self.heap.as_ref().filter(|_| self.stages.iter().any(|block| of_stage(&block)));
+        let file = heap.ok_or(fault(stage))?.segment().fd();
+        let copied = match from.mem {
+            // SAFETY: as in `OwnMemory::write`, where a peer chooses the place.
+            MemId::Heap => unsafe { checked::copy_from(file, stage.offset, addr.offset, len) },
+            _ => checked::copy_to(file, stage.offset, addr.offset, len),
+        };
+        copied.map_err(|_| fault(addr))
     }
 
     /// This process, as a peer of its own.

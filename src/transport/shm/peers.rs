@@ -106,6 +106,15 @@ impl Peer {
         self.lost.load(Ordering::SeqCst)
     }
 
+    /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory is not accessed
+    /// any more. Its number is known to be right where its private memory was reached.
+    #[cold]
+    pub(crate) fn look_after(&self) {
+        if self.attach.is_ok() && cma::probe(self.pid, 0, 0) == Err(CmaError::Gone) {
+            self.lose();
+        }
+    }
+
     /// From now on its memory is not accessed.
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
@@ -150,6 +159,8 @@ struct Terms {
 pub(crate) struct Card {
     /// The address of its endpoint in the network.
     pub(crate) endpoint: Vec<u8>,
+    /// libfabric's name of the provider that the endpoint is of.
+    pub(crate) provider: String,
     /// Its handlers' names.
     pub(crate) names: Vec<u8>,
     /// Where its share of the directory lies in its heap.
@@ -365,10 +376,11 @@ impl Peers {
     }
 
     /// What far peers are to know of this process.
-    pub(crate) fn card(&self, host: Rank, attends: bool) -> Card {
+    pub(crate) fn card(&self, host: Rank, provider: String, attends: bool) -> Card {
         let endpoint = self.own.control.endpoint().into();
         Card {
             endpoint,
+            provider,
             names: self.own.names.clone(),
             directory: self.own.identity.directory,
             host,
@@ -400,6 +412,8 @@ impl Peers {
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
             attach: match self.own.network {
                 true => Err(Why::Network),
+                // It checks what peers may reach, which it cannot where they attach.
+                false if identity.ranges_only => Err(Why::Configured),
                 false => probe(handles.pid, &identity, self.own.attach_never),
             },
             attach_lost: OnceLock::new(),
@@ -424,7 +438,15 @@ impl Peers {
         }
         let no_memory = |error: SegmentError| no_room(rank, &error);
         let (size, directory) = (self.own.size, card.directory);
-        let identity = Identity { rank, size, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory };
+        let identity = Identity {
+            rank,
+            size,
+            nonce: 0,
+            nonce_addr: 0,
+            fences_asymmetric: false,
+            ranges_only: false,
+            directory,
+        };
         let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
         control.set_endpoint(&card.endpoint);
         let heap = Segment::create("standpipe-elsewhere", PAGE_BYTES).map_err(no_memory)?;

@@ -13,12 +13,11 @@ use engine::{
     Atomic, AtomicOp, Change, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place,
     Rank, SendError, Submit, Why, WordType,
 };
-use vm::checked::CheckedCopy;
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
 use super::control::PAYLOAD_MAX;
 use super::copy::{CopyError, copy_pieces, heap_fault};
-use super::own::OwnMemory;
+use super::own::{OwnMemory, STAGE_BYTES};
 use super::pair::{Found, Pair, Warmth};
 use super::peers::{Peer, Peers};
 
@@ -77,7 +76,7 @@ impl ShmTransport {
         peers: Arc<Peers>,
         sleepers: Arc<AtomicU32>,
         polls: bool,
-        checked: CheckedCopy,
+        own: OwnMemory,
     ) -> ShmTransport {
         ShmTransport {
             pairs: (0..peers.own().places).map(|_| None).collect(),
@@ -87,7 +86,7 @@ impl ShmTransport {
             turn: 0,
             run: 0,
             bell: peers.own().control.bell(),
-            own: OwnMemory::new(Arc::clone(peers.itself()), checked),
+            own,
             peers,
             hot_max: if polls { HOT_MAX } else { 0 },
             sleepers,
@@ -121,6 +120,13 @@ impl ShmTransport {
             }
         }
         found
+    }
+
+    /// The engine has lost a peer, or given it up: nothing is done directly in its memory any more either.
+    pub(crate) fn leave_alone(&self, peer: Rank) {
+        if let Some(known) = self.peers.known(peer) {
+            known.lose();
+        }
     }
 
     /// Puts everyone who rang on the list of senders to poll.
@@ -340,6 +346,12 @@ impl Unheard {
 
 impl engine::Transport for ShmTransport {
     #[inline(always)]
+    fn suspect(&mut self, peer: Rank) {
+        if let Some(known) = self.peers.known(peer) {
+            known.look_after();
+        }
+    }
+
     fn send(
         &mut self,
         peer: Rank,
@@ -375,6 +387,22 @@ impl engine::Transport for ShmTransport {
 
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
         self.own.write(to, from)
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        STAGE_BYTES
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        self.own.make_stage()
+    }
+
+    fn reaches_stages(&mut self, peer: Rank) -> bool {
+        self.peers.known(peer).is_some_and(|known| known.attach().is_err())
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        self.own.copy(from, to, len)
     }
 
     fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

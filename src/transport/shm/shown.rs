@@ -27,7 +27,7 @@ pub(crate) enum Part {
 
 const TALLIES: usize = Operation::ALL.len() * Mechanism::ALL.len();
 const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<u64>();
-const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 1 + REGISTRATION_WORDS;
+const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 2 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
 const PARTS_END: u64 = SHOWN_AT + 2 * PART_BYTES;
@@ -57,7 +57,7 @@ impl Figures {
         let words = tallies
             .flat_map(|tally| [tally.count, tally.bytes])
             .chain(Why::ALL.iter().map(|why| counters.why(*why)))
-            .chain([counters.malformed])
+            .chain([counters.malformed, counters.staged])
             .chain(registration_words(&mut registration).map(|word| *word));
         let mut figures = [0; WORDS];
         figures.iter_mut().zip(words).for_each(|(figure, word)| *figure = word);
@@ -74,7 +74,7 @@ impl Figures {
         for (why, times) in Why::ALL.iter().zip(rest) {
             counters.add_why(*why, *times);
         }
-        counters.malformed = rest[Why::ALL.len()];
+        [counters.malformed, counters.staged] = [rest[Why::ALL.len()], rest[Why::ALL.len() + 1]];
         counters
     }
 
@@ -188,8 +188,15 @@ mod tests {
     use vm::Segment;
 
     fn process() -> (Control, OwnedFd, Segment) {
-        let identity =
-            Identity { rank: 0, size: 1, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory: 0 };
+        let identity = Identity {
+            rank: 0,
+            size: 1,
+            nonce: 0,
+            nonce_addr: 0,
+            fences_asymmetric: false,
+            ranges_only: false,
+            directory: 0,
+        };
         let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");
         (control, page, segment)
@@ -203,7 +210,7 @@ mod tests {
         for (index, why) in (0..).zip(Why::ALL) {
             counters.add_why(why, seed + 100 + index);
         }
-        counters.malformed = seed + 1;
+        (counters.malformed, counters.staged) = (seed + 1, seed + 2);
         let mut registration = RegistrationCounters::default();
         for (index, word) in (200..).zip(registration_words(&mut registration)) {
             *word = seed + index;

@@ -97,7 +97,7 @@ pub(crate) fn all<C: Cluster>(
     started.into_iter().map(|started| result(bench, started)).collect()
 }
 
-fn world<C: Cluster>(bench: &mut Bench<C>, what: &Collective, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(crate) fn world<C: Cluster>(bench: &mut Bench<C>, what: &Collective, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let ranks: Vec<Rank> = (0..bench.size()).collect();
     all(bench, TeamId::WORLD, &ranks, what, inputs)
 }

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 const BEYOND: Place = Place::new(MemId::Heap, 1 << 46);
 
 /// Asserts that `outcome` is a fault at rank 1 in `[place, place + len)`.
-fn assert_fault(outcome: Outcome, place: Place, len: usize) {
+pub(super) fn assert_fault(outcome: Outcome, place: Place, len: usize) {
     let Err(OpError::Fault { peer: 1, mem, addr, .. }) = outcome else {
         panic!("{outcome:?} where a fault of rank 1 was due");
     };

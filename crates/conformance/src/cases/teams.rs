@@ -123,12 +123,21 @@ pub(crate) fn members_that_call_differently_are_told<C: Cluster>(make: Make<'_, 
         let outcomes: Vec<_> =
             started.iter().map(|started| bench.outcome(started.rank, started.id)).collect();
         assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(OpError::Team { .. }))), "{outcomes:?}");
+        // It is said what two of them called: the one that differs, and another.
+        let told = (0..3).find_map(|rank| bench.node(rank).difference(TeamId::WORLD)).expect("they differ");
+        assert!(told.ranks.contains(&2) && told.ranks[0] != told.ranks[1], "{told}");
+        let text = told.to_string();
+        assert!(text.contains(one.name()) && text.contains(other.name()), "{text}");
         // Those who were through before it showed have what they wanted; nobody goes on.
         bench.settle();
         for rank in 0..3 {
             let later = start(&mut bench, rank, TeamId::WORLD, &Collective::Barrier, &[], None);
             let outcome = bench.outcome(rank, later.id);
             assert!(matches!(outcome, Err(OpError::Team { .. })), "rank {rank}: {outcome:?}");
+            assert_eq!(
+                bench.node(rank).difference(TeamId::WORLD).map(|all| all.ranks.contains(&2)),
+                Some(true)
+            );
         }
     }
 }

@@ -29,12 +29,14 @@ pub enum OneSided {
     Immediate,
     /// Complete later, with an event.
     Pending,
+    /// Complete later, but only for heap memory, which has stages.
+    Staged,
 }
 
 impl OneSided {
     /// Every way.
-    pub const ALL: [OneSided; 4] =
-        [OneSided::Off, OneSided::HeapOnly, OneSided::Immediate, OneSided::Pending];
+    pub const ALL: [OneSided; 5] =
+        [OneSided::Off, OneSided::HeapOnly, OneSided::Immediate, OneSided::Pending, OneSided::Staged];
 }
 
 /// What a seed does not decide.

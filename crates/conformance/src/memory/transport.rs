@@ -8,6 +8,7 @@ use engine::{
     Piece, Place, Rank, SendError, Submit, Transport, Why,
 };
 
+use super::space::Access;
 use super::world::World;
 use super::{OneSided, Settings};
 
@@ -17,11 +18,15 @@ pub struct MemoryTransport {
     settings: Settings,
     world: Rc<RefCell<World>>,
     counters: Counters,
+    stages: u32,
 }
+
+/// Stages of a process, at most.
+const STAGES_MAX: u32 = 3;
 
 impl MemoryTransport {
     pub(super) fn new(rank: Rank, settings: Settings, world: Rc<RefCell<World>>) -> MemoryTransport {
-        MemoryTransport { rank, settings, world, counters: Counters::default() }
+        MemoryTransport { rank, settings, world, counters: Counters::default(), stages: 0 }
     }
 
     /// The one-sided copies that were made.
@@ -39,6 +44,14 @@ impl MemoryTransport {
             Direction::Get => Operation::Get,
         };
         self.counters.add(operation, Mechanism::Mapped, pieces.iter().map(|piece| piece.len).sum());
+    }
+
+    fn start(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        if matches!(self.settings.copies, OneSided::Pending | OneSided::Staged) {
+            self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
+            return Submit::Pending;
+        }
+        self.copy_now(peer, direction, pieces)
     }
 
     fn copy_now(&mut self, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
@@ -90,15 +103,18 @@ impl Transport for MemoryTransport {
         let private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
         match self.settings.copies {
             OneSided::Off => return Submit::Unreachable(Why::NotOffered),
-            OneSided::HeapOnly if private => return Submit::Unreachable(Why::Configured),
+            OneSided::HeapOnly | OneSided::Staged if private => return Submit::Unreachable(Why::Configured),
             _ if self.world.borrow().is_dead(peer) => return Submit::Failed(OpError::PeerLost { peer }),
             _ => self.count(direction, pieces),
         }
-        if self.settings.copies == OneSided::Pending {
-            self.world.borrow_mut().start_copy(op, self.rank, peer, direction, pieces);
-            return Submit::Pending;
+        self.start(op, peer, direction, pieces)
+    }
+
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        if self.world.borrow().is_dead(peer) {
+            return Submit::Failed(OpError::PeerLost { peer });
         }
-        self.copy_now(peer, direction, pieces)
+        self.start(op, peer, direction, &[piece])
     }
 
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
@@ -106,7 +122,7 @@ impl Transport for MemoryTransport {
         match self.settings.atomics {
             OneSided::Off => Submit::Unreachable(Why::NotOffered),
             _ if world.is_dead(peer) => Submit::Failed(OpError::PeerLost { peer }),
-            OneSided::Pending => {
+            OneSided::Pending | OneSided::Staged => {
                 world.start_atomic(op, self.rank, peer, word, atomic);
                 Submit::Pending
             }
@@ -115,6 +131,23 @@ impl Transport for MemoryTransport {
                 Err(error) => Submit::Failed(error),
             },
         }
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        self.settings.payload_max as u64 * 5 - 7
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        if self.stages == STAGES_MAX {
+            return None;
+        }
+        self.stages += 1;
+        let len = self.stage_bytes() as usize;
+        Some(self.world.borrow_mut().space(self.rank).map(MemId::Heap, len, Access::Full).offset)
+    }
+
+    fn reaches_stages(&mut self, _peer: Rank) -> bool {
+        matches!(self.settings.copies, OneSided::HeapOnly | OneSided::Staged)
     }
 
     fn abandon(&mut self, op: OpId) {

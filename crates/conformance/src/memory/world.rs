@@ -185,7 +185,8 @@ impl World {
     }
 
     pub(super) fn abandon(&mut self, op: OpId, from: Rank) {
-        self.pending.retain(|pending| (pending.op, pending.from) != (op, from));
+        let abandoned = self.pending.iter_mut().filter(|pending| (pending.op, pending.from) == (op, from));
+        abandoned.for_each(|pending| pending.work = Work::Report(Ok(0)));
     }
 
     /// The next report of a pending operation of `rank`.

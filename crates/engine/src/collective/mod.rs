@@ -7,6 +7,9 @@ mod data;
 mod plan;
 mod reduce;
 
+use std::fmt;
+
+use crate::Rank;
 pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
 
 /// Bytes up to which a step's data is taken to ride in its message, where algorithms are chosen.
@@ -84,20 +87,79 @@ pub(crate) struct Signature {
     pub(crate) bytes: u64,
 }
 
+/// By the number of the kind in a [`Signature`]: what a collective is called, and whether it has a root.
+const KINDS: [(&str, bool); 10] = [
+    ("barrier", false),
+    ("broadcast", true),
+    ("gather", true),
+    ("scatter", true),
+    ("all-gather", false),
+    ("all-to-all", false),
+    ("all-to-all-v", false),
+    ("reduce", true),
+    ("all-reduce", false),
+    ("split", false),
+];
+
+/// Two members of a team that called different things at the same place in the order of its collectives. Which of them is
+/// wrong nobody can know but the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The two ranks.
+    pub ranks: [Rank; 2],
+    /// Of each, what it called: the kind's number in the low byte, the root above it.
+    pub(crate) words: [u32; 2],
+    /// Of each, the bytes: of a block where it is cut into such; of an all-to-all-v, those between the two.
+    pub(crate) bytes: [u64; 2],
+}
+
+impl Difference {
+    pub(crate) fn of(ranks: [Rank; 2], signatures: [Signature; 2]) -> Difference {
+        let [one, other] = signatures;
+        let word = |of: Signature| of.what as u32;
+        Difference { ranks, words: [word(one), word(other)], bytes: [one.bytes, other.bytes] }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for at in 0..2 {
+            let (rank, word, bytes) = (self.ranks[at], self.words[at], self.bytes[at]);
+            let (name, rooted) =
+                KINDS.get((word & 0xff) as usize).copied().unwrap_or(("unknown collective", false));
+            let article = if name.starts_with(['a', 'u']) { "an" } else { "a" };
+            f.write_str(if at == 0 { "" } else { ", " })?;
+            write!(f, "rank {rank} began {article} {name}")?;
+            if name != "barrier" {
+                write!(f, " of {bytes} bytes")?;
+            }
+            if rooted {
+                write!(f, " with root {}", word >> 8)?;
+            }
+        }
+        let alike = self.words[0] == self.words[1] && self.bytes[0] == self.bytes[1];
+        f.write_str(if alike { ", by another function or of other values" } else { "" })
+    }
+}
+
 impl Collective {
     /// Its name.
     pub const fn name(&self) -> &'static str {
+        KINDS[self.kind() as usize].0
+    }
+
+    const fn kind(&self) -> u64 {
         match self {
-            Collective::Barrier => "barrier",
-            Collective::Broadcast { .. } => "broadcast",
-            Collective::Gather { .. } => "gather",
-            Collective::Scatter { .. } => "scatter",
-            Collective::AllGather { .. } => "all-gather",
-            Collective::AllToAll { .. } => "all-to-all",
-            Collective::AllToAllV { .. } => "all-to-all-v",
-            Collective::Reduce { .. } => "reduce",
-            Collective::AllReduce { .. } => "all-reduce",
-            Collective::Split => "split",
+            Collective::Barrier => 0,
+            Collective::Broadcast { .. } => 1,
+            Collective::Gather { .. } => 2,
+            Collective::Scatter { .. } => 3,
+            Collective::AllGather { .. } => 4,
+            Collective::AllToAll { .. } => 5,
+            Collective::AllToAllV { .. } => 6,
+            Collective::Reduce { .. } => 7,
+            Collective::AllReduce { .. } => 8,
+            Collective::Split => 9,
         }
     }
 
@@ -155,20 +217,19 @@ impl Collective {
     }
 
     pub(crate) fn signature(&self) -> Signature {
-        let (kind, bytes, function) = match self {
-            Collective::Barrier => (0, 0, 0),
-            Collective::Broadcast { len, .. } => (1, *len, 0),
-            Collective::Gather { block, .. } => (2, *block, 0),
-            Collective::Scatter { block, .. } => (3, *block, 0),
-            Collective::AllGather { block } => (4, *block, 0),
-            Collective::AllToAll { block } => (5, *block, 0),
+        let (bytes, function) = match self {
+            Collective::Barrier => (0, 0),
+            Collective::Broadcast { len, .. } => (*len, 0),
+            Collective::Gather { block, .. } | Collective::Scatter { block, .. } => (*block, 0),
+            Collective::AllGather { block } | Collective::AllToAll { block } => (*block, 0),
             // Each pair has its own length, which is compared with each message's.
-            Collective::AllToAllV { .. } => (6, 0, 0),
-            Collective::Reduce { elements, .. } => (7, elements.len(), elements.function),
-            Collective::AllReduce { elements } => (8, elements.len(), elements.function),
-            Collective::Split => (9, SPLIT_BYTES, 0),
+            Collective::AllToAllV { .. } => (0, 0),
+            Collective::Reduce { elements, .. } | Collective::AllReduce { elements } => {
+                (elements.len(), elements.function)
+            }
+            Collective::Split => (SPLIT_BYTES, 0),
         };
-        let what = kind | u64::from(self.root()) << 8 | u64::from(function) << 40;
+        let what = self.kind() | u64::from(self.root()) << 8 | u64::from(function) << 40;
         Signature { what, bytes }
     }
 }

@@ -87,7 +87,7 @@ impl<T: Transport> Node<T> {
         self.ops.remove(key);
         let size = u64::from(self.size);
         match counted {
-            Ok(before) if before / size + 1 != epoch => {
+            Ok(before) if Some(before / size) != epoch.checked_sub(1) => {
                 let what = "the barrier's counter is not where this rank left it";
                 self.break_barrier(OpError::Protocol { peer: KEEPER, what });
             }

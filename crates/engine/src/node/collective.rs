@@ -14,7 +14,7 @@ use super::memories::{Kept, Memories};
 use super::table::{Node, OpKind};
 use super::team_messages::{DIFFERS, DROPPED, FAILED, GIVEN_UP, LOST};
 use super::teams::{AHEAD, Broken, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
-use crate::collective::{Collective, EAGER_MAX, Plan, Signature, Span, Step};
+use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
 use crate::{Direction, Header, Lane, Nanos, OpError, Piece, Place, Rank, SendError, Transport};
@@ -431,7 +431,7 @@ impl<T: Transport> Node<T> {
         offered: Place,
     ) -> Result<(), OpError> {
         let receive = &run.receives[at];
-        let fault = OpError::Team { peer: receive.from, what: "has offered no memory" };
+        let fault = OpError::Protocol { peer: receive.from, what: "has offered no memory" };
         // What is kept here is too little for anybody to offer.
         let into = run.memories.place(receive.into).ok_or(fault)?;
         let piece = Piece::new(offered, into, receive.into.len).ok_or(fault)?;
@@ -490,7 +490,8 @@ impl<T: Transport> Node<T> {
             OpError::Team { peer, .. } => (DIFFERS, peer),
             _ => (FAILED, me),
         };
-        self.break_team_as(id, Broken { from, error, told });
+        let difference = self.teams.all.get_mut(&id).and_then(|team| team.differs.take());
+        self.break_team_as(id, Broken { from, error, told, difference });
     }
 
     pub(super) fn break_team_as(&mut self, id: TeamId, broken: Broken) {
@@ -522,13 +523,14 @@ impl<T: Transport> Node<T> {
         let hit: Vec<TeamId> =
             self.teams.all.iter().filter(|(_, team)| has(team)).map(|(id, _)| *id).collect();
         for id in hit {
-            let from = self.first_that_needs(id, peer);
+            let from = self.first_that_needs(id, peer, 0);
             self.break_team(id, from, OpError::PeerLost { peer });
         }
     }
 
-    /// The first of a team's collectives that cannot end without a member: one under way, or the next.
-    pub(super) fn first_that_needs(&self, id: TeamId, peer: Rank) -> u64 {
+    /// The first of a team's collectives that cannot end without a member, which has done its part of all before `from`: one
+    /// under way, or the next that may need it.
+    pub(super) fn first_that_needs(&self, id: TeamId, peer: Rank, from: u64) -> u64 {
         let Some(team) = self.teams.all.get(&id) else { return 0 };
         let Some(member) = team.members.as_ref().and_then(|members| members.member(peer)) else { return 0 };
         let needs = |key: &OpKey| match self.ops.get(*key).map(|op| &op.kind) {
@@ -537,17 +539,6 @@ impl<T: Transport> Node<T> {
             _ => true,
         };
         let first = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number).min();
-        first.unwrap_or(team.started + 1)
-    }
-
-    /// What two members must have called alike.
-    pub(super) fn agree(mine: Signature, theirs: Signature, peer: Rank) -> Result<(), OpError> {
-        if mine.what != theirs.what {
-            return Err(OpError::Team { peer, what: "has called another collective, or with another root" });
-        }
-        if mine.bytes != theirs.bytes {
-            return Err(OpError::Team { peer, what: "has called the collective with other lengths" });
-        }
-        Ok(())
+        first.unwrap_or(from.max(team.started + 1))
     }
 }

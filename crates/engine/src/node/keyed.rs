@@ -321,12 +321,12 @@ impl<T: Transport> Node<T> {
         self.pump(key);
     }
 
-    /// One child less: a part, a piece by message, or data that rode in a move.
+    /// One child less: a part, a piece by message, data that rode in a move, or a relay.
     pub(super) fn on_child(&mut self, parent: OpKey, result: Outcome) {
         if self.on_read(parent, result.map(drop)) {
             return;
         }
-        let Some(keyed) = self.keyed(parent) else { return };
+        let Some(keyed) = self.keyed(parent) else { return self.on_relay_over(parent, result) };
         keyed.children -= 1;
         if let Err(error) = result {
             keyed.error.get_or_insert(error);
@@ -338,7 +338,7 @@ impl<T: Transport> Node<T> {
     pub(super) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: u64) {
         let Some(keyed) = self.keyed(op) else { return };
         let Some(piece) = keyed.riding.take() else { return };
-        let result = wire::chunk_result(status, peer, piece.remote, piece.len).map(|()| 0);
+        let result = wire::chunk_result(status, peer, Direction::Put, piece.remote, piece.len).map(|()| 0);
         self.on_child(op, result);
     }
 
@@ -368,6 +368,7 @@ impl<T: Transport> Node<T> {
                 self.ops[child].parent = None;
                 self.transport.abandon(OpId::of(child));
             } else {
+                self.orphan_relays(child);
                 self.finish(child, Ok(0));
                 self.ops.remove(child);
             }

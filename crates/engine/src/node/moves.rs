@@ -1,15 +1,17 @@
 //! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to attach,
 //! and is always answered.
 
+use super::exposing::allow_key;
 use super::registrar::{Asked, Serve, Waiter};
 use super::table::Node;
+use crate::exposure::Ranges;
 use crate::op_id::OpKey;
 use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run};
 use crate::wire::{self, Kind};
-use crate::{Header, Lane, Nanos, Piece, Place, Rank, Transport};
+use crate::{Direction, Header, Lane, Nanos, Piece, Place, Rank, Transport};
 
 /// Firehoses, at most, that one move gives up.
 const DETACH_MAX: usize = 64;
@@ -102,9 +104,11 @@ impl<T: Transport> Node<T> {
     }
 
     /// Does what a put that comes with a move asks for, if there is one: its status.
-    fn ride(transport: &mut T, header: &Header, data: &[u8]) -> u64 {
+    fn ride(transport: &mut T, exposed: Option<&Ranges>, header: &Header, data: &[u8]) -> u64 {
+        let is_exposed = exposed.is_none_or(|all| all.allow(Direction::Put, header.place, data.len() as u64));
         match header.args[2] {
             0 => wire::CHUNK_OK,
+            _ if !is_exposed => wire::CHUNK_NOT_EXPOSED,
             _ => {
                 let place = Place::new(crate::MemId::Space, header.place);
                 wire::chunk_status(&transport.write(place, data))
@@ -120,7 +124,7 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         };
-        let status = Self::ride(&mut self.transport, header, parts.data);
+        let status = Self::ride(&mut self.transport, self.exposed.as_deref(), header, parts.data);
         let answer = Header { token: header.token, args: [0, status, 0, 0], ..Header::new(Kind::Moved) };
         self.answer(peer, &answer, 0);
     }
@@ -144,11 +148,12 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += u64::from(!registrar.give_up(peer, holder));
         }
         let mut holders = registrar.spare_holders.pop().unwrap_or_default();
-        for run in parts.attach() {
+        let (exposed, bucket) = (self.exposed.as_deref(), registrar.settings.bucket);
+        for run in parts.attach().filter(|run| allow_key(exposed, bucket, *run)) {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registrar.table.attach(peer, run, &mut holders);
         }
-        let status = Self::ride(&mut self.transport, header, parts.data);
+        let status = Self::ride(&mut self.transport, exposed, header, parts.data);
         let serve = registrar.serves.vacant_entry();
         let (key, mut pending) = (serve.key(), 0);
         for holder in &holders {
@@ -179,7 +184,9 @@ impl<T: Transport> Node<T> {
         for holder in holders.drain(..) {
             let (reg, run) = registrar.table.held(holder);
             let fits = payload.len() + message::GIVEN_BYTES <= self.transport.payload_max();
-            match registrar.table.key(reg).filter(|_| fits) {
+            // What is registered may be more than was asked for, and less may be exposed by now.
+            let may = fits && allow_key(self.exposed.as_deref(), registrar.settings.bucket, run);
+            match registrar.table.key(reg).filter(|_| may) {
                 Some(key) => message::put_given(&Given { run, key, holder }, &mut payload),
                 None => _ = registrar.give_up(peer, holder),
             }

@@ -165,6 +165,7 @@ impl<T: Transport> Node<T> {
         }
         self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
+        self.take_stages_back(peer);
         self.break_teams_of(peer);
         if self.is_of_job(peer) {
             self.recount();
@@ -244,6 +245,11 @@ impl<T: Transport> Node<T> {
         match (header.kind, lane) {
             (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, &inbox.payload),
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
+            (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
+                self.serve_stage(peer, header)
+            }
+            (Kind::StageGive, Lane::Request) => self.on_stage_give(peer, header),
+            (Kind::Staged, Lane::Reply) => self.on_staged(peer, header),
             (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
             (Kind::BarrierOpen, Lane::Request) if self.is_of_job(peer) => self.on_barrier_open(header),
             (Kind::BarrierBroken, Lane::Request) if self.is_of_job(peer) => self.on_barrier_broken(header),
@@ -297,6 +303,7 @@ impl<T: Transport> Node<T> {
                 (_, result) => self.finish(key, result),
             },
             OpKind::Part(_) => self.on_part(key, result),
+            OpKind::Relay(_) => self.on_staged_copy(key, result),
             OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
         }
     }

@@ -6,6 +6,7 @@
 
 use super::after::After;
 use super::table::{HeldStart, Node, OpKind};
+use super::transfer::Transfer;
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
@@ -181,6 +182,32 @@ impl<T: Transport> Node<T> {
         self.pump(key);
     }
 
+    /// A transfer by messages that has not begun.
+    pub(super) fn new_transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        after: Option<After>,
+    ) -> Box<Transfer> {
+        let spare = self.spare_transfers.pop();
+        let mut transfer =
+            spare.unwrap_or_else(|| Box::new(Transfer::new(peer, direction, Vec::new(), None)));
+        let mut rest = std::mem::take(&mut transfer.rest);
+        rest.clear();
+        rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
+        *transfer = Transfer::new(peer, direction, rest, after);
+        transfer
+    }
+
+    /// A transfer by messages that is not over.
+    pub(super) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut Transfer> {
+        match &mut self.ops.get_mut(key).filter(|op| op.outcome.is_none())?.kind {
+            OpKind::Transfer(transfer) => Some(transfer),
+            _ => None,
+        }
+    }
+
     /// Sends as many chunks as there is room for, and ends the transfer when nothing is left of it. Returns whether
     /// anything moved.
     pub(super) fn pump(&mut self, key: OpKey) -> bool {
@@ -195,12 +222,19 @@ impl<T: Transport> Node<T> {
             let free = transfer.window.iter().position(Option::is_none);
             let next = transfer.rest.last().filter(|_| transfer.error.is_none());
             let (Some(slot), Some(piece)) = (free, next) else { return moved };
+            let (piece, peer, relays_max) = (*piece, transfer.peer, transfer.relays_max);
+            if relays_max > 0 && self.is_for_relays(peer, piece) {
+                if !self.add_relay(key) {
+                    return moved;
+                }
+                moved = true;
+                continue;
+            }
             let (chunk, left) = piece.cut(self.transport.payload_max() as u64, CHUNK_BUCKET);
-            let (peer, direction) = (transfer.peer, transfer.direction);
+            let Some(transfer) = self.transfer_under_way(key) else { return moved };
+            let direction = transfer.direction;
             let sent = self.send_chunk(key, peer, direction, slot, chunk);
-            let OpKind::Transfer(transfer) = &mut self.ops[key].kind else {
-                unreachable!("sending a chunk changes no operation's kind")
-            };
+            let Some(transfer) = self.transfer_under_way(key) else { return moved };
             match sent {
                 Ok(()) => {
                     transfer.window[slot] = Some(chunk);
@@ -261,7 +295,8 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         };
-        let mut result = wire::chunk_result(header.args[1], peer, chunk.remote, chunk.len);
+        let direction = if header.kind == Kind::GetData { Direction::Get } else { Direction::Put };
+        let mut result = wire::chunk_result(header.args[1], peer, direction, chunk.remote, chunk.len);
         if header.kind == Kind::GetData && result.is_ok() {
             result = if payload.len() as u64 == chunk.len {
                 self.transport.write(chunk.local, payload)
@@ -297,7 +332,10 @@ impl<T: Transport> Node<T> {
     /// Stores a chunk that a peer sent.
     pub(super) fn serve_put(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
         let result = match header.chunk_place() {
-            Ok(place) if place.mem != MemId::Control => self.transport.write(place, payload),
+            Ok(place) if place.mem != MemId::Control => {
+                let permit = self.permit(peer, Direction::Put, place, payload.len() as u64);
+                permit.and_then(|()| self.transport.write(place, payload))
+            }
             _ => Err(OpError::Protocol { peer, what: "a put into no memory" }),
         };
         let answer = Header {
@@ -313,7 +351,8 @@ impl<T: Transport> Node<T> {
         let len = header.len as usize;
         let result = match header.chunk_place() {
             Ok(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
-                self.transport.read(place, &mut self.scratch[..len])
+                let permit = self.permit(peer, Direction::Get, place, len as u64);
+                permit.and_then(|()| self.transport.read(place, &mut self.scratch[..len]))
             }
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
         };

@@ -9,8 +9,11 @@ use slotmap::SlotMap;
 use super::after::After;
 use super::hits::Hits;
 use super::registrar::Registrar;
+use super::stages::{Relay, Stages};
 use super::teams::{Run, Teams};
+use super::transfer::Transfer;
 use super::waiting::Waiting;
+use crate::exposure::Ranges;
 use crate::op_id::{OpId, OpKey};
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
@@ -22,9 +25,6 @@ use crate::{
 
 /// The rank that keeps the barrier's counter.
 pub const KEEPER: Rank = 0;
-
-/// Chunks of one transfer under way at a time.
-pub(super) const WINDOW: usize = 8;
 
 /// Pieces in the lists of a transfer whose memory is kept for later ones, at most.
 const SPARE_PIECES_MAX: usize = 1024;
@@ -46,6 +46,7 @@ pub struct Node<T> {
     pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
     pub(super) teams: Teams,
+    pub(super) stages: Stages,
     pub(super) lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
     pub(super) incarnations: BTreeMap<Rank, u32>,
@@ -53,6 +54,8 @@ pub struct Node<T> {
     pub(super) detached_error: Option<OpError>,
     /// What is registered, where the transport needs that.
     pub(super) registrar: Option<Box<Registrar>>,
+    /// What of its private memory peers may reach by messages and keys; `None`: everything.
+    pub(super) exposed: Option<Box<Ranges>>,
     /// Transfers that can go on.
     pub(super) ready: VecDeque<OpKey>,
     /// Puts that wait until nothing is held back any more.
@@ -115,6 +118,8 @@ pub(super) enum OpKind {
     OneSided { peer: Rank, after: Option<Box<After>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
+    /// What moves pieces of one through the peer's heap.
+    Relay(Relay),
     /// A transfer by keys.
     Keyed(Box<Keyed>),
     /// A part of one, that the transport will report.
@@ -135,6 +140,7 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::Relay(relay) => relay.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
@@ -158,21 +164,6 @@ impl OpKind {
     fn is_transfer(&self) -> bool {
         matches!(self, OpKind::OneSided { .. } | OpKind::Transfer(_) | OpKind::Keyed(_))
     }
-}
-
-/// A transfer by messages.
-pub(super) struct Transfer {
-    pub(super) peer: Rank,
-    pub(super) direction: Direction,
-    /// What is still to be sent, last piece first.
-    pub(super) rest: Vec<Piece>,
-    /// What has been sent and not answered.
-    pub(super) window: [Option<Piece>; WINDOW],
-    pub(super) error: Option<OpError>,
-    /// Whether it stands in [`Node::stalled`].
-    pub(super) stalled: bool,
-    /// What comes after it.
-    pub(super) after: Option<After>,
 }
 
 /// A transfer by keys.
@@ -226,16 +217,6 @@ impl Keyed {
     }
 }
 
-impl Transfer {
-    pub(super) fn is_locally_done(&self) -> bool {
-        self.direction == Direction::Put && self.rest.is_empty()
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        (self.rest.is_empty() || self.error.is_some()) && self.window.iter().all(Option::is_none)
-    }
-}
-
 /// What is to be told about the barrier and could not be sent, though the peers are not lost: those would wait for ever.
 /// One message a peer: that the last barrier is open, as nobody waits for an earlier one any more, or that none will
 /// open again, which makes the peer look itself whether the last one is.
@@ -286,10 +267,12 @@ impl<T: Transport> Node<T> {
             unsent: Unsent::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
+            stages: Stages::default(),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             detached_error: None,
             registrar: None,
+            exposed: None,
             ready: VecDeque::new(),
             held: Vec::new(),
             held_starts: Vec::new(),
@@ -356,34 +339,6 @@ impl<T: Transport> Node<T> {
             }
             _ => {}
         }
-    }
-
-    /// A transfer by messages that has not begun.
-    pub(super) fn new_transfer(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        after: Option<After>,
-    ) -> Box<Transfer> {
-        let mut transfer = self.spare_transfers.pop().unwrap_or_else(|| {
-            let window = [None; WINDOW];
-            Box::new(Transfer {
-                peer,
-                direction,
-                rest: Vec::new(),
-                window,
-                error: None,
-                stalled: false,
-                after: None,
-            })
-        });
-        let mut rest = std::mem::take(&mut transfer.rest);
-        rest.clear();
-        rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        let window = [None; WINDOW];
-        *transfer = Transfer { peer, direction, rest, window, error: None, stalled: false, after };
-        transfer
     }
 
     /// Whether the operation's outcome is there to be taken.
@@ -486,7 +441,9 @@ impl<T: Transport> Node<T> {
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
-            Some(OpKind::Part(_) | OpKind::Transfer(_) | OpKind::BarrierWait) | None => {}
+            Some(OpKind::Transfer(_)) => self.orphan_relays(key),
+            Some(OpKind::Relay(_)) => return self.drop_relay(key, error),
+            Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));
     }

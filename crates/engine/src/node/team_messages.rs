@@ -2,7 +2,7 @@
 
 use super::table::Node;
 use super::teams::{AHEAD, Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
-use crate::collective::{Signature, Step};
+use crate::collective::{Difference, Signature, Step};
 use crate::op_id::OpKey;
 use crate::wire::Kind;
 use crate::{Header, Lane, MemId, OpError, Place, Rank, Transport};
@@ -14,6 +14,9 @@ pub(super) const GIVEN_UP: u64 = 2;
 pub(super) const DROPPED: u64 = 3;
 pub(super) const FAILED: u64 = 4;
 
+/// What is said of one of two members that differ: which of them is wrong nobody knows.
+const DIFFER: &str = "and another member called different ones";
+
 impl<T: Transport> Node<T> {
     pub(super) fn on_team_message(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
         let id = TeamId(header.token);
@@ -24,7 +27,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         let number = match header.kind {
-            Kind::TeamBroken => return self.on_team_broken(id, peer, header.args),
+            Kind::TeamBroken => return self.on_team_broken(id, peer, header),
             Kind::TeamPace => header.args[0],
             _ => header.args[0] >> 16,
         };
@@ -43,7 +46,7 @@ impl<T: Transport> Node<T> {
     /// A message for a team that this process has not, or has no more.
     fn on_unknown_team(&mut self, peer: Rank, header: &Header) {
         if header.kind != Kind::TeamBroken && !self.is_gone(peer) {
-            self.tell_one(TeamId(header.token), peer, (DROPPED, self.rank), 0);
+            self.tell_one(TeamId(header.token), peer, [DROPPED, u64::from(self.rank), 0, 0], 0);
         }
     }
 
@@ -197,7 +200,7 @@ impl<T: Transport> Node<T> {
             return self.receive_step(key, run, at, arrived);
         }
         // Only what the plan still asks for is kept; whoever has called something else is told so.
-        Self::agree(run.signature, arrived.signature, peer)?;
+        self.agree(run, arrived.signature, peer)?;
         let rest = &run.plan.steps[run.at..];
         let member_rank = |member: u32| self.member_rank(run.team, member);
         let expected = rest.iter().any(|step| {
@@ -222,9 +225,10 @@ impl<T: Transport> Node<T> {
     ) -> Result<(), OpError> {
         let receive = &run.receives[at];
         let (peer, into, len) = (receive.from, receive.into, receive.into.len);
-        Self::agree(run.signature, arrived.signature, peer)?;
+        self.agree(run, arrived.signature, peer)?;
         if arrived.len != len {
-            return Err(OpError::Team { peer, what: "has sent another length than is expected" });
+            let of = |bytes| Signature { bytes, ..run.signature };
+            return Err(self.differ(run, [of(arrived.len), of(len)], peer));
         }
         match arrived.data {
             Data::At(offered) => return self.get_offered(key, run, at, offered),
@@ -246,22 +250,48 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn on_team_broken(&mut self, id: TeamId, peer: Rank, [why, rank, from, _]: [u64; 4]) {
-        let Some(rank) = Rank::try_from(rank).ok().filter(|rank| *rank < self.size) else {
+    /// What two members must have called alike.
+    fn agree(&mut self, run: &Run, theirs: Signature, peer: Rank) -> Result<(), OpError> {
+        if run.signature == theirs { Ok(()) } else { Err(self.differ(run, [theirs, run.signature], peer)) }
+    }
+
+    /// Notes what a member called, and what this one did, for whoever is told that the team is over.
+    fn differ(&mut self, run: &Run, signatures: [Signature; 2], peer: Rank) -> OpError {
+        if let Some(team) = self.teams.all.get_mut(&run.team) {
+            team.differs = Some(Difference::of([peer, self.rank], signatures));
+        }
+        OpError::Team { peer, what: DIFFER }
+    }
+
+    /// What two members called, if a team's collectives are over because they called different ones.
+    pub fn difference(&self, team: TeamId) -> Option<Difference> {
+        self.teams.all.get(&team)?.broken?.difference
+    }
+
+    fn on_team_broken(&mut self, id: TeamId, peer: Rank, header: &Header) {
+        let [word, ranks, one, other] = header.args;
+        let (why, from, [rank, second]) = (word & 0xffff, word >> 16, [ranks as u32, (ranks >> 32) as u32]);
+        if rank.max(second) >= self.size {
             self.counters.malformed += 1;
             return;
-        };
+        }
+        let mut difference = None;
         let (error, from) = match why {
-            LOST => (OpError::PeerLost { peer: rank }, from),
+            LOST => {
+                // That one's word alone makes nobody lost. Who has ended is found to have.
+                self.transport.suspect(rank);
+                (OpError::PeerLost { peer: rank }, from)
+            }
             DIFFERS => {
-                let what = "has called another collective, or with other lengths";
-                (OpError::Team { peer: rank, what }, from)
+                let words = [header.place as u32, (header.place >> 32) as u32];
+                difference = Some(Difference { ranks: [rank, second], words, bytes: [one, other] });
+                (OpError::Team { peer: rank, what: DIFFER }, from)
             }
             GIVEN_UP => (OpError::Team { peer: rank, what: "has given up one of them" }, from),
-            // As far as it goes, it has done its part.
+            // As far as it goes, it has done its part; of those that this process has not come to, too, if it says so.
             DROPPED => {
                 let error = OpError::Team { peer: rank, what: "has the team no more" };
-                (error, if rank == peer { self.first_that_needs(id, peer) } else { from })
+                (error, if rank == peer { self.first_that_needs(id, peer, from) } else { from })
             }
             FAILED => (OpError::Team { peer: rank, what: "could not do its part" }, from),
             _ => {
@@ -269,7 +299,7 @@ impl<T: Transport> Node<T> {
                 return;
             }
         };
-        self.break_team_as(id, Broken { from, error, told: (why, rank) });
+        self.break_team_as(id, Broken { from, error, told: (why, rank), difference });
     }
 
     /// Tells the members that this one has had to do with why the team is broken.
@@ -281,9 +311,10 @@ impl<T: Transport> Node<T> {
 
     /// Tells the members that this one has had to do with that it has the team no more.
     pub(super) fn tell_dropped(&mut self, id: TeamId) {
-        let me = self.rank;
+        let next = self.teams.all.get(&id).map_or(0, |team| team.started + 1);
+        let dropped = [DROPPED | next << 16, u64::from(self.rank), 0, 0];
         for rank in self.known_members(id) {
-            self.tell_one(id, rank, (DROPPED, me), 0);
+            self.tell_one(id, rank, dropped, 0);
         }
     }
 
@@ -296,13 +327,19 @@ impl<T: Transport> Node<T> {
 
     fn tell_broken_team(&mut self, id: TeamId, rank: Rank) {
         if let Some(broken) = self.teams.all.get(&id).and_then(|team| team.broken) {
-            self.tell_one(id, rank, broken.told, broken.from);
+            let (why, of) = (broken.told.0 | broken.from << 16, u64::from(broken.told.1));
+            match broken.difference {
+                Some(Difference { ranks, words, bytes }) => {
+                    let pair = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
+                    self.tell_one(id, rank, [why, pair(ranks), bytes[0], bytes[1]], pair(words));
+                }
+                None => self.tell_one(id, rank, [why, of, 0, 0], 0),
+            }
         }
     }
 
-    fn tell_one(&mut self, id: TeamId, to: Rank, (why, rank): (u64, Rank), from: u64) {
-        let args = [why, u64::from(rank), from, 0];
-        let news = Header { token: id.0, args, ..Header::new(Kind::TeamBroken) };
+    fn tell_one(&mut self, id: TeamId, to: Rank, args: [u64; 4], place: u64) {
+        let news = Header { token: id.0, args, place, ..Header::new(Kind::TeamBroken) };
         // Who cannot be told is lost, or will be.
         let _ = self.send_soon(to, Lane::Request, news);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::memories::Memories;
-use crate::collective::{Plan, Signature, Span, Step};
+use crate::collective::{Difference, Plan, Signature, Span, Step};
 use crate::op_id::OpKey;
 use crate::{OpError, Place, Rank};
 
@@ -98,6 +98,8 @@ pub(super) struct Team {
     pub(super) started: u64,
     /// Which collectives of it cannot end any more.
     pub(super) broken: Option<Broken>,
+    /// What two members called, found just now: by it the team is about to be broken.
+    pub(super) differs: Option<Difference>,
     /// The members that this one has had to do with have been told why.
     pub(super) is_told: bool,
     /// Nobody here has it any more: it goes when its last collective is over.
@@ -119,6 +121,8 @@ pub(super) struct Broken {
     pub(super) error: OpError,
     /// Why, as the other members do: the reason's number, and whose it is.
     pub(super) told: (u64, Rank),
+    /// What two members called, where that is why.
+    pub(super) difference: Option<Difference>,
 }
 
 /// How far two members know each other to have come.

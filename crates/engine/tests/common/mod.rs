@@ -12,6 +12,12 @@ use engine::{
 /// Bytes of payload a message may have.
 pub(crate) const PAYLOAD_MAX: usize = 64;
 
+/// Bytes of a stage, where the test has any.
+pub(crate) const STAGE_BYTES: u64 = 2000;
+
+/// Where in the heap the first stage begins.
+const STAGES_AT: u64 = 8;
+
 /// One message that the node sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
@@ -53,6 +59,11 @@ pub(crate) struct Script {
     pub(crate) heaps: Option<u64>,
     /// A peer that is reached without keys.
     pub(crate) near: Option<Rank>,
+    /// Whether peers' stages are reached.
+    pub(crate) reaches_stages: bool,
+    /// Stages that can still be made, and the bytes of those that were.
+    pub(crate) stages: u64,
+    staged: Vec<u8>,
 }
 
 impl Script {
@@ -76,7 +87,15 @@ impl Script {
             registers: false,
             heaps: None,
             near: None,
+            reaches_stages: false,
+            stages: 0,
+            staged: Vec::new(),
         }
+    }
+
+    /// Bytes of a stage.
+    pub(crate) fn heap(&self, offset: u64, len: usize) -> &[u8] {
+        &self.staged[(offset - STAGES_AT) as usize..][..len]
     }
 
     /// Lets a message arrive.
@@ -168,6 +187,34 @@ impl Transport for Script {
             MemId::Control => None,
         };
         Piece::new(found(piece.remote)?, found(piece.local)?, piece.len)
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        STAGE_BYTES
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        self.stages = self.stages.checked_sub(1)?;
+        let offset = self.staged.len() as u64 + STAGES_AT;
+        self.staged.resize(self.staged.len() + STAGE_BYTES as usize, 0);
+        Some(offset)
+    }
+
+    fn reaches_stages(&mut self, _: Rank) -> bool {
+        self.reaches_stages
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        let len = len as usize;
+        let at = |place: Place| (place.offset - STAGES_AT) as usize;
+        if from.mem == MemId::Heap {
+            let bytes = self.staged[at(from)..at(from) + len].to_vec();
+            return self.write(to, &bytes);
+        }
+        let mut bytes = vec![0; len];
+        self.read(from, &mut bytes)?;
+        self.staged[at(to)..at(to) + len].copy_from_slice(&bytes);
+        Ok(())
     }
 
     fn atomic(&mut self, op: OpId, _: Rank, _: Place, _: Atomic) -> Submit {

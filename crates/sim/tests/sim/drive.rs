@@ -1,6 +1,8 @@
 //! What tests over a cluster share.
 
-use engine::{Direction, KeyedPiece, Nanos, OpId, Outcome, Piece, Place, Rank, Submit, Transport};
+use engine::{
+    Atomic, Direction, KeyedPiece, MemId, Nanos, OpId, Outcome, Piece, Place, Rank, Submit, Transport,
+};
 use sim::Cluster;
 
 /// Goes on until an operation of `rank` has its outcome.
@@ -27,7 +29,7 @@ pub(crate) fn transfer(
     (outcome, cluster.time_of(rank) - before)
 }
 
-/// Starts a copy by key. Names of operations are the node's to give, so one is borrowed that does nothing.
+/// Starts a copy by key. Names of operations are the node's to give, so an atomic's is borrowed, which is given up at once.
 pub(crate) fn start_keyed(
     cluster: &mut Cluster,
     rank: Rank,
@@ -36,7 +38,7 @@ pub(crate) fn start_keyed(
     pieces: &[KeyedPiece],
 ) -> OpId {
     let node = cluster.node(rank);
-    let id = node.transfer(peer, direction, &[], None);
+    let id = node.atomic(peer, Place::new(MemId::Heap, 0), Atomic::fetch_add(0), None);
     node.transport().abandon(id);
     assert_eq!(node.transport().copy_keyed(id, peer, direction, pieces), Submit::Pending);
     id

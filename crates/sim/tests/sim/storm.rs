@@ -43,8 +43,11 @@ struct Storm {
 
 impl Storm {
     fn new(costs: Costs, faults: Faults, registration: Option<Settings>, seed: u64) -> Storm {
-        let reach =
-            if registration.is_none() && seed.is_multiple_of(2) { Reach::Everything } else { Reach::Heap };
+        let reach = match seed % 4 {
+            0 | 2 if registration.is_none() => Reach::Everything,
+            3 => Reach::Stages,
+            _ => Reach::Heap,
+        };
         let plan = Plan { handlers: 1, reach, registration, faults, seed, ..Plan::new(RANKS, costs) };
         let mut cluster = Cluster::new(plan);
         let memory = (0..RANKS).map(|rank| cluster.map(rank, MEMORY, Access::Full)).collect();

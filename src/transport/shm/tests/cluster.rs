@@ -18,7 +18,7 @@ use crate::bootstrap::{Broker, Notice};
 use crate::config::Config;
 use crate::open::Seat;
 use crate::transport::shm::control::FENCES_AT;
-use crate::transport::shm::{Control, Peers, ShmTransport};
+use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 use crate::transport::tests::{Memory, NOWHERE, read_only};
 
 /// How long news of a loss may take.
@@ -96,6 +96,26 @@ impl Transport for Counted {
         self.shm.abandon(op);
     }
 
+    fn stage_bytes(&self) -> u64 {
+        self.shm.stage_bytes()
+    }
+
+    fn make_stage(&mut self) -> Option<u64> {
+        self.shm.make_stage()
+    }
+
+    fn reaches_stages(&mut self, peer: Rank) -> bool {
+        self.shm.reaches_stages(peer)
+    }
+
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        self.shm.copy(op, peer, direction, &[piece])
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        self.shm.copy_own(from, to, len)
+    }
+
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: engine::Atomic) -> Submit {
         self.shm.atomic(op, peer, word, atomic)
     }
@@ -169,7 +189,9 @@ impl Member {
         }
         let sleepers = Arc::new(AtomicU32::new(0));
         let checked = CheckedCopy::new().expect("a scratch file");
-        let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, checked);
+        let own =
+            OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
+        let shm = ShmTransport::new(Arc::clone(&seat.peers), sleepers, setting.polls, own);
         let transport = Counted { shm, counters: Counters::default() };
         let node = Node::new(rank, env.size(), HANDLERS, transport);
         let memory = Memory::new(Arc::clone(&seat.heap));

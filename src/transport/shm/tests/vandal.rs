@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{Lane, Rank};
+use engine::{AtomicOp, Lane, Rank};
 use vm::SharedMemory;
 
 use crate::bootstrap::Broker;
 use crate::transport::shm::Peer;
 use crate::transport::shm::control::BELL_AT;
-use crate::{Config, DirectoryError, Error, GlobalPtr, Node, Remote};
+use crate::{Config, DirectoryError, Error, GlobalPtr, Node, Reduction, Remote, Signal};
 
 /// What a call of the victims may wait.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -67,13 +67,15 @@ fn scribble(peer: &Peer, dice: &mut Dice, ranks: u32) {
     let store = |memory: &SharedMemory, words: u64, dice: &mut Dice, base: u64| {
         memory.store(base + dice.below(words) * 8, value).expect("inside the segment");
     };
-    match dice.below(7) {
+    match dice.below(8) {
         0 => store(control, 20, dice, 0),
         1 => store(control, 12, dice, BELL_AT),
         2 => peer.control.ring(from, lane)[dice.below(1100) as usize].store(value, Ordering::Release),
         3 => peer.control.baton(from)[dice.below(64) as usize].store(value, Ordering::Release),
         4 => store(heap, 1 << 19, dice, 0),
         5 => wild_entry(heap, peer.directory, dice),
+        // What is shown, the names of handlers, the endpoint's address.
+        6 => store(control, BELL_AT / 8, dice, 0),
         _ => peer.bell.ring(from as usize),
     }
 }
@@ -101,7 +103,9 @@ fn bounded<R>(what: &str, at_most: Duration, call: impl FnOnce() -> Result<R, Er
             | Error::Timeout { .. }
             | Error::Protocol { .. }
             | Error::NoSuchPeer { .. }
-            | Error::HandlersDiffer { .. },
+            | Error::HandlersDiffer { .. }
+            | Error::Team { .. }
+            | Error::SignalTimeout { .. },
         ) => None,
         Err(other) => panic!("{what}: {other}"),
     }
@@ -132,6 +136,11 @@ fn live(node: &Node, peer: Rank, private: Remote, dice: &mut Dice) {
     bounded("put without waiting", TIMEOUT, || node.put_nbi(there, &buffer));
     bounded("an event", TIMEOUT, || node.put_nb(there, buffer).wait().0);
     drop(node.get_nb(private, vec![0u8; 1000]));
+    let counter = Signal::add(GlobalPtr::new(peer, dice.below(1 << 15) * 8), 1);
+    bounded("a put with a signal", TIMEOUT, || node.put_signal(there, &[3; 300], counter));
+    bounded("waiting for a signal", TIMEOUT, || node.wait_signal_from(peer, array.ptr(0), dice.below(9)));
+    bounded("an update", TIMEOUT, || node.update_nbi(there, AtomicOp::Xor, 1));
+    bounded("a collective", TIMEOUT * 2, || node.world().all_reduce(&mut [1_u64; 3], Reduction::Sum));
     let echo = node.handler("echo").expect("registered");
     bounded("request", TIMEOUT, || node.request_medium(peer, echo, [1; 4], &[2; 600]));
     bounded("long request", TIMEOUT, || node.request_long(echo, [1; 4], there, &[2; 600]));
@@ -147,19 +156,31 @@ fn live(node: &Node, peer: Rank, private: Remote, dice: &mut Dice) {
     let _ = (node.progress(), node.lost_peers(), node.heap().resident_bytes());
 }
 
-fn vandalise(seed: u64, attach_never: bool, time: Duration) {
-    const RANKS: u32 = 3;
-    let configure = || if attach_never { config().attach_never() } else { config() };
-    let broker = Broker::start(RANKS).expect("a broker");
+const RANKS: u32 = 3;
+
+/// The nodes of a job, of which the second is the vandal.
+fn of_a_job(broker: &Broker, configure: impl Fn() -> Config) -> [Node; RANKS as usize] {
+    let nodes = [0, 1, 2].map(|rank| Node::open_in(configure(), Some(&broker.env(rank))).expect("a node"));
+    [0, 2].into_iter().for_each(|rank| nodes[1].within(SLACK).connect(rank).expect("it has joined"));
+    nodes
+}
+
+/// Nodes that nobody launched, each a peer of each other.
+fn that_meet(configure: impl Fn() -> Config) -> [Node; RANKS as usize] {
+    let nodes = [0, 1, 2].map(|_| Node::open_in(configure(), None).expect("a node"));
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        nodes[one].within(SLACK).connect_to(nodes[other].address().expect("a door")).expect("let in");
+    }
+    nodes
+}
+
+fn vandalise(seed: u64, [one, vandal, other]: [Node; RANKS as usize], time: Duration) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let open = |rank| Node::open_in(configure(), Some(&broker.env(rank))).expect("a node");
-        let vandal = open(1);
-        for rank in [0, 2] {
-            let (node, over) = (open(rank), &over);
-            vandal.within(SLACK).connect(rank).expect("it has joined");
+        for (number, node) in [(0, one), (2, other)] {
+            let over = &over;
             scope.spawn(move || {
-                let mut dice = Dice(seed ^ u64::from(rank) << 40 | 1);
+                let mut dice = Dice(seed ^ number << 40 | 1);
                 let started = Instant::now();
                 while started.elapsed() < time {
                     let peer = dice.below(u64::from(RANKS)) as Rank;
@@ -185,10 +206,26 @@ fn vandalise(seed: u64, attach_never: bool, time: Duration) {
     });
 }
 
+/// How long each vandal goes on: `STANDPIPE_TEST_VANDAL_MS`, or a moment.
+fn time() -> Duration {
+    let set = std::env::var("STANDPIPE_TEST_VANDAL_MS").ok().map(|text| text.parse().expect("milliseconds"));
+    Duration::from_millis(set.unwrap_or(400))
+}
+
 #[test]
 fn scribbles_under_way_are_survived() {
     for seed in 1..=6u64 {
-        vandalise(seed * 0x9e37_79b9, seed % 2 == 0, Duration::from_millis(400));
+        let broker = Broker::start(RANKS).expect("a broker");
+        let nodes = of_a_job(&broker, || if seed % 2 == 0 { config().attach_never() } else { config() });
+        vandalise(seed * 0x9e37_79b9, nodes, time());
+    }
+}
+
+#[test]
+fn so_are_those_of_who_came_from_outside() {
+    for seed in 1..=4u64 {
+        let nodes = that_meet(|| if seed % 2 == 0 { config().attach_never() } else { config() });
+        vandalise(seed * 0x9e37_79b9, nodes, time());
     }
 }
 

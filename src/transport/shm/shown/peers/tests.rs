@@ -13,8 +13,15 @@ const SIZE: u32 = 40;
 const PAGE: u64 = 4096;
 
 fn process() -> (Control, OwnedFd, Segment) {
-    let identity =
-        Identity { rank: 0, size: 1, nonce: 0, nonce_addr: 0, fences_asymmetric: false, directory: 0 };
+    let identity = Identity {
+        rank: 0,
+        size: 1,
+        nonce: 0,
+        nonce_addr: 0,
+        fences_asymmetric: false,
+        ranges_only: false,
+        directory: 0,
+    };
     let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
     let page = segment.fd().try_clone_to_owned().expect("a descriptor");
     (control, page, segment)

@@ -1,0 +1,53 @@
+//! A transfer by messages: what is still to be sent of it, and what is under way.
+
+use super::after::After;
+use super::stages::RELAYS_MAX;
+use crate::{Direction, OpError, Piece, Rank};
+
+/// Chunks of one transfer under way at a time.
+pub(super) const WINDOW: usize = 8;
+
+/// A transfer by messages.
+pub(super) struct Transfer {
+    pub(super) peer: Rank,
+    pub(super) direction: Direction,
+    /// What is still to be sent, last piece first.
+    pub(super) rest: Vec<Piece>,
+    /// What has been sent and not answered.
+    pub(super) window: [Option<Piece>; WINDOW],
+    pub(super) error: Option<OpError>,
+    /// Relays at work for it, and how many there may be.
+    pub(super) relays: u8,
+    pub(super) relays_max: u8,
+    /// Whether it stands among those of the node that found a lane full.
+    pub(super) stalled: bool,
+    /// What comes after it.
+    pub(super) after: Option<After>,
+}
+
+impl Transfer {
+    /// A transfer that has not begun. `rest` is what there is to move, last piece first.
+    pub(super) fn new(peer: Rank, direction: Direction, rest: Vec<Piece>, after: Option<After>) -> Transfer {
+        Transfer {
+            peer,
+            direction,
+            rest,
+            window: [None; WINDOW],
+            error: None,
+            relays: 0,
+            relays_max: RELAYS_MAX,
+            stalled: false,
+            after,
+        }
+    }
+
+    pub(super) fn is_locally_done(&self) -> bool {
+        self.direction == Direction::Put && self.rest.is_empty() && self.relays == 0
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        (self.rest.is_empty() || self.error.is_some())
+            && self.relays == 0
+            && self.window.iter().all(Option::is_none)
+    }
+}
