@@ -296,8 +296,11 @@ impl Node {
     /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message, from a copy
     /// that is kept; the operation ends when the Active Message has been sent.
     fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
-        let len = u32::try_from(long.payload.len())
-            .map_err(|_| Error::Length { given: long.payload.len() as u64, expected: u64::from(u32::MAX) })?;
+        let len = u32::try_from(long.payload.len()).map_err(|_| Error::Length {
+            what: PAYLOAD,
+            given: long.payload.len() as u64,
+            expected: u64::from(u32::MAX),
+        })?;
         if long.to.peer != peer {
             return Err(Error::NoSuchPeer { peer: long.to.peer, size: self.size() });
         }
@@ -362,9 +365,16 @@ struct Long<'a> {
     payload: &'a [u8],
 }
 
+/// What is counted of a message.
+const PAYLOAD: &str = "bytes of payload";
+
 fn check_medium(payload: &[u8]) -> Result<(), Error> {
     if payload.len() > MEDIUM_MAX {
-        return Err(Error::Length { given: payload.len() as u64, expected: MEDIUM_MAX as u64 });
+        return Err(Error::Length {
+            what: PAYLOAD,
+            given: payload.len() as u64,
+            expected: MEDIUM_MAX as u64,
+        });
     }
     Ok(())
 }

@@ -49,10 +49,10 @@ mod wire;
 
 pub use address::{Address, AddressError, check_address};
 pub use broker::{Broker, BrokerError};
-pub use door::check_door_words;
-pub(crate) use door::{Arrival, CallError, Door, House, Introduce, Introduction, Way};
+pub(crate) use door::{Arrival, CallError, Door, DoorError, House, Introduce, Introduction, Way};
+pub use door::{Listen, check_door_words};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
-pub use exchange::ExchangeError;
+pub use exchange::{ExchangeError, check_launcher_words};
 pub(crate) use host::Host;
 pub use host::HostError;
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use crate::am::{Call, Handlers};
+pub use crate::bootstrap::Listen;
 use crate::readable::debug_is_display;
 use crate::transport::shm::PLACES_MAX;
 
@@ -101,6 +102,23 @@ pub const SETTINGS: &[Setting] = &[
         help: "outside a launched job, how many other nodes may become peers of this one during its life, lost ones counted",
     },
     Setting {
+        name: "STANDPIPE_EXPOSE",
+        unit: "auto, everything, ranges",
+        default: "auto",
+        cost: "ranges: private memory goes through messages within a host, and needs this process's progress",
+        help: "what of this process's private memory peers may read and write: everything, or only the ranges that it exposes by \
+               Node::expose; heaps always; auto: everything in a launched job, ranges outside one",
+    },
+    Setting {
+        name: "STANDPIPE_LISTEN",
+        unit: "auto, none, IP:PORT (port 0: any)",
+        default: "auto",
+        cost: "none; with auto, whoever reaches any of the host's addresses can knock",
+        help: "outside a launched job, where the node listens once its program asks for its address or connects: auto: for this \
+               host's processes, and at a free port of all of the host's addresses; IP:PORT: over TCP there only, and what \
+               libfabric opens at that address; none: no socket ever, so that it has no address and can only call nodes of this host",
+    },
+    Setting {
         name: "STANDPIPE_TIMEOUT_MS",
         unit: "milliseconds, 0 for none",
         default: "0",
@@ -172,6 +190,19 @@ impl std::fmt::Display for Transport {
     }
 }
 
+/// What of a process's private memory its peers may read and write. Its heap they always may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exposure {
+    /// [`Exposure::Everything`] in a launched job, whose processes are one program's, and [`Exposure::Ranges`] outside one.
+    #[default]
+    Auto,
+    /// All of it, as a debugger of the same user could.
+    Everything,
+    /// What [`Node::expose`](crate::Node::expose) names, for as long as it does; nothing else. What comes by message is checked by this
+    /// process, which hands out no key that reaches beyond; peers of its host, which could attach to it, go by message instead.
+    Ranges,
+}
+
 /// How to open a [`Node`](crate::Node).
 #[derive(Debug)]
 pub struct Config {
@@ -183,6 +214,8 @@ pub struct Config {
     pub(crate) silence: Option<Duration>,
     pub(crate) meet: Duration,
     pub(crate) peers: u32,
+    pub(crate) listen: Listen,
+    pub(crate) exposure: Exposure,
     pub(crate) transport: Transport,
     pub(crate) strategy: Option<Strategy>,
     pub(crate) pin_bytes: Option<u64>,
@@ -200,6 +233,8 @@ impl Default for Config {
             silence: Some(SILENCE),
             meet: MEET_WITHIN,
             peers: PEERS,
+            listen: Listen::default(),
+            exposure: Exposure::default(),
             transport: Transport::default(),
             strategy: None,
             pin_bytes: None,
@@ -212,7 +247,7 @@ debug_is_display!(ConfigError);
 
 /// A setting's value that could not be used.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} is not {unit}")]
+#[error("{name}={value:?} is not {unit}{}", hint(name, value))]
 pub struct ConfigError {
     /// The environment variable.
     pub name: &'static str,
@@ -220,6 +255,16 @@ pub struct ConfigError {
     pub value: String,
     /// What it should be.
     pub unit: &'static str,
+}
+
+/// What somebody will have meant who set that.
+fn hint(name: &str, value: &str) -> String {
+    match name {
+        "STANDPIPE_TRANSPORT" if !value.contains(':') => {
+            format!("; if {value} is a provider of libfabric's, it is named by ofi:{value}")
+        }
+        _ => String::new(),
+    }
 }
 
 impl Config {
@@ -260,6 +305,10 @@ impl Config {
             ("STANDPIPE_PEERS", _) => {
                 self.peers = Some(value.parse().ok()?).filter(|peers| *peers <= PEERS_MAX)?;
             }
+            ("STANDPIPE_EXPOSE", "auto") => self.exposure = Exposure::Auto,
+            ("STANDPIPE_EXPOSE", "everything") => self.exposure = Exposure::Everything,
+            ("STANDPIPE_EXPOSE", "ranges") => self.exposure = Exposure::Ranges,
+            ("STANDPIPE_LISTEN", _) => self.listen = Listen::parse(value)?,
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
             ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
@@ -349,6 +398,19 @@ impl Config {
         self
     }
 
+    /// Sets what of this process's private memory its peers may read and write.
+    pub fn exposure(mut self, exposure: Exposure) -> Config {
+        self.exposure = exposure;
+        self
+    }
+
+    /// Sets where the node listens outside a launched job, from its first call of [`Node::address`](crate::Node::address) or
+    /// [`Node::connect_to`](crate::Node::connect_to) on.
+    pub fn listen(mut self, listen: Listen) -> Config {
+        self.listen = listen;
+        self
+    }
+
     /// Sets how long nothing may be heard from a rank on another host before it is lost; `None`: for ever. Less than a few
     /// seconds also loses those that are merely late.
     pub fn silence(mut self, silence: Option<Duration>) -> Config {
@@ -404,7 +466,7 @@ mod tests {
     fn every_setting_can_be_set_and_refuses_nonsense() {
         for setting in SETTINGS {
             let good = |value| config(setting.name, value).is_ok();
-            assert!(["auto", "7", "shm", "bounce"].into_iter().any(good), "{}", setting.name);
+            assert!(["auto", "7", "shm", "bounce", "everything"].into_iter().any(good), "{}", setting.name);
             let error = config(setting.name, "nonsense").expect_err("no setting takes that word");
             assert_eq!((error.name, error.value.as_str()), (setting.name, "nonsense"));
         }
@@ -422,6 +484,20 @@ mod tests {
         }
         for bad in ["", "ofi:", "tcp", "shm:", "shm:tcp", ":"] {
             assert_eq!(Transport::parse(bad), None, "{bad}");
+        }
+        let error = config("STANDPIPE_TRANSPORT", "tcp").expect_err("a provider's bare name").to_string();
+        assert!(error.ends_with("it is named by ofi:tcp"), "{error}");
+    }
+
+    #[test]
+    fn places_to_listen_are_read_as_they_are_written() {
+        for text in ["auto", "none", "127.0.0.1:0", "10.0.0.1:7000", "[::1]:7000", "0.0.0.0:7000"] {
+            assert_eq!(Listen::parse(text).map(|listen| listen.to_string()).as_deref(), Some(text));
+        }
+        for bad in ["127.0.0.1", "localhost:7000", "10.0.0.1:70000", "7000", "None"] {
+            let error = config("STANDPIPE_LISTEN", bad).expect_err("nobody can listen there").to_string();
+            let wanted = format!("STANDPIPE_LISTEN=\"{bad}\" is not auto, none, IP:PORT (port 0: any)");
+            assert_eq!(error, wanted);
         }
     }
 

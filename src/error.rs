@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::{MemId, OpError, Rank};
+use engine::{Direction, MemId, OpError, Rank, Rights};
 
 use crate::bootstrap::ConnectError;
 use crate::readable::debug_is_display;
@@ -31,7 +31,8 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Why an operation did not complete.
+/// Why an operation did not complete. `Debug` shows what `Display` does, so that an error that `main` returns, or that ends
+/// `expect`, is readable.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer's process is gone, or has left the job.
@@ -51,6 +52,23 @@ pub enum Error {
         addr: u64,
         /// Bytes of the transfer's part that begins there.
         len: u64,
+    },
+    /// The peer does not expose that private memory, or not with those rights. The peer is unharmed; parts of the transfer may have
+    /// been done.
+    #[error("peer {peer} does not expose its memory at {addr:#x}, {len} bytes, for {}", match rights {
+        Rights::Read => "reading",
+        Rights::Write => "writing",
+        Rights::ReadWrite => "reading and writing",
+    })]
+    NotExposed {
+        /// The peer.
+        peer: Rank,
+        /// Where the part of the transfer begins that was refused.
+        addr: u64,
+        /// Bytes of that part.
+        len: u64,
+        /// What was to be done with it.
+        rights: Rights,
     },
     /// The operation's own local memory is not accessible.
     #[error("no accessible local memory at {addr:#x}, {len} bytes")]
@@ -74,15 +92,38 @@ pub enum Error {
         /// The job's size.
         size: u32,
     },
+    /// The team has no such member, which was named as the root of a collective.
+    #[error("member {root} cannot be the root in a team of {size}")]
+    NoSuchRoot {
+        /// The root asked for.
+        root: u32,
+        /// The team's members.
+        size: u32,
+    },
+    /// The deadline passed before a counter was signalled as often as was waited for.
+    #[error(
+        "the deadline passed while the counter at heap offset {offset:#x} was {seen}, and {at_least} or more was waited for"
+    )]
+    SignalTimeout {
+        /// Where the counter lies in this process's heap.
+        offset: u64,
+        /// The least value that would have ended the wait.
+        at_least: u64,
+        /// What it was in the end.
+        seen: u64,
+    },
     /// The call may wait, and a handler must not.
     #[error("{call} may wait, and cannot be called in a handler")]
     InHandler {
         /// What was called.
         call: &'static str,
     },
-    /// The local and the remote part of a transfer differ in length, or a payload is too long.
-    #[error("{given} bytes where {expected} were expected")]
+    /// The two ends of a transfer differ in length, a list has another number of entries than it must have, or a payload is too
+    /// long.
+    #[error("{given} {what}, where {expected} were expected")]
     Length {
+        /// What was counted, and where: the unit, and the argument or end.
+        what: &'static str,
         /// What was given.
         given: u64,
         /// What fits.
@@ -132,8 +173,16 @@ pub enum Error {
         /// What was wrong.
         what: String,
     },
-    /// The team's collectives are over: a member called another one than the others, or with other sizes, gave one up, or
-    /// has the team no more. Other teams are not concerned.
+    /// The team's collectives are over: two members called different ones at the same place in their order, or with
+    /// different roots, lengths or functions. Which of the two is wrong only the program can know.
+    #[error("the team's collectives are over: {what}")]
+    Differ {
+        /// The two ranks.
+        ranks: [Rank; 2],
+        /// What each of them called, in words.
+        what: String,
+    },
+    /// The team's collectives are over: a member gave one up, or has the team no more. Other teams are not concerned.
     #[error("the team's collectives are over: peer {peer} {what}")]
     Team {
         /// The rank that it lies with.
@@ -158,6 +207,10 @@ impl From<OpError> for Error {
             OpError::Fault { peer, mem, addr, len } => {
                 let memory = if mem == MemId::Space { Memory::Private } else { Memory::Heap };
                 Error::Fault { peer, memory, addr, len }
+            }
+            OpError::NotExposed { peer, direction, addr, len } => {
+                let rights = if direction == Direction::Put { Rights::Write } else { Rights::Read };
+                Error::NotExposed { peer, addr, len, rights }
             }
             OpError::LocalFault { addr, len, .. } => Error::LocalFault { addr, len },
             OpError::Timeout { peer } => Error::Timeout { peer },

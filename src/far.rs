@@ -23,6 +23,9 @@ use crate::transport::shm::peers::Card;
 /// How long the network may refuse what is for a peer that it never reached before that is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Letters of the name that a peer gives its provider which are shown.
+const PROVIDER_NAME_MAX: usize = 40;
+
 /// Gives a node a network over an open port: for these members of its job, and for those from outside that it
 /// [meets](meet).
 pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
@@ -60,7 +63,8 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
     let _opening = lock(&inner.opening);
     if !inner.has_network() {
         let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
-        let port = network::open_to_all(plan.provider.as_deref()).map_err(|error| failed(&error))?;
+        let port =
+            network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| failed(&error))?;
         let own = inner.peers.own();
         own.control.set_endpoint(port.address());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
@@ -74,7 +78,8 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
         // Who sleeps sleeps on the doorbell alone.
         inner.wake();
     }
-    Ok(inner.peers.card(0, plan.attends))
+    let provider = inner.engine().transport().provider().unwrap_or_default().to_owned();
+    Ok(inner.peers.card(0, provider, plan.attends))
 }
 
 /// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
@@ -82,6 +87,14 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
     let peer = inner.peers.stand_in(number, card)?;
     // With the engine held no message of its is looked at before it is known.
     let mut engine = inner.engine();
+    let ours = engine.transport().provider().unwrap_or_default();
+    if ours != card.provider {
+        let theirs: String = card.provider.chars().take(PROVIDER_NAME_MAX).collect();
+        let what = format!(
+            "libfabric's provider {theirs:?}, where the other has {ours:?}: both name the same, by STANDPIPE_TRANSPORT=ofi:PROVIDER"
+        );
+        return Err(Error::Protocol { peer: number, what });
+    }
     if !engine.transport().meet(number, outsider) {
         let what = "an endpoint that cannot be reached from here".to_owned();
         return Err(Error::Protocol { peer: number, what });

@@ -1,13 +1,14 @@
 //! Peers from outside any job: nodes that find each other by their addresses, and come and go at any time.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use engine::Rank;
 
 use crate::bootstrap::{
-    Address, AddressError, Arrival, CallError, Decline, Door, House, Introduce, Introduction, JoinError,
-    Notice, Refusal, Way,
+    Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
+    JoinError, Listen, Notice, Refusal, Way,
 };
 use crate::error::Error;
 use crate::far;
@@ -45,6 +46,20 @@ pub enum MeetError {
         "the node is on another host, or in another network namespace, and its address names no way there"
     )]
     Elsewhere,
+    /// The node listens nowhere, by its setting: so it has no address, and reaches no node but by shared memory.
+    #[error(
+        "STANDPIPE_LISTEN=none: this node has no address, and reaches only nodes that share memory with it, since whatever is \
+         reached over a network must listen itself"
+    )]
+    NotListening,
+    /// The node cannot listen where it is told to.
+    #[error("cannot listen at {at}, as STANDPIPE_LISTEN says: {source}")]
+    Listen {
+        /// The address and port.
+        at: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// This process has no network, and the node can be reached by nothing else.
     #[error("the node is reached over a network only: {why}")]
     Network {
@@ -123,6 +138,7 @@ impl From<CallError> for MeetError {
             CallError::Address(error) => MeetError::Address(error),
             CallError::Oneself => MeetError::Oneself,
             CallError::Elsewhere => MeetError::Elsewhere,
+            CallError::NotListening => MeetError::NotListening,
             CallError::Network(why) => MeetError::Network { why },
             CallError::Unreachable(tried) => MeetError::Unreachable { tried },
             // One place is this process's own.
@@ -133,6 +149,15 @@ impl From<CallError> for MeetError {
             CallError::Unseen { pid } => MeetError::Unseen { pid },
             CallError::Timeout { waited } => MeetError::Timeout { waited },
             CallError::Closed => MeetError::Closed,
+        }
+    }
+}
+
+impl From<DoorError> for MeetError {
+    fn from(error: DoorError) -> MeetError {
+        match error {
+            DoorError::Listen { at, source } => MeetError::Listen { at, source },
+            DoorError::Os(error) => MeetError::Os(error),
         }
     }
 }
@@ -154,19 +179,23 @@ impl From<JoinError> for MeetError {
 /// Peers from outside any job.
 impl Node {
     /// This node's address: bytes to be sent, by any means, to those who are to be its peers. They are a secret: whoever has
-    /// them may become a peer, on this host if it belongs to this user, and reads and writes all memory of this process then.
+    /// them may become a peer, on this host if it belongs to this user, and reads and writes this process's heap then, and what it
+    /// [exposes](Node::expose).
     ///
     /// The address is the same at every call, and means nothing once the node is closed. It opens the door: from the first
-    /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port. A peer that has come has a number here, which [`Call::from`] tells
+    /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port, or as
+    /// [`Config::listen`](crate::Config::listen) says. A peer that has come has a number here, which [`Call::from`] tells
     /// handlers, and which [`Node::peers`] lists.
     ///
     /// [`Call::from`]: crate::Call::from
     ///
     /// # Errors
     /// [`MeetError::InJob`] in a launched job, [`MeetError::Os`] where the system gives no socket or thread;
-    /// [`MeetError::Network`] where all peers are to be reached over a network, and there is none.
+    /// [`MeetError::Network`] where all peers are to be reached over a network, and there is none; [`MeetError::NotListening`]
+    /// and [`MeetError::Listen`] where the node is to listen nowhere, or where it cannot.
     pub fn address(&self) -> Result<Address, MeetError> {
-        Ok(self.door()?.address())
+        let door = self.door()?;
+        if door.listens() { Ok(door.address()) } else { Err(MeetError::NotListening) }
     }
 
     /// Makes the node that gave this address a peer, and returns its number here: what all operations want as the peer's
@@ -221,21 +250,27 @@ impl Node {
             return Err(MeetError::Full { peers: 0 });
         }
         let Outside { control, heap, network } = outside.as_ref().ok_or(MeetError::Closed)?;
+        let listens = network.listen != Listen::Nowhere;
         if !network.near {
+            if !listens {
+                return Err(MeetError::NotListening);
+            }
             // Nobody can come otherwise.
             far::introduce(&self.inner, network).map_err(|why| MeetError::Network { why })?;
         }
-        let door = Arc::new(Door::open(House {
+        let house = House {
             control: control.try_clone()?,
             heap: heap.try_clone()?,
             first: size,
             places,
             near: network.near,
+            listens,
             silence: network.silence,
             introduce: introduce(&self.inner, network),
             admit: admit(&self.inner, network.silence),
             tell: tell(&self.inner),
-        })?);
+        };
+        let door = Arc::new(Door::open(house, network.listen)?);
         peers.set_door(&door);
         *outside = None;
         Ok(door)

@@ -19,6 +19,7 @@ use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Fabric, Hints, MrMode, Options, Origin, Provider};
 
+use crate::bootstrap::Listen;
 use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::transport::ofi::port::Port;
@@ -102,6 +103,8 @@ pub(crate) enum Reach {
     Host,
     /// From other hosts.
     Network,
+    /// At this address of the host's only.
+    Interface(IpAddr),
 }
 
 /// How a node uses the network, when it comes to that.
@@ -116,6 +119,8 @@ pub(crate) struct Plan {
     pub(crate) silence: Option<Duration>,
     /// Whether the node may have a progress thread.
     pub(crate) attends: bool,
+    /// Where the node listens, if it is of no job.
+    pub(crate) listen: Listen,
 }
 
 /// libfabric, as it is found here.
@@ -236,7 +241,12 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
 }
 
 /// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached, one for those of this host.
-pub(crate) fn open_to_all(name: Option<&str>) -> Result<Port, NetworkError> {
+pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, NetworkError> {
+    if let Listen::At(at) = listen
+        && !at.ip().is_unspecified()
+    {
+        return open(name, Reach::Interface(at.ip()));
+    }
     let alone = vm::host::addresses().iter().all(IpAddr::is_loopback);
     open(name, if alone { Reach::Host } else { Reach::Network })
 }
@@ -295,17 +305,18 @@ pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: Reach) -> Res
 }
 
 fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Provider>, fabric::Error> {
-    let all = [(Some(LOOPBACK), true), (Some(LOOPBACK), false), (None, true), (None, false)];
-    for (source, delivery) in all {
-        if reach == Reach::Network && source.is_some() {
-            continue;
-        }
-        let source = source.map(str::to_owned);
+    let sources = match reach {
+        Reach::Host => vec![Some(LOOPBACK.to_owned()), None],
+        Reach::Network => vec![None],
+        Reach::Interface(ip) => vec![Some(ip.to_string())],
+    };
+    for (source, delivery) in sources.iter().flat_map(|source| [(source, true), (source, false)]) {
+        let source = source.clone();
         let hints =
             Hints { provider: Some(name.to_owned()), source, delivery, manual: true, ..Hints::default() };
         // An interface that is just coming up is not among them, and this one always is.
         let reaches =
-            |provider: &Provider| reach == Reach::Host || provider.description().domain != LOOPBACK_DOMAIN;
+            |provider: &Provider| reach != Reach::Network || provider.description().domain != LOOPBACK_DOMAIN;
         if let Some(provider) = fabric.providers(&hints)?.into_iter().find(reaches) {
             return Ok(Some(provider));
         }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::OpError;
+use engine::{OpError, Rights};
 use vm::checked::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
 use crate::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::config::{Config, ProgressThread, Transport};
+use crate::config::{Config, Exposure, ProgressThread, Transport};
 use crate::directory;
 use crate::error::{Error, HEAP_REMEDY};
 use crate::far;
@@ -27,7 +27,7 @@ use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
 use crate::transport::shm::control::Identity;
 use crate::transport::shm::peers::Own;
-use crate::transport::shm::{Control, Peers, ShmTransport};
+use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -88,7 +88,8 @@ impl Node {
     /// have left. Ranks on other hosts are reached over the network, whatever [`Config::transport`] says of those on this.
     ///
     /// From now on every process of the job may put to and get from every address of this one, as `ptrace` would let
-    /// it: a job is one program in several processes.
+    /// it: a job is one program in several processes. Without a job, or where [`Config::exposure`] says so, peers reach the heap and
+    /// what the node [exposes](Node::expose).
     ///
     /// # Errors
     /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute or as
@@ -118,7 +119,8 @@ impl Node {
         let (watch, notify) = Watch::new();
         let seat = Seat::take(&config, Some(host.env()), port.as_ref().map(Port::address), notify)?;
         if host.is_spread() {
-            let card = seat.peers.card(host.lowest(), config.progress != ProgressThread::Off);
+            let provider = port.as_ref().map(|port| port.description().provider.clone()).unwrap_or_default();
+            let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
         let port = port.map(|port| (port, host.secret()));
@@ -169,7 +171,8 @@ impl Node {
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded));
         let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
-        let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), checked()?);
+        let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_stages(Arc::clone(&heap));
+        let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
         let plan = plan(&config);
         let parts = Parts {
             engine: Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)),
@@ -183,6 +186,12 @@ impl Node {
             may_attend: plan.attends,
         };
         let inner = Arc::new(Inner::new(parts));
+        if inner.peers.own().identity.ranges_only {
+            let (mut engine, heap) = (inner.engine(), inner.peers.itself().heap());
+            engine.expose_ranges_only();
+            // Over a network its pages may be named by their addresses.
+            engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
+        }
         if let Some((port, secret)) = port {
             far::set_up(&inner, &plan, port, members(&inner.peers, secret))?;
         }
@@ -201,7 +210,15 @@ fn plan(config: &Config) -> Plan {
         Transport::Shm => (None, true),
     };
     let (strategy, pin_bytes, silence) = (config.strategy, config.pin_bytes, config.silence);
-    Plan { provider, near, strategy, pin_bytes, silence, attends: config.progress != ProgressThread::Off }
+    Plan {
+        provider,
+        near,
+        strategy,
+        pin_bytes,
+        silence,
+        attends: config.progress != ProgressThread::Off,
+        listen: config.listen,
+    }
 }
 
 /// The ranks of a job, as its network is told.
@@ -262,6 +279,10 @@ impl Seat {
             nonce: *nonce,
             nonce_addr: std::ptr::from_ref(&*nonce).expose_provenance() as u64,
             fences_asymmetric: membarrier::register(),
+            ranges_only: match config.exposure {
+                Exposure::Auto => env.is_none(),
+                exposure => exposure == Exposure::Ranges,
+            },
             directory,
         };
         let (control, control_segment) = Control::create(places, &identity, &names)?;

@@ -11,6 +11,9 @@ use crate::node::Node;
 use crate::rma::{Rest, wraps};
 use crate::transport::shm::Lent;
 
+/// What is counted of the local memory.
+pub(crate) const LOCAL: &str = "bytes of local memory";
+
 /// A run of bytes of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRun {
@@ -41,7 +44,7 @@ impl Indexed<'_> {
         let there = bytes(self.remote_block, self.remote_offsets.len());
         let here = bytes(self.local_block, self.local_offsets.len());
         if there != here {
-            return Err(Error::Length { given: here, expected: there });
+            return Err(Error::Length { what: "bytes in the local blocks", given: here, expected: there });
         }
         let block = self.remote_block as u64;
         for offset in self.remote_offsets {
@@ -51,7 +54,7 @@ impl Indexed<'_> {
         let ends = self.local_offsets.iter().map(|offset| offset.saturating_add(self.local_block));
         match ends.max() {
             Some(end) if end > local_len => {
-                Err(Error::Length { given: local_len as u64, expected: end as u64 })
+                Err(Error::Length { what: LOCAL, given: local_len as u64, expected: end as u64 })
             }
             _ => Ok(()),
         }
@@ -215,7 +218,7 @@ impl Node {
             return Err(Error::Elsewhere { peer: other.at.peer, expected: peer });
         }
         if let Some(end) = parts.iter().map(|part| part.end).max().filter(|end| *end > local.len()) {
-            return Err(Error::Length { given: local.len() as u64, expected: end as u64 });
+            return Err(Error::Length { what: LOCAL, given: local.len() as u64, expected: end as u64 });
         }
         if local.direction() == Direction::Get {
             disjoint(parts.iter().map(|part| (part.start, part.len())))?;
@@ -253,7 +256,8 @@ fn equal(remote: &[RemoteRun], local: impl Iterator<Item = usize>) -> Result<(),
     let sum = |sum: u64, len: usize| sum.saturating_add(len as u64);
     let expected = remote.iter().map(|run| run.len).fold(0, sum);
     let given = local.fold(0, sum);
-    if given == expected { Ok(()) } else { Err(Error::Length { given, expected }) }
+    let what = "bytes in the local runs";
+    if given == expected { Ok(()) } else { Err(Error::Length { what, given, expected }) }
 }
 
 /// Whether blocks (start, length) do not lie over one another. Allocates only where they are not in order.

@@ -50,7 +50,7 @@ impl Signal {
 /// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or by an atomic,
 /// sees the bytes. Any thread may call these.
 impl Node {
-    /// Puts bytes anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
+    /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
     /// Both are complete at return.
     ///
     /// # Errors
@@ -58,8 +58,8 @@ impl Node {
     /// is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed only where this is `Ok`, or
     /// after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
     #[inline]
-    pub fn put_signal(&self, to: impl Into<Remote>, from: &[u8], signal: Signal) -> Result<(), Error> {
-        let to = to.into();
+    pub fn put_signal<T: Pod>(&self, to: impl Into<Remote>, from: &[T], signal: Signal) -> Result<(), Error> {
+        let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
         if self.signal_on_mapped(to, from, signal).is_some() {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the heap has no
-    /// such word; [`Error::Timeout`] naming this rank; [`Error::InHandler`].
+    /// such word; [`Error::SignalTimeout`]; [`Error::InHandler`].
     pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
         self.await_signal(counter, at_least, None)
     }
@@ -127,8 +127,7 @@ impl Node {
     /// was waited for once all is in place that it had put, this ends.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; [`Error::Timeout`] naming `sender`; for the rest as for
-    /// [`Node::wait_signal`].
+    /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; for the rest as for [`Node::wait_signal`].
     pub fn wait_signal_from(
         &self,
         sender: Rank,
@@ -171,8 +170,11 @@ impl Node {
             let gone = || sender.filter(lost).map(|peer| look().unwrap_or(Err(Error::PeerLost { peer })));
             found.or_else(gone)
         };
-        let timeout = || Err(Error::Timeout { peer: sender.unwrap_or(itself.rank) });
-        self.inner.wait(self.timeout, look_long).unwrap_or_else(timeout)
+        let timeout = || {
+            let seen = word.load(Ordering::Acquire);
+            Err(Error::SignalTimeout { offset: at, at_least, seen })
+        };
+        self.inner.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
     }
 
     /// The peer that the bytes go to, once the counter is known to be one of its.

@@ -31,6 +31,12 @@ impl Stats {
         self.counters.why(why)
     }
 
+    /// Bytes of this node's puts and gets by message that went through peers' heaps on their way, as long pieces do
+    /// over a network that registers no private memory.
+    pub fn staged_bytes(&self) -> u64 {
+        self.counters.staged
+    }
+
     /// Messages from peers that could not be understood, and were dropped.
     pub fn malformed(&self) -> u64 {
         self.counters.malformed

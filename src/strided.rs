@@ -8,7 +8,7 @@ use crate::event::{Buffer, Event};
 use crate::global::Remote;
 use crate::node::Node;
 use crate::rma::{Rest, wraps};
-use crate::runs::disjoint;
+use crate::runs::{LOCAL, disjoint};
 use crate::transport::shm::{Lent, copy};
 
 /// Blocks of `block` bytes, `counts[d]` of them along dimension `d` (the first varies fastest), their starts
@@ -40,9 +40,13 @@ impl<'a> Strided<'a> {
     /// The shape as rows; `None` where there is nothing to move. The error says which length was given and which expected.
     fn rows(&self, remote: Remote, local_len: usize) -> Result<Option<Rows<'a>>, Error> {
         let dims = self.counts.len();
-        if self.remote_strides.len() != dims || self.local_strides.len() != dims {
-            let given = self.remote_strides.len().min(self.local_strides.len());
-            return Err(Error::Length { given: given as u64, expected: dims as u64 });
+        for (what, strides) in [
+            ("distances in `remote_strides`", self.remote_strides.len()),
+            ("distances in `local_strides`", self.local_strides.len()),
+        ] {
+            if strides != dims {
+                return Err(Error::Length { what, given: strides as u64, expected: dims as u64 });
+            }
         }
         if self.block == 0 || self.counts.contains(&0) {
             return Ok(None);
@@ -55,7 +59,7 @@ impl<'a> Strided<'a> {
             .try_fold(self.block, |end, (stride, count)| end.checked_add(stride.checked_mul(count - 1)?));
         let needed = bytes.zip(here).map_or(usize::MAX, |(bytes, here)| bytes.max(here));
         if needed > local_len {
-            return Err(Error::Length { given: local_len as u64, expected: needed as u64 });
+            return Err(Error::Length { what: LOCAL, given: local_len as u64, expected: needed as u64 });
         }
         let mut there = self.remote_strides.iter().zip(self.counts);
         let span = there.try_fold(self.block as u64, |end, (stride, count)| {

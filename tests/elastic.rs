@@ -7,7 +7,7 @@ mod members;
 mod support;
 
 use standpipe::bootstrap::Broker;
-use standpipe::{AddressError, Error, GlobalPtr, MeetError, Node};
+use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Transport};
 
 use members::{Member, config};
 
@@ -16,7 +16,10 @@ const OVER: &str = "shm";
 
 #[test]
 fn child() {
-    members::play();
+    match support::role().as_deref() {
+        Some("deaf") => deaf(),
+        _ => members::play(),
+    }
 }
 
 #[test]
@@ -60,8 +63,91 @@ fn other_handlers_make_no_peers() {
 }
 
 #[test]
+fn only_what_is_exposed_is_reached() {
+    meetings::only_what_is_exposed_is_reached();
+}
+
+#[test]
 fn room_for_peers_ends_with_the_number() {
     meetings::room_for_peers_ends_with_the_number();
+}
+
+/// Sockets of this process that others can connect to, as the kernel lists them.
+fn listening() -> Vec<String> {
+    let fds = std::fs::read_dir("/proc/self/fd").expect("there").filter_map(Result::ok);
+    let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    let inode = |target: std::path::PathBuf| {
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
+    };
+    let own: Vec<String> = targets.filter_map(inode).collect();
+    let mut found = Vec::new();
+    // The state or the flags that say so, the field where they stand, and that of the inode.
+    for (file, at, value, inode) in [("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9), ("unix", 3, "00010000", 6)] {
+        let Ok(table) = std::fs::read_to_string(format!("/proc/self/net/{file}")) else { continue };
+        found.extend(table.lines().filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let ours = own.iter().any(|own| fields.get(inode) == Some(&own.as_str()));
+            (ours && fields[at] == value).then(|| line.to_owned())
+        }));
+    }
+    found
+}
+
+/// A node that listens nowhere, and calls on the one that it is told of.
+fn deaf() {
+    assert_eq!(listening(), Vec::<String>::new(), "before there is a node");
+    let (address, word) = (std::env::var("ADDRESS").expect("given"), std::env::var("WORD").expect("given"));
+    let member = Member::new(config().listen(Listen::Nowhere));
+    let peer = member.node.connect_to(members::unhex(&address)).expect("it listens");
+    member.node.put(GlobalPtr::new(peer, word.parse().expect("a number")), 77_u64).expect("put");
+    let ask = member.ask(peer, 5);
+    assert_eq!((ask, member.answered.load(std::sync::atomic::Ordering::SeqCst)), (Ok(()), 5));
+    assert!(matches!(member.node.address(), Err(MeetError::NotListening)));
+    assert_eq!(listening(), Vec::<String>::new());
+    let heard = Node::open_in(config(), None).expect("a node");
+    heard.address().expect("a door");
+    assert_eq!(listening().len(), 2, "the count sees what there is");
+}
+
+#[test]
+fn a_node_that_listens_nowhere_calls_others_of_its_host() {
+    let here = Member::new(config());
+    let address = members::hex(here.node.address().expect("a door").as_bytes());
+    let mut other = support::itself("deaf");
+    other.env("ADDRESS", address).env("WORD", here.array.ptr(3).offset().to_string());
+    let mut other = other.spawn().expect("started");
+    let mut ended = None;
+    // It wants an answer.
+    let waited = here.node.within(support::LIMIT).wait_until(|| {
+        ended = other.try_wait().expect("ours");
+        ended.is_some()
+    });
+    let _ = other.kill();
+    assert_eq!(waited, Ok(()));
+    assert!(ended.expect("waited for").success());
+    assert_eq!(here.array.read(3), 77);
+    // Over a network what is called must be able to call back.
+    let far = Member::new(config().listen(Listen::Nowhere).transport(Transport::Ofi { provider: None }));
+    assert!(matches!(far.node.connect_to([0; 12]), Err(MeetError::NotListening)));
+    assert!(matches!(far.node.address(), Err(MeetError::NotListening)));
+}
+
+#[test]
+fn a_node_listens_at_the_one_address_that_it_is_given() {
+    let at = |text: &str| Listen::parse(text).expect("an address");
+    let one = Member::new(config().listen(at("127.0.0.1:0")));
+    one.node.address().expect("a free port");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = taken.local_addr().expect("it is bound");
+    let refused = Member::new(config().listen(Listen::At(place)));
+    let error = refused.node.address().expect_err("it is taken");
+    assert!(matches!(&error, MeetError::Listen { at, .. } if *at == place), "{error}");
+    assert!(error.to_string().starts_with(&format!("cannot listen at {place}, as STANDPIPE_LISTEN says")));
+    drop(taken);
+    let address = refused.node.address().expect("it is free now");
+    assert!(std::net::TcpStream::connect(place).is_ok(), "there, and nowhere else:");
+    assert!(std::net::TcpStream::connect(("127.0.0.2", place.port())).is_err());
+    assert_eq!(one.node.connect_to(&address).expect("near ones come by the socket"), 1);
 }
 
 #[test]
@@ -74,7 +160,7 @@ fn what_is_no_address_is_told_by_name() {
     };
     assert_eq!(bad(&[]), AddressError::Length { len: 0 });
     assert!(matches!(bad(b"something else altogether"), AddressError::Foreign { .. }));
-    assert!(matches!(bad(&whole[..whole.len() - 1]), AddressError::Damaged { .. }));
+    assert!(matches!(bad(&whole[..whole.len() - 1]), AddressError::Cut { .. }));
     assert!(matches!(here.node.connect_to(&whole), Err(MeetError::Oneself)));
     // A number that was never given is nobody's.
     let nobody = GlobalPtr::<u64>::new(1, 0);

@@ -74,6 +74,11 @@ fn other_handlers_make_no_peers() {
 }
 
 #[test]
+fn only_what_is_exposed_is_reached() {
+    over_network(meetings::only_what_is_exposed_is_reached);
+}
+
+#[test]
 fn room_for_peers_ends_with_the_number() {
     over_network(meetings::room_for_peers_ends_with_the_number);
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-use standpipe::{Error, Node, Reduction, Team};
+use standpipe::{Error, GlobalPtr, Node, Reduction, Team};
 use support::{Heard, LIMIT, Random, config, job_of, role};
 
 /// The jobs' sizes.
@@ -227,6 +227,10 @@ fn killed(node: &Node) {
             kill_process(me, Signal::KILL)
         });
     }
+    let word = node.heap().alloc_zeroed::<u64>(1).expect("room");
+    let mut words = [word.ptr(0).to_words()];
+    world.broadcast(&mut words, 1).expect("all are there");
+    let theirs = GlobalPtr::<u64>::from_words(words[0]);
     let mut values = vec![1u64; 100_000];
     let lost = loop {
         if let Err(error) = world.all_reduce(&mut values, Reduction::Min) {
@@ -234,6 +238,7 @@ fn killed(node: &Node) {
         }
     };
     assert_eq!(lost, Error::PeerLost { peer: 1 });
+    assert_eq!(node.put(theirs, 7), Err(lost), "whoever has told of it");
     let begun = Instant::now();
     assert_eq!(world.barrier(), Err(Error::PeerLost { peer: 1 }), "then and ever after");
     let ended = half.barrier();

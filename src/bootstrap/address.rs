@@ -57,6 +57,11 @@ impl Address {
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
+
+    /// What somebody says is an address.
+    pub(super) fn read(bytes: Vec<u8>) -> Result<Address, AddressError> {
+        Told::parse(&bytes).map(|_| Address(bytes))
+    }
 }
 
 impl AsRef<[u8]> for Address {
@@ -94,7 +99,13 @@ pub enum AddressError {
         /// The address's version.
         theirs: u8,
     },
-    /// Some were lost or changed on the way.
+    /// They end before what they say is over: some were lost on the way.
+    #[error("a node's address that ends too early, after {len} bytes: it was cut off on the way")]
+    Cut {
+        /// Bytes given.
+        len: usize,
+    },
+    /// Some were changed on the way.
     #[error(
         "a node's address whose checksum is {found:#018x} where its {len} bytes have {expected:#018x}: it was damaged on the way"
     )]
@@ -168,7 +179,11 @@ impl Told {
         let found = u64::from_le_bytes(found.try_into().expect("split off as so many bytes"));
         let expected = sum(said);
         if found != expected {
-            return Err(AddressError::Damaged { len, found, expected });
+            return Err(match postcard::take_from_bytes::<Told>(&bytes[HEADER_BYTES..]) {
+                Err(postcard::Error::DeserializeUnexpectedEnd) => AddressError::Cut { len },
+                Ok((_, rest)) if rest.len() < SUM_BYTES => AddressError::Cut { len },
+                _ => AddressError::Damaged { len, found, expected },
+            });
         }
         match postcard::take_from_bytes(body) {
             Ok((Told { ways, .. }, _)) if ways.len() > WAYS_MAX => Err(AddressError::Malformed { len }),
@@ -229,7 +244,10 @@ mod tests {
         let whole = told().to_address().into_bytes();
         for len in 0..whole.len() {
             let error = Told::parse(&whole[..len]).expect_err("cut");
-            assert!(matches!(error, AddressError::Length { .. } | AddressError::Damaged { .. }), "{error}");
+            assert!(
+                matches!(error, AddressError::Length { .. } | AddressError::Cut { .. }),
+                "{len}: {error}"
+            );
         }
         for at in 0..whole.len() {
             let mut changed = whole.clone();
@@ -238,7 +256,11 @@ mod tests {
             match at {
                 0..3 => assert!(matches!(error, AddressError::Foreign { .. }), "{error}"),
                 3 => assert_eq!(error, AddressError::Version { theirs: 3 }),
-                _ => assert!(matches!(error, AddressError::Damaged { .. }), "{error}"),
+                // A length may be what has changed.
+                _ => assert!(
+                    matches!(error, AddressError::Damaged { .. } | AddressError::Cut { .. }),
+                    "{error}"
+                ),
             }
         }
         let long = vec![0; BYTES_MAX + 1];

@@ -32,9 +32,10 @@ use std::time::Instant;
 use self::book::Book;
 pub(crate) use self::call::CallError;
 pub use self::far::check_door_words;
+pub use self::porch::Listen;
 use self::porch::Porch;
 use self::shared::Shared;
-pub(crate) use self::shared::{Arrival, House, Introduce, Introduction, Way};
+pub(crate) use self::shared::{Arrival, DoorError, House, Introduce, Introduction, Way};
 use super::address::{Address, Told};
 use super::env::JobName;
 use super::guests::Guests;
@@ -59,12 +60,13 @@ pub(crate) struct Door {
 
 impl Door {
     /// Opens it, and starts the thread that watches it.
-    pub(crate) fn open(house: House) -> std::io::Result<Door> {
+    pub(crate) fn open(house: House, listen: Listen) -> Result<Door, DoorError> {
         let (node, secret) = (JobName::random()?, Secret::random()?);
-        let guests = Guests::new(listen_at(&node)?, GUESTS_MAX);
+        let socket = if house.listens { Some(listen_at(&node)?) } else { None };
+        let guests = Guests::new(socket, GUESTS_MAX);
         let book = Mutex::new(Book::new(house.first, house.places));
         let waker = Waker::new()?;
-        let porch = Porch::open();
+        let porch = Porch::open(listen)?;
         let told = Told::new(HostId::own(), &node, secret.clone()).over_network(porch.ways(), house.near);
         let address = told.to_address();
         let shared = Arc::new(Shared { node, secret, house, book, settled: Condvar::new(), waker });
@@ -72,9 +74,14 @@ impl Door {
         Ok(Door { shared, address, thread: Some(thread), pid: std::process::id() })
     }
 
-    /// The node's address.
+    /// The node's address, which is of use only where it [listens](House::listens).
     pub(crate) fn address(&self) -> Address {
         self.address.clone()
+    }
+
+    /// Whether anybody can come.
+    pub(crate) fn listens(&self) -> bool {
+        self.shared.house.listens
     }
 
     /// Makes the node at `address` a peer, and returns its number, which is the same at every call for the same node, as long

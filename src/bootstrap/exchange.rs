@@ -21,6 +21,7 @@ mod terms;
 
 use std::time::Instant;
 
+pub use self::pmi::check_launcher_words;
 pub(crate) use self::terms::Exchange;
 pub use self::terms::ExchangeError;
 use self::terms::Lookup;

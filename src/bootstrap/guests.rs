@@ -19,7 +19,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 /// The connections between `accept` and joining.
 #[derive(Debug)]
 pub(super) struct Guests {
-    listener: OwnedFd,
+    /// `None`: nobody can come.
+    listener: Option<OwnedFd>,
     waiting: BTreeMap<u64, Guest>,
     waiting_max: usize,
     next_id: u64,
@@ -59,7 +60,7 @@ impl Applicant {
 }
 
 impl Guests {
-    pub(super) fn new(listener: OwnedFd, waiting_max: usize) -> Self {
+    pub(super) fn new(listener: Option<OwnedFd>, waiting_max: usize) -> Self {
         let uid = rustix::process::geteuid().as_raw();
         Self { listener, waiting: BTreeMap::new(), waiting_max, next_id: 0, pause_until: None, uid }
     }
@@ -67,7 +68,7 @@ impl Guests {
     /// The listening socket, unless there is no room for another guest.
     pub(super) fn listener(&self) -> Option<&OwnedFd> {
         let open = self.waiting.len() < self.waiting_max && self.pause_until.is_none();
-        open.then_some(&self.listener)
+        self.listener.as_ref().filter(|_| open)
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = (u64, &OwnedFd)> {
@@ -89,10 +90,11 @@ impl Guests {
     /// that of other users might, who take no room: members wait to be served meanwhile.
     pub(super) fn accept(&mut self, now: Instant) {
         for _ in 0..self.waiting_max {
-            if self.waiting.len() >= self.waiting_max {
+            let Some(listener) = self.listener.as_ref().filter(|_| self.waiting.len() < self.waiting_max)
+            else {
                 return;
-            }
-            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            };
+            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.receive_guest(socket, now),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn knocking_without_end_leaves_time_for_members() {
         let name = JobName::random().expect("random numbers");
-        let mut guests = Guests::new(listen_at(&name).expect("a free name"), 4);
+        let mut guests = Guests::new(Some(listen_at(&name).expect("a free name")), 4);
         // Whoever knocks is then another user's, and takes no room.
         guests.uid = guests.uid.wrapping_add(1);
         let knocking: Vec<OwnedFd> = (0..10).map(|_| connect_to(&name).expect("room to knock")).collect();

@@ -49,9 +49,17 @@ debug_is_display!(RendezvousError);
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// A setting is missing, or is not what it should be.
+    /// A setting is not what it should be.
     #[error("{name} is not {expected}")]
     Setting {
+        /// The environment variable.
+        name: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// A setting that must be there is not.
+    #[error("{name} is not set: it takes {expected}")]
+    Unset {
         /// The environment variable.
         name: &'static str,
         /// What it should hold.
@@ -78,13 +86,34 @@ pub enum RendezvousError {
         waited: Duration,
     },
     /// The place was not reached, or whoever is there does not have the secret.
-    #[error("the rendezvous at {at}: {source}")]
+    #[error("the rendezvous at {at}: {}", in_words(source))]
     Io {
         /// Where it is.
         at: String,
         /// What failed.
         source: io::Error,
     },
+    /// A [`Registry`] cannot listen there.
+    #[error("cannot listen at {at}: {}", in_words(source))]
+    Listen {
+        /// The address and port.
+        at: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What failed, and what that mostly means.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            format!("nobody listens there ({error}): is `standpipe rendezvous` running, and at that port?")
+        }
+        ErrorKind::AddrInUse => format!("another program listens there ({error}): choose another port"),
+        ErrorKind::AddrNotAvailable => format!("this host has no such address ({error})"),
+        ErrorKind::TimedOut => "it did not answer in time".into(),
+        _ => error.to_string(),
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -131,7 +160,7 @@ impl Rendezvous {
     /// none. Nothing is connected to.
     ///
     /// # Errors
-    /// [`RendezvousError::Setting`].
+    /// [`RendezvousError::Setting`], [`RendezvousError::Unset`].
     pub fn from_env() -> Result<Option<Rendezvous>, RendezvousError> {
         match std::env::var(PLACE) {
             Ok(at) if !at.trim().is_empty() => Rendezvous::new(at.trim(), &secret_from_env()?).map(Some),
@@ -142,7 +171,7 @@ impl Rendezvous {
     /// The one at `HOST:PORT`, by a secret of 64 hexadecimal digits.
     ///
     /// # Errors
-    /// [`RendezvousError::Setting`].
+    /// [`RendezvousError::Setting`], [`RendezvousError::Unset`].
     pub fn new(at: &str, secret: &str) -> Result<Rendezvous, RendezvousError> {
         let has_port = at.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         if !has_port {
@@ -160,9 +189,10 @@ impl Rendezvous {
         check_name(name)?;
         let ask = Ask::Leave { name: name.to_owned(), address: address.as_bytes().to_vec() };
         match self.ask(&ask, Instant::now() + within)? {
-            Answer::Left => Ok(()),
-            Answer::Full => Err(RendezvousError::Full),
-            Answer::Found(_) | Answer::Nobody => Err(self.failed(ErrorKind::InvalidData.into())),
+            Some(Answer::Left) => Ok(()),
+            Some(Answer::Full) => Err(RendezvousError::Full),
+            Some(Answer::Found(_) | Answer::Nobody) => Err(self.failed(ErrorKind::InvalidData.into())),
+            None => Err(self.failed(ErrorKind::TimedOut.into())),
         }
     }
 
@@ -170,30 +200,32 @@ impl Rendezvous {
     /// the rendezvous, and for somebody to leave one.
     ///
     /// # Errors
-    /// [`RendezvousError`].
-    pub fn find(&self, name: &str, within: Duration) -> Result<Vec<u8>, RendezvousError> {
+    /// [`RendezvousError`], after `within` at the latest.
+    pub fn find(&self, name: &str, within: Duration) -> Result<Address, RendezvousError> {
         check_name(name)?;
         let (begun, deadline) = (Instant::now(), Instant::now() + within);
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).min(WAIT_MAX);
             let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             let ask = Ask::Find { name: name.to_owned(), within_ms };
-            // The answer that there is none comes after the time for which it was asked.
-            match self.ask(&ask, Instant::now() + left + HANDSHAKE_WITHIN)? {
-                Answer::Found(address) => {
-                    check_address(&address)?;
-                    return Ok(address);
-                }
-                Answer::Nobody if Instant::now() < deadline => {}
-                Answer::Nobody => {
+            // The answer that there is none comes after the time for which it was asked: at the end nobody waits for it.
+            let answer_by = deadline.min(Instant::now() + left + HANDSHAKE_WITHIN);
+            match self.ask(&ask, answer_by)? {
+                Some(Answer::Found(address)) => return Ok(Address::read(address)?),
+                Some(Answer::Nobody) if Instant::now() < deadline => {}
+                None if Instant::now() < deadline => return Err(self.failed(ErrorKind::TimedOut.into())),
+                Some(Answer::Nobody) | None => {
                     return Err(RendezvousError::Timeout { name: name.to_owned(), waited: begun.elapsed() });
                 }
-                Answer::Left | Answer::Full => return Err(self.failed(ErrorKind::InvalidData.into())),
+                Some(Answer::Left | Answer::Full) => {
+                    return Err(self.failed(ErrorKind::InvalidData.into()));
+                }
             }
         }
     }
 
-    fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Answer, RendezvousError> {
+    /// `None`: the question was heard, and not answered in time.
+    fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Option<Answer>, RendezvousError> {
         let asked = || {
             let stream = self.reach(deadline)?;
             let handshake = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
@@ -206,7 +238,11 @@ impl Rendezvous {
                 }
             })?;
             channel.say(&written(ask), deadline)?;
-            read(&channel.hear(WORDS_MAX, deadline)?)
+            match channel.hear(WORDS_MAX, deadline) {
+                Ok(answer) => read(&answer).map(Some),
+                Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+                Err(error) => Err(error),
+            }
         };
         asked().map_err(|source| self.failed(source))
     }
@@ -244,8 +280,11 @@ fn check_name(name: &str) -> Result<(), RendezvousError> {
 }
 
 fn parse_secret(text: &str) -> Result<Secret, RendezvousError> {
-    let expected = "64 hexadecimal digits (`openssl rand -hex 32` makes some)";
-    Secret::from_hex(text.trim()).ok_or(RendezvousError::Setting { name: SECRET, expected })
+    let (name, expected) = (SECRET, "64 hexadecimal digits (`openssl rand -hex 32` makes some)");
+    match text.trim() {
+        "" => Err(RendezvousError::Unset { name, expected }),
+        text => Secret::from_hex(text).ok_or(RendezvousError::Setting { name, expected }),
+    }
 }
 
 /// The secret's digits as the environment has them; none where it has none, which is no secret.
@@ -301,7 +340,8 @@ impl Registry {
     /// Listens at an address and port, such as `0.0.0.0:7300`, for those who have the secret in `STANDPIPE_SECRET`.
     ///
     /// # Errors
-    /// [`RendezvousError::Setting`] without a secret, [`RendezvousError::Io`] where nobody can listen.
+    /// [`RendezvousError::Unset`] without a secret, [`RendezvousError::Setting`] where it is none, and
+    /// [`RendezvousError::Listen`] where nobody can listen.
     pub fn open(at: &str) -> Result<Registry, RendezvousError> {
         Registry::open_by(at, &secret_from_env()?)
     }
@@ -311,7 +351,7 @@ impl Registry {
     /// # Errors
     /// As [`Registry::open`].
     pub fn open_by(at: &str, secret: &str) -> Result<Registry, RendezvousError> {
-        let failed = |source| RendezvousError::Io { at: at.to_owned(), source };
+        let failed = |source| RendezvousError::Listen { at: at.to_owned(), source };
         let (secret, listener) = (parse_secret(secret)?, TcpListener::bind(at).map_err(failed)?);
         let (kept, left, guests) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Ok(Registry { listener, shelf: Arc::new(Shelf { secret, kept, left, guests }) })

@@ -1,5 +1,7 @@
 //! What a node that comes over the network may say of itself, and what not.
 
+use engine::Transport;
+
 use super::*;
 use crate::config::Config;
 use crate::transport::shm::PLACES_MAX;
@@ -11,7 +13,15 @@ fn node() -> Node {
 /// What the node tells far peers; `None`, said aloud, where there is no network.
 fn card_of(node: &Node) -> Option<Card> {
     let provider = Some("tcp".to_owned());
-    let plan = Plan { provider, near: true, strategy: None, pin_bytes: None, silence: None, attends: true };
+    let plan = Plan {
+        provider,
+        near: true,
+        strategy: None,
+        pin_bytes: None,
+        silence: None,
+        attends: true,
+        listen: Listen::Auto,
+    };
     far::introduce(&node.inner, &plan).inspect_err(|error| eprintln!("skipped: {error}")).ok()
 }
 
@@ -37,6 +47,7 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
         Card { endpoint: card.endpoint.repeat(40), ..card.clone() },
         Card { directory: card.directory + 1, ..card.clone() },
         Card { names: b"another\0".to_vec(), ..card.clone() },
+        Card { provider: "x".repeat(5000), ..card.clone() },
     ];
     let cut = [whole[..whole.len() - 1].to_vec(), [&whole[..], &[0]].concat(), Vec::new()];
     for bytes in bad.iter().map(written).chain(cut) {
@@ -46,6 +57,9 @@ fn cards_that_no_node_gives_are_refused_and_take_no_number() {
             "{error} for {bytes:?}"
         );
     }
+    let verbs = Card { provider: "verbs;ofi_rxm".into(), ..card.clone() };
+    let error = comes(&here, 1, (1, 2), written(&verbs)).expect_err("another provider").to_string();
+    assert!(error.contains("verbs;ofi_rxm") && error.contains(&format!("{:?}", card.provider)), "{error}");
     for place in [(2, 2), (0, 0), (1, PLACES_MAX + 1), (u32::MAX, u32::MAX)] {
         assert!(comes(&here, 1, place, whole.clone()).is_err(), "{place:?}");
     }
@@ -61,4 +75,19 @@ fn a_node_gets_a_network_once() {
     assert_eq!(node.provider(), None);
     let Some(card) = card_of(&node) else { return };
     assert_eq!(card_of(&node), Some(card));
+}
+
+#[test]
+fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call() {
+    let (here, there) = (node(), node());
+    let word = there.heap().alloc_zeroed::<u64>(1).expect("room");
+    let peer = here.connect_to(there.address().expect("a door")).expect("it is there");
+    let to = word.ptr(0).at(peer);
+    // As a member of a team has it done that says the peer is lost.
+    here.inner.engine().transport().suspect(peer);
+    assert_eq!((here.put(to, 1), here.lost_peers()), (Ok(()), vec![]));
+    // As the engine does with one that does not answer in time.
+    here.inner.engine().give_up_peer(peer);
+    assert_eq!(here.lost_peers(), [peer]);
+    assert_eq!((here.put(to, 2), word.read(0)), (Err(Error::PeerLost { peer }), 1));
 }

@@ -17,12 +17,16 @@ pub(super) fn bytes_of<T: Pod>(values: &[T]) -> u64 {
     size_of_val(values) as u64
 }
 
-pub(super) fn expect_len(given: usize, expected: usize) -> Result<(), Error> {
+pub(super) fn expect_len(what: &'static str, given: usize, expected: usize) -> Result<(), Error> {
     if given == expected {
         return Ok(());
     }
-    Err(Error::Length { given: given as u64, expected: expected as u64 })
+    Err(Error::Length { what, given: given as u64, expected: expected as u64 })
 }
+
+/// What is counted where a collective's arguments are.
+pub(super) const FROM: &str = "values in `from`";
+const INTO: &str = "values in `into`";
 
 /// What a reduction of these combines, by a function of the caller's.
 pub(super) fn own_elements<T: Pod>(values: &[T]) -> Elements {
@@ -44,8 +48,8 @@ impl Team {
     /// Other than [`Node::barrier`](crate::Node::barrier) it waits for no puts.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a member cannot come any more, then and ever after; [`Error::Team`]; [`Error::Timeout`];
-    /// [`Error::InHandler`]; and at the first contact with a member what [`Node::connect`](crate::Node::connect) says.
+    /// [`Error::PeerLost`] when a member cannot come any more, then and ever after; [`Error::Team`] and [`Error::Differ`];
+    /// [`Error::Timeout`]; [`Error::InHandler`]; and at the first contact with a member what [`Node::connect`](crate::Node::connect) says.
     pub fn barrier(&self) -> Result<(), Error> {
         let buffers = Buffers { input: None, output: &mut [], scratch: &mut [] };
         self.run::<u8>(&Collective::Barrier, buffers, &mut nothing)
@@ -54,7 +58,7 @@ impl Team {
     /// Gives the root's values to all: each member's `values` are the same afterwards.
     ///
     /// # Errors
-    /// As for [`Team::barrier`], and [`Error::NoSuchPeer`] where there is no such root. After an error, here and below, what
+    /// As for [`Team::barrier`], and [`Error::NoSuchRoot`]. After an error, here and below, what
     /// would have been the result is unspecified.
     pub fn broadcast<T: Pod>(&self, values: &mut [T], root: u32) -> Result<(), Error> {
         self.check(root)?;
@@ -70,7 +74,7 @@ impl Team {
     pub fn gather<T: Pod>(&self, from: &[T], into: &mut [T], root: u32) -> Result<(), Error> {
         self.check(root)?;
         if root == self.rank() {
-            expect_len(into.len(), from.len() * self.size() as usize)?;
+            expect_len(INTO, into.len(), from.len() * self.size() as usize)?;
         }
         let what = Collective::Gather { root, block: bytes_of(from) };
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
@@ -84,7 +88,7 @@ impl Team {
     pub fn scatter<T: Pod>(&self, from: &[T], into: &mut [T], root: u32) -> Result<(), Error> {
         self.check(root)?;
         if root == self.rank() {
-            expect_len(from.len(), into.len() * self.size() as usize)?;
+            expect_len(FROM, from.len(), into.len() * self.size() as usize)?;
         }
         let what = Collective::Scatter { root, block: bytes_of(into) };
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
@@ -95,7 +99,7 @@ impl Team {
     /// # Errors
     /// As for [`Team::barrier`], and [`Error::Length`].
     pub fn all_gather<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<(), Error> {
-        expect_len(into.len(), from.len() * self.size() as usize)?;
+        expect_len(INTO, into.len(), from.len() * self.size() as usize)?;
         let what = Collective::AllGather { block: bytes_of(from) };
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
     }
@@ -107,8 +111,8 @@ impl Team {
     /// As for [`Team::all_gather`]; both lengths must be the same, and as many values for each member.
     pub fn all_to_all<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<(), Error> {
         let each = from.len() / self.size() as usize;
-        expect_len(from.len(), each * self.size() as usize)?;
-        expect_len(into.len(), from.len())?;
+        expect_len(FROM, from.len(), each * self.size() as usize)?;
+        expect_len(INTO, into.len(), from.len())?;
         let what = Collective::AllToAll { block: bytes_of(&from[..each]) };
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, &mut nothing)
     }
@@ -136,10 +140,11 @@ impl Team {
         receives: &[usize],
     ) -> Result<Collective, Error> {
         let members = self.size() as usize;
-        for (values, counts) in [(from, sends), (into, receives)] {
-            expect_len(counts.len(), members)?;
+        let ends = [(FROM, from, "counts in `sends`", sends), (INTO, into, "counts in `receives`", receives)];
+        for (what, values, what_counts, counts) in ends {
+            expect_len(what_counts, counts.len(), members)?;
             let all = counts.iter().try_fold(0usize, |all, count| all.checked_add(*count));
-            expect_len(values.len(), all.unwrap_or(usize::MAX))?;
+            expect_len(what, values.len(), all.unwrap_or(usize::MAX))?;
         }
         bytes_of(from);
         let bytes = |counts: &[usize]| counts.iter().map(|count| (count * size_of::<T>()) as u64).collect();
@@ -190,7 +195,7 @@ impl Team {
     ) -> Result<(), Error> {
         self.check(root)?;
         if root == self.rank() {
-            expect_len(into.len(), from.len())?;
+            expect_len(INTO, into.len(), from.len())?;
         }
         let what = Collective::Reduce { root, elements };
         self.run(&what, Buffers { input: Some(from), output: into, scratch: &mut [] }, combine)

@@ -10,11 +10,12 @@ use std::time::Duration;
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::Collective;
-use engine::node::Start;
+use engine::node::{Start, TeamId};
 
 use super::Team;
-use super::blocking::{bytes_of, elements, own_elements};
+use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
 use super::memory::Buffers;
+use super::starting::said;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handler_scope::HandlerScope;
@@ -35,6 +36,7 @@ type Combine<T> = Box<dyn FnMut(&mut [T], &[T]) + Send>;
 pub struct TeamEvent<T: Pod + Send> {
     event: Event<()>,
     owned: Arc<Owned<T>>,
+    team: TeamId,
 }
 
 struct Owned<T> {
@@ -118,15 +120,22 @@ impl<T: Pod + Send> TeamEvent<T> {
     /// this member gets one, and anything otherwise. When the node's timeout passes first, and in a handler, it is given up,
     /// and the team's collectives with it.
     pub fn wait(self) -> (Result<(), Error>, Vec<T>) {
-        let TeamEvent { event, owned } = self;
+        let TeamEvent { event, owned, team } = self;
         let (result, ()) = event.wait();
-        (result, owned.take())
+        (result.map_err(|error| owned.said(team, error)), owned.take())
     }
 }
 
 impl<T> Owned<T> {
     fn take(&self) -> Vec<T> {
         std::mem::take(&mut lock(&self.memory).output)
+    }
+
+    fn said(&self, team: TeamId, error: Error) -> Error {
+        match self.inner.upgrade() {
+            Some(inner) => said(&inner, team, error),
+            None => error,
+        }
     }
 }
 
@@ -142,7 +151,9 @@ impl<T: Pod + Send> Future for TeamEvent<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let ended = Pin::new(&mut self.event).poll(cx);
-        ended.map(|(result, ())| (result, self.owned.take()))
+        ended.map(|(result, ())| {
+            (result.map_err(|error| self.owned.said(self.team, error)), self.owned.take())
+        })
     }
 }
 
@@ -191,7 +202,7 @@ impl Team {
         let room = vec![T::zeroed(); each];
         let what = Collective::Scatter { root, block: bytes_of(&room) };
         let fits = match root == self.rank() {
-            true => super::blocking::expect_len(from.len(), each * self.size() as usize),
+            true => expect_len(FROM, from.len(), each * self.size() as usize),
             false => Ok(()),
         };
         let what = self.check(root).and(fits).map(|()| what);
@@ -208,7 +219,7 @@ impl Team {
     pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> TeamEvent<T> {
         let each = from.len() / self.size() as usize;
         let what = Collective::AllToAll { block: bytes_of(&from[..each]) };
-        let fits = super::blocking::expect_len(from.len(), each * self.size() as usize);
+        let fits = expect_len(FROM, from.len(), each * self.size() as usize);
         let room = vec![T::zeroed(); from.len()];
         self.start(Given { what: fits.map(|()| what), ..Given::new(Collective::Barrier, Some(from), room) })
     }
@@ -302,6 +313,7 @@ impl Team {
             inner.works.run(op);
             Some(op)
         });
-        TeamEvent { event: Event::new(&self.node, self.node.rank(), started, ()), owned }
+        let team = self.membership.id;
+        TeamEvent { event: Event::new(&self.node, self.node.rank(), started, ()), owned, team }
     }
 }

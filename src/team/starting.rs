@@ -5,23 +5,21 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::{Collective, Plan};
-use engine::node::{Kept, Memories, Start};
+use engine::node::{Kept, Memories, Start, TeamId};
 
 use super::Team;
 use super::memory::{Buffers, Operands};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::sync::lock;
 
 /// Bytes of scratch memory that a team keeps, at most.
 const SPARE_MAX: u64 = 4 << 20;
 
 impl Team {
-    /// A member that a caller names.
-    pub(super) fn check(&self, member: u32) -> Result<(), Error> {
-        if member < self.size() {
-            return Ok(());
-        }
-        Err(Error::NoSuchPeer { peer: member, size: self.size() })
+    /// A root that a caller names.
+    pub(super) fn check(&self, root: u32) -> Result<(), Error> {
+        if root < self.size() { Ok(()) } else { Err(Error::NoSuchRoot { root, size: self.size() }) }
     }
 
     /// Connects to those that this member talks to in a plan. Who is lost is the engine's to judge; others must not wait for
@@ -136,9 +134,19 @@ impl Team {
             None => given_up.end(),
         };
         match outcome {
-            Some(outcome) => outcome.map(|_| ()).map_err(Error::from),
+            Some(outcome) => {
+                outcome.map(|_| ()).map_err(|error| said(&self.node.inner, self.membership.id, error.into()))
+            }
             None => Err(Error::Timeout { peer: self.node.rank() }),
         }
+    }
+}
+
+/// How a collective of a team failed, as its caller gets to know it.
+pub(super) fn said(inner: &Inner, team: TeamId, error: Error) -> Error {
+    match (error, inner.engine().difference(team)) {
+        (Error::Team { .. }, Some(differ)) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
+        (error, _) => error,
     }
 }
 

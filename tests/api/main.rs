@@ -4,6 +4,7 @@ mod am;
 mod atomics;
 mod directory;
 mod events;
+mod exposure;
 mod groups;
 mod heap;
 mod losses;

@@ -178,7 +178,10 @@ fn shapes_that_do_not_fit_are_refused_with_numbers() {
     let short = pair.zero.put_strided(to, &[1; 29], &shape);
     assert!(matches!(short, Err(Error::Length { given: 29, .. })), "{short:?}");
     let flat = Strided { remote_strides: &[], ..shape };
-    assert_eq!(pair.zero.put_strided(to, &[1; 30], &flat), Err(Error::Length { given: 0, expected: 1 }));
+    let length = |what| Err(Error::Length { what, given: 0, expected: 1 });
+    assert_eq!(pair.zero.put_strided(to, &[1; 30], &flat), length("distances in `remote_strides`"));
+    let flat = Strided { local_strides: &[], ..shape };
+    assert_eq!(pair.zero.put_strided(to, &[1; 30], &flat), length("distances in `local_strides`"));
     let endless = Strided { counts: &[usize::MAX], ..shape };
     let refused = pair.zero.get_strided(to, &mut [0; 30], &endless);
     assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");

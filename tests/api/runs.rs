@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// What is counted of local memory.
+const LOCAL: &str = "bytes of local memory";
+
 use proptest::prelude::*;
 use standpipe::{Error, Indexed, Memory, RemoteRun, Strided};
 
@@ -177,14 +180,14 @@ fn what_does_not_fit_is_refused_with_numbers_and_moves_nothing() {
     let (zero, to) = (&pair.zero, pair.remote(false));
     pair.fill(false, &[0; BYTES]);
     let runs = [RemoteRun { at: to, len: 10 }, RemoteRun { at: to.plus(20), len: 3 }];
-    let unequal = Err(Error::Length { given: 12, expected: 13 });
+    let unequal = Err(Error::Length { what: "bytes in the local runs", given: 12, expected: 13 });
     assert_eq!(zero.put_vector(&runs, &[&[1; 12]]), unequal);
     assert_eq!(zero.put_vector_nbi(&runs, &[&[1; 12]]), unequal);
     assert_eq!(zero.get_vector(&runs, &mut [&mut [1; 6], &mut [1; 6]]), unequal);
     let parts = |first: Range<usize>, second| [first, second];
     assert_eq!(zero.put_vector_nb(&runs, vec![1_u8; 20], &parts(0..6, 10..16)).wait().0, unequal);
     let beyond = zero.put_vector_nb(&runs, vec![1_u8; 20], &parts(0..6, 14..21)).wait().0;
-    assert_eq!(beyond, Err(Error::Length { given: 20, expected: 21 }));
+    assert_eq!(beyond, Err(Error::Length { what: LOCAL, given: 20, expected: 21 }));
     let over = zero.get_vector_nb(&runs, vec![1_u8; 20], &parts(5..12, 0..6)).wait().0;
     assert_eq!(over, Err(Error::Overlap { start: 5, end: 6 }));
     let elsewhere = [runs[0], RemoteRun { at: nowhere(0), len: 3 }];
@@ -196,9 +199,13 @@ fn what_does_not_fit_is_refused_with_numbers_and_moves_nothing() {
     assert!(matches!(wraps, Err(Error::Fault { peer: 1, len: 3, .. })), "{wraps:?}");
 
     let shape = Indexed { remote_block: 4, remote_offsets: &[0, 8], local_block: 8, local_offsets: &[3] };
-    assert_eq!(zero.put_indexed(to, &[1; 10], &shape), Err(Error::Length { given: 10, expected: 11 }));
+    assert_eq!(
+        zero.put_indexed(to, &[1; 10], &shape),
+        Err(Error::Length { what: LOCAL, given: 10, expected: 11 })
+    );
     let unequal = Indexed { local_block: 7, ..shape };
-    assert_eq!(zero.put_indexed(to, &[1; 10], &unequal), Err(Error::Length { given: 7, expected: 8 }));
+    let blocks = Err(Error::Length { what: "bytes in the local blocks", given: 7, expected: 8 });
+    assert_eq!(zero.put_indexed(to, &[1; 10], &unequal), blocks);
     let over = Indexed { local_block: 4, local_offsets: &[6, 3], ..shape };
     assert_eq!(zero.get_indexed(to, &mut [1; 10], &over), Err(Error::Overlap { start: 6, end: 7 }));
     let far = Indexed { remote_offsets: &[0, u64::MAX - 2], ..shape };

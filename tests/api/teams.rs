@@ -32,10 +32,10 @@ fn teams_know_their_members() {
 fn what_cannot_be_done_is_refused() {
     let node = alone(config());
     let team = node.world();
-    assert_eq!(team.broadcast(&mut [1u8], 1), Err(Error::NoSuchPeer { peer: 1, size: 1 }));
-    let length = Err(Error::Length { given: 3, expected: 2 });
-    assert_eq!(team.all_gather(&[1u8, 2], &mut [0; 3]), length);
-    assert_eq!(team.all_to_all_v(&[1u8, 2, 3], &[2], &mut [0; 2], &[2]), length);
+    assert_eq!(team.broadcast(&mut [1u8], 1), Err(Error::NoSuchRoot { root: 1, size: 1 }));
+    let length = |what| Err(Error::Length { what, given: 3, expected: 2 });
+    assert_eq!(team.all_gather(&[1u8, 2], &mut [0; 3]), length("values in `into`"));
+    assert_eq!(team.all_to_all_v(&[1u8, 2, 3], &[2], &mut [0; 2], &[2]), length("values in `from`"));
     assert_eq!(team.all_gather_nb(vec![1u8, 2]).wait(), (Ok(()), vec![1, 2]));
     let mut values = [1.5f64, -2.0];
     team.all_reduce(&mut values, Reduction::Max).expect("a team of one");
@@ -84,7 +84,12 @@ fn who_gives_up_or_calls_something_else_is_named() {
             let lengths = if node.rank() == 2 { 4 } else { 5 };
             let mut values = vec![1u32; lengths];
             let differs = second.all_reduce(&mut values, Reduction::Sum).and_then(|()| second.barrier());
-            assert!(matches!(differs, Err(Error::Team { .. })), "{differs:?}");
+            let Err(Error::Differ { ranks, what }) = differs else { panic!("{differs:?}") };
+            assert!(ranks.contains(&2), "the other two called the same");
+            let call = |rank| {
+                format!("rank {rank} began an all-reduce of {} bytes", if rank == 2 { 16 } else { 20 })
+            };
+            assert_eq!(what, ranks.map(call).join(", "));
             node.barrier().expect("another matter");
         },
     );
@@ -111,4 +116,28 @@ fn events_of_collectives_may_be_dropped() {
             node.barrier().expect("barrier");
         });
     }
+}
+
+#[test]
+fn who_has_done_its_part_may_drop_the_team_before_others_come_to_it() {
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let pair = node.world().split(Some(0), 0).expect("a split").expect("a color");
+            if node.rank() == 0 {
+                pair.broadcast(&mut [7_u64; 3], 0).expect("given");
+                drop(pair);
+                tell(node, "dropped", [1, 0]);
+            } else {
+                ask(node, "dropped", 0);
+                let mut values = [0_u64; 3];
+                assert_eq!(pair.broadcast(&mut values, 0), Ok(()));
+                assert_eq!(values, [7; 3]);
+                let next = pair.barrier();
+                assert!(matches!(next, Err(Error::Team { peer: 0, .. })), "{next:?}");
+            }
+            node.barrier().expect("barrier");
+        },
+    );
 }

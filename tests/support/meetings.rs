@@ -2,10 +2,10 @@
 //! addresses, come, leave, die and come again.
 
 use std::io::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use standpipe::{Error, MeetError, Node, Rank, Signal};
+use standpipe::{Error, Exposure, GlobalPtr, MeetError, Node, Rank, Remote, Rights, Signal};
 
 use crate::members::{Member, Other, PRIVATE, config, hex};
 use crate::support::{LIMIT, eventually, pattern};
@@ -199,6 +199,32 @@ pub(crate) fn other_handlers_make_no_peers() {
     let text = error.to_string();
     assert!(text.contains("\"answer\" is registered here, not there"), "{text}");
     assert!(here.node.peers().is_empty() && plain.peers().is_empty());
+}
+
+pub(crate) fn only_what_is_exposed_is_reached() {
+    let open = || Node::open_in(config().exposure(Exposure::Auto), None).expect("a node");
+    let (here, there) = (open(), open());
+    let peer = here.connect_to(there.address().expect("a door")).expect("connected");
+    let memory: Vec<AtomicU64> = (0..100).map(AtomicU64::new).collect();
+    let addr = memory.as_ptr().expose_provenance() as u64;
+    // SAFETY: atomic words, which take writes at any time and stay until both nodes are gone.
+    let at = |word: u64| unsafe { Remote::raw(peer, addr + 8 * word) };
+    let refused = |word: u64, rights| Err(Error::NotExposed { peer, addr: addr + 8 * word, len: 8, rights });
+    assert_eq!(here.get_bytes(at(5), &mut [0; 8]), refused(5, Rights::Read), "nothing is exposed at first");
+    let exposed = there.expose(&raw const memory[10..20], Rights::ReadWrite);
+    assert_eq!(here.put_bytes(at(10), &77_u64.to_le_bytes()), Ok(()));
+    let mut word = [0; 8];
+    assert_eq!((here.get_bytes(at(10), &mut word), u64::from_le_bytes(word)), (Ok(()), 77));
+    assert_eq!(here.put_bytes(at(9), &[1; 8]), refused(9, Rights::Write));
+    drop(exposed);
+    assert_eq!(here.put_bytes(at(10), &[1; 8]), refused(10, Rights::Write));
+    assert_eq!(memory.iter().map(|word| word.load(Ordering::SeqCst)).sum::<u64>(), 99 * 50 - 10 + 77);
+    let shared = there.heap().alloc_from(&[3_u64]).expect("room");
+    assert_eq!(
+        here.get(GlobalPtr::<u64>::new(peer, shared.ptr(0).offset())),
+        Ok(3),
+        "heaps are there for that"
+    );
 }
 
 pub(crate) fn room_for_peers_ends_with_the_number() {

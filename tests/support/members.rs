@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
-use standpipe::{Config, Error, GlobalPtr, Node, Rank, Remote, Transport};
+use standpipe::{Config, Error, Exposure, GlobalPtr, Node, Rank, Remote, Transport};
 
 use crate::support::{self, LIMIT, Private, eventually, itself, role, said, say};
 
@@ -56,9 +56,11 @@ impl Member {
     }
 }
 
-/// What all nodes of the test program open with: what they reach each other by is its `OVER`.
+/// What all nodes of the test program open with: what they reach each other by is its `OVER`. Everything is exposed, as by what
+/// means private memory is reached is looked at, too.
 pub(crate) fn config() -> Config {
-    support::config().transport(Transport::parse(crate::OVER).expect("a transport"))
+    let config = support::config().transport(Transport::parse(crate::OVER).expect("a transport"));
+    config.exposure(Exposure::Everything)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -96,7 +96,7 @@ type Mails = Vec<Mail<Handles>>;
 
 impl Service {
     pub(super) fn new(terms: Terms, listener: OwnedFd, inbox: Receiver<Command>, waker: Arc<Waker>) -> Self {
-        let guests = Guests::new(listener, terms.size as usize + STRANGERS_MAX);
+        let guests = Guests::new(Some(listener), terms.size as usize + STRANGERS_MAX);
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
         Self { roster, terms, guests, members, watchers, inbox, waker, retires: None }

@@ -31,6 +31,8 @@ pub(crate) enum CallError {
     Elsewhere,
     /// This process has no network.
     Network(String),
+    /// Nothing listens here, and over a network something has to.
+    NotListening,
     /// The node's host was not reached, or somebody else listens there; of each way why not.
     Unreachable(String),
     /// All numbers have been given.

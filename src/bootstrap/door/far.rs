@@ -83,6 +83,9 @@ impl Shared {
     /// Calls on a node over the network.
     pub(super) fn try_call_far(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
         let begun = Instant::now();
+        if !self.house.listens {
+            return Err(CallError::NotListening);
+        }
         let card = (self.house.introduce)().map_err(CallError::Network)?;
         let mut channel = knock(told, begun, deadline)?;
         let places = self.house.places;
@@ -140,17 +143,21 @@ fn knock(told: &Told, begun: Instant, deadline: Instant) -> Result<Channel, Call
     for way in told.ways.iter().filter(|way| here || !way.ip().is_loopback()) {
         let within = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
         let reached = reach(way, within);
-        refused &= reached.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        let mut nobody = reached.as_ref().is_err_and(is_refused);
         let met = reached.and_then(|stream| {
             stream.set_nodelay(true)?;
             Channel::begin(stream, &told.secret, PROLOGUE, within)
         });
+        // One that ends while it is called hangs up, as one does that was shown another secret; but then nobody listens any more.
+        let hung_up = met.as_ref().is_err_and(has_hung_up);
+        nobody |= hung_up && reach(way, within).is_err_and(|error| is_refused(&error));
+        refused &= nobody;
         match met {
             Ok(channel) => return Ok(channel),
             Err(_) if Instant::now() >= deadline => {
                 return Err(CallError::Timeout { waited: begun.elapsed() });
             }
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(_) if hung_up && !nobody => {
                 tried.push(format!("{way}: whoever listens there does not know the address's secret"));
             }
             Err(error) => tried.push(format!("{way}: {error}")),
@@ -162,6 +169,14 @@ fn knock(told: &Told, begun: Instant, deadline: Instant) -> Result<Channel, Call
         _ if tried.is_empty() => Err(CallError::Elsewhere),
         _ => Err(CallError::Unreachable(tried.join("; "))),
     }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::ConnectionRefused
+}
+
+fn has_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 /// Hears a guest who has come over the network, and makes it a peer, or says why not.

@@ -1,7 +1,7 @@
 //! Doors that are called on over the network, here over loopback, and strangers at them.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn far_door(room: u32) -> (Door, Receiver<Come>, Receiver<Notice>) {
 fn door_that(room: u32, admit: Admit) -> (Door, Receiver<Notice>) {
     let (noticed, notices) = channel();
     let house = house(room, false, admit, Box::new(move |notice| _ = noticed.send(notice)));
-    (Door::open(house).expect("opened"), notices)
+    (Door::open(house, Listen::Auto).expect("opened"), notices)
 }
 
 fn next(arrivals: &Receiver<Come>) -> Come {
@@ -114,6 +114,24 @@ fn a_stranger_without_the_secret_learns_nothing_and_takes_no_place() {
     }
     assert!(at_b.try_recv().is_err());
     assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), 1);
+}
+
+#[test]
+fn one_that_ends_while_it_is_called_is_gone_and_not_one_with_another_secret() {
+    let (a, ..) = far_door(1);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (node, secret) = (JobName::random().expect("random"), Secret::random().expect("random"));
+    let ways = vec![listener.local_addr().expect("bound")];
+    let address = Told::new(HostId::own(), &node, secret).over_network(ways, false).to_address();
+    let ends = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("somebody calls");
+        // As the system does for a process that ends: in the order in which they were opened.
+        drop(listener);
+        drop(stream);
+    });
+    let error = a.call(address.as_bytes(), soon()).expect_err("it has ended");
+    assert!(matches!(error, CallError::Join(JoinError::NoBroker)), "{error:?}");
+    ends.join().expect("no panic");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Where those knock who come over the network: few at a time, and not for long.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::far::welcome;
-use super::shared::Shared;
+use super::shared::{DoorError, Shared};
 
 /// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
 /// waiting.
@@ -15,6 +16,42 @@ pub(super) const GUESTS_MAX: usize = 64;
 
 /// How long to leave the listener alone when the process has no file descriptors or threads left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where a node that nobody launched listens for those who come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// At a socket of this host's, for processes of the same user that share it, and at a TCP port that is free, at all of the
+    /// host's addresses.
+    #[default]
+    Auto,
+    /// Nowhere: no socket ever listens. The node has no address, and reaches others of this host only, by calling them.
+    Nowhere,
+    /// At a socket of this host's, and over TCP at this address and port only; port 0 stands for one that is free. What
+    /// libfabric opens for far peers listens at that address, too, at a port of its own.
+    At(SocketAddr),
+}
+
+impl Listen {
+    /// What the setting `STANDPIPE_LISTEN` means by these words: `auto`, `none`, or an address and port such as
+    /// `10.0.0.1:7000` or `[::1]:0`.
+    pub fn parse(text: &str) -> Option<Listen> {
+        match text {
+            "auto" => Some(Listen::Auto),
+            "none" => Some(Listen::Nowhere),
+            _ => text.parse().ok().map(Listen::At),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Auto => f.write_str("auto"),
+            Listen::Nowhere => f.write_str("none"),
+            Listen::At(at) => at.fmt(f),
+        }
+    }
+}
 
 /// The listening socket, if the system has given one.
 pub(super) struct Porch {
@@ -25,17 +62,24 @@ pub(super) struct Porch {
 }
 
 impl Porch {
-    /// Listens at all addresses of this host, at a port that is free.
-    pub(super) fn open() -> Porch {
-        let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-        let bind = |ip: IpAddr| {
-            let listener = TcpListener::bind((ip, 0))?;
+    /// Listens where it is to. The error: it cannot do so at the one address that it was given.
+    pub(super) fn open(listen: Listen) -> Result<Porch, DoorError> {
+        let bind = |at: SocketAddr| {
+            let listener = TcpListener::bind(at)?;
             listener.set_nonblocking(true)?;
             Ok::<_, std::io::Error>(listener)
         };
+        let any = |ip: IpAddr| bind(SocketAddr::new(ip, 0));
         let failed = |error: &std::io::Error| tracing::warn!(%error, "no peers can come over the network");
-        let listener = bind(any[0]).or_else(|_| bind(any[1])).inspect_err(failed).ok();
-        Porch { listener, inside: Arc::default(), pause_until: None }
+        let listener = match listen {
+            Listen::Nowhere => None,
+            Listen::At(at) => Some(bind(at).map_err(|source| DoorError::Listen { at, source })?),
+            Listen::Auto => any(Ipv6Addr::UNSPECIFIED.into())
+                .or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
+                .inspect_err(failed)
+                .ok(),
+        };
+        Ok(Porch { listener, inside: Arc::default(), pause_until: None })
     }
 
     /// The addresses that lead here.
@@ -43,6 +87,9 @@ impl Porch {
         let Some(bound) = self.listener.as_ref().and_then(|listener| listener.local_addr().ok()) else {
             return Vec::new();
         };
+        if !bound.ip().is_unspecified() {
+            return vec![bound];
+        }
         let leads = |ip: &IpAddr| ip.is_ipv4() || bound.is_ipv6();
         let all = vm::host::addresses().into_iter().filter(leads);
         all.map(|ip| SocketAddr::new(ip, bound.port())).collect()

@@ -1,5 +1,7 @@
 //! What a door opens to, and what callers and the door's thread share.
 
+use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +51,21 @@ pub(crate) type Admit = Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync>
 /// Is told what becomes of peers. Called by any thread.
 pub(crate) type Tell = Box<dyn Fn(Notice) + Send + Sync>;
 
+/// Why a door cannot be opened.
+#[derive(Debug)]
+pub(crate) enum DoorError {
+    /// Nobody can listen at the address that was given.
+    Listen { at: SocketAddr, source: io::Error },
+    /// The system gave no socket or thread.
+    Os(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for DoorError {
+    fn from(error: E) -> DoorError {
+        DoorError::Os(error.into())
+    }
+}
+
 /// What a door opens to.
 pub(crate) struct House {
     /// What peers are handed.
@@ -59,6 +76,8 @@ pub(crate) struct House {
     pub(crate) places: u32,
     /// Whether peers of this host are reached by shared memory.
     pub(crate) near: bool,
+    /// Whether anything listens for those who come.
+    pub(crate) listens: bool,
     /// How long nothing may be heard from a far peer's host before that is lost.
     pub(crate) silence: Option<Duration>,
     pub(crate) introduce: Introduce,

@@ -25,7 +25,7 @@ fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
         Ok(())
     };
     let (admit, tell) = (Box::new(admit), Box::new(move |notice| _ = noticed.send(notice)));
-    let door = Door::open(house(room, true, admit, tell)).expect("opened");
+    let door = Door::open(house(room, true, admit, tell), Listen::Auto).expect("opened");
     (door, arrivals, notices)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn house(room: u32, near: bool, admit: Admit, tell: Tell) -> House {
     let segment = || File::open("/dev/null").expect("every system has it").into();
     let (control, heap, silence) = (segment(), segment(), Some(LIMIT));
     let introduce = Box::new(|| Ok(b"a card".to_vec()));
-    House { control, heap, first: 1, places: 1 + room, near, silence, introduce, admit, tell }
+    House { control, heap, first: 1, places: 1 + room, near, listens: true, silence, introduce, admit, tell }
 }
 
 pub(super) fn soon() -> Instant {
@@ -139,7 +139,7 @@ fn a_node_that_has_had_its_number_of_peers_says_so() {
 fn what_cannot_be_used_is_declined_with_the_reason() {
     let (a, ..) = door(1);
     let admit = |_: Arrival| Err("é".repeat(300));
-    let picky = Door::open(house(1, true, Box::new(admit), Box::new(|_| {}))).expect("opened");
+    let picky = Door::open(house(1, true, Box::new(admit), Box::new(|_| {})), Listen::Auto).expect("opened");
     let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
     let what = "é".repeat(100);
     assert!(

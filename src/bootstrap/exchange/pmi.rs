@@ -4,8 +4,11 @@
 //! their length in six digits and are parted by semicolons. Which of the two is spoken is agreed on in the first line,
 //! which is of the first kind. Seen to work with hydra 4.0 (MPICH of Debian 12), both of them.
 
+use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -141,7 +144,7 @@ impl Store for Pmi {
 impl Drop for Pmi {
     fn drop(&mut self) {
         // Without an answer the launcher is gone, and needs no leave.
-        let soon = Instant::now() + std::time::Duration::from_secs(5);
+        let soon = Instant::now() + Duration::from_secs(5);
         let left = match self.version {
             Version::One => self.line.ask_one("cmd=finalize", "finalize_ack", soon),
             Version::Two => self.line.ask_two("cmd=finalize;", "finalize-response", soon),
@@ -276,11 +279,23 @@ fn failed(source: std::io::Error) -> ExchangeError {
     ExchangeError::Io { with: "the launcher's connection (PMI_FD)".to_owned(), source }
 }
 
+/// Talks with a launcher that says these bytes, whatever it is asked, by both protocols: for the fuzzer. Whether it was told
+/// anything.
+#[doc(hidden)]
+pub fn check_launcher_words(bytes: &[u8]) -> bool {
+    let told = |version| -> Result<String, ExchangeError> {
+        let (ours, mut theirs) = UnixStream::pair().map_err(failed)?;
+        theirs.set_nonblocking(true).map_err(failed)?;
+        theirs.write(bytes).and_then(|_| theirs.shutdown(Shutdown::Write)).map_err(failed)?;
+        let soon = Instant::now() + Duration::from_secs(1);
+        Pmi::greet(version, Line::new(ours.into()), (0, 1), "", soon)?.get(0, "key", soon)
+    };
+    told(Version::One).is_ok() | told(Version::Two).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::time::Duration;
+    use std::io::Read;
 
     use super::*;
 

@@ -33,10 +33,10 @@ fn what_is_left_under_a_name_is_found_also_by_who_came_before() {
     };
     std::thread::sleep(Duration::from_millis(20));
     way.leave("server", &first, LIMIT).expect("room");
-    assert_eq!(finds.join().expect("no panic"), first.as_bytes());
+    assert_eq!(finds.join().expect("no panic"), first);
     way.leave("server", &second, LIMIT).expect("instead of the first");
-    assert_eq!(way.find("server", Duration::ZERO).expect("there"), second.as_bytes());
-    for within in [Duration::from_millis(50), HANDSHAKE_WITHIN + Duration::from_millis(200)] {
+    assert_eq!(way.find("server", LIMIT).expect("there"), second);
+    for within in [Duration::from_secs(1), HANDSHAKE_WITHIN + Duration::from_millis(200)] {
         let error = way.find("nobody", within).expect_err("nobody left one");
         assert!(matches!(&error, RendezvousError::Timeout { name, .. } if name == "nobody"), "{error}");
     }
@@ -78,19 +78,46 @@ fn strangers_learn_and_leave_nothing() {
 #[test]
 fn settings_that_cannot_be_used_are_named() {
     let secret = SHARED.repeat(32);
-    for (at, secret, name) in [
-        ("nowhere", &*secret, PLACE),
-        ("host:99999", &secret, PLACE),
-        ("host:1", "short", SECRET),
-        ("host:1", "", SECRET),
-    ] {
+    for (at, secret, name) in
+        [("nowhere", &*secret, PLACE), ("host:99999", &secret, PLACE), ("host:1", "short", SECRET)]
+    {
         let error = Rendezvous::new(at, secret).expect_err("cannot be used");
         assert!(matches!(error, RendezvousError::Setting { name: named, .. } if named == name), "{error}");
     }
+    let unset = Rendezvous::new("host:1", "").expect_err("no secret");
+    assert!(unset.to_string().starts_with("STANDPIPE_SECRET is not set: it takes 64 hex"), "{unset}");
     let way = Rendezvous::new("127.0.0.1:1", &secret).expect("good settings");
-    let begun = Instant::now();
-    let error = way.leave("x", &address(), Duration::from_millis(200)).expect_err("nobody is there");
-    assert!(matches!(error, RendezvousError::Io { .. }) && begun.elapsed() < LIMIT, "{error}");
     let long = "n".repeat(NAME_MAX + 1);
     assert!(matches!(way.find(&long, LIMIT), Err(RendezvousError::Name { len: 256 })));
+}
+
+#[test]
+fn no_call_waits_longer_than_it_was_told_to() {
+    let secret = SHARED.repeat(32);
+    // At the one nobody listens, at the other nobody answers.
+    let nobody = Rendezvous::new("127.0.0.1:1", &secret).expect("good settings");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = silent.local_addr().expect("it is bound").to_string();
+    let silent = Rendezvous::new(&at, &secret).expect("good settings");
+    for (way, words) in [(nobody, "nobody listens there"), (silent, "it did not answer in time")] {
+        let limit = Duration::from_millis(200);
+        let timed = |ask: &dyn Fn() -> RendezvousError| {
+            let begun = Instant::now();
+            let error = ask();
+            assert!(begun.elapsed() < limit + HANDSHAKE_WITHIN / 2, "{:?}", begun.elapsed());
+            assert!(
+                matches!(&error, RendezvousError::Io { .. }) && error.to_string().contains(words),
+                "{error}"
+            );
+        };
+        timed(&|| way.find("x", limit).expect_err("nobody is there"));
+        timed(&|| way.leave("x", &address(), limit).expect_err("nobody is there"));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let (_, _, at) = serve();
+    let error = Registry::open_by(&at.to_string(), &SHARED.repeat(32)).expect_err("it is taken");
+    assert!(error.to_string().starts_with(&format!("cannot listen at {at}: another program")), "{error}");
 }

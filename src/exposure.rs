@@ -1,0 +1,46 @@
+//! What of its private memory a node lets its peers read and write.
+
+use std::sync::{Arc, Weak};
+
+use engine::Rights;
+
+use crate::inner::Inner;
+use crate::node::Node;
+
+/// Private memory that is exposed to all peers, until this is dropped or the node ends.
+#[derive(Debug)]
+#[must_use = "what is exposed is withdrawn when this is dropped"]
+pub struct Exposed {
+    inner: Weak<Inner>,
+    addr: u64,
+    len: u64,
+    rights: Rights,
+}
+
+/// Exposing private memory.
+impl Node {
+    /// Lets peers read or write private memory of this process, from now on until the result is dropped: `&vec[..]`, or any other
+    /// slice or pointer to one. Nothing is read, written or copied here. Ranges may overlap: each counts until it is withdrawn.
+    /// Where [`Exposure::Everything`](crate::Exposure::Everything) is set that changes nothing.
+    ///
+    /// Who holds the memory must keep it as long as it is exposed, as [`Remote::raw`](crate::Remote::raw) demands of whoever names
+    /// it. Dropping the result withdraws it: no message that comes later gets there. Peers that were given a key for it over a
+    /// network give that back before they hear anything more from this node; [`Node::memory_sync`] waits until they have.
+    ///
+    /// Any thread may call it, handlers as well.
+    pub fn expose<T>(&self, memory: *const [T], rights: Rights) -> Exposed {
+        let (addr, len) =
+            (memory.cast::<T>().expose_provenance() as u64, memory.len().saturating_mul(size_of::<T>()));
+        let exposed = Exposed { inner: Arc::downgrade(&self.inner), addr, len: len as u64, rights };
+        self.inner.engine().expose(exposed.addr, exposed.len, rights);
+        exposed
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.engine().withdraw(self.addr, self.len, self.rights);
+        }
+    }
+}
