@@ -63,7 +63,7 @@ fn without_a_secret_or_a_place_nothing_is_run() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let text = refused(&["--listen", "127.0.0.1:0"], "");
-    assert!(text.contains("STANDPIPE_SECRET is not 64 hexadecimal digits"), "{text}");
+    assert!(text.contains("STANDPIPE_SECRET is not set: it takes 64 hexadecimal digits"), "{text}");
     let text = refused(&["--listen", "nowhere"], &"5a".repeat(32));
     assert!(text.contains("nowhere"), "{text}");
 }

@@ -119,9 +119,9 @@ fn working_in(folder: &Path) -> Vec<String> {
     here.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Lines that come while all is well: of what is under way, and of a machine that is busy.
+/// Lines that come while all is well: of what is under way, of a machine that is busy, and of how this program was built.
 fn is_progress(line: &str) -> bool {
-    line.contains(" % after ") || line.contains("the load average is")
+    [" % after ", "the load average is", "this is a debug build"].iter().any(|known| line.contains(known))
 }
 
 fn left_in(folder: &Path) -> Vec<String> {

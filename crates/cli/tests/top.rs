@@ -161,6 +161,23 @@ fn json_is_one_object_and_nothing_else() {
 }
 
 #[test]
+fn collectors_get_every_ranks_counts() {
+    let job = Job::start("openmetrics");
+    let output = run(&[&job.pid(), "--openmetrics"]);
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && err.is_empty(), "{err}");
+    for rank in 0..RANKS {
+        assert!(out.contains(&format!("\nstandpipe_up{{rank=\"{rank}\"}} 1\n")), "{out}");
+        let puts = format!(
+            "\nstandpipe_operations_total{{rank=\"{rank}\",operation=\"put\",mechanism=\"mapped\"}} "
+        );
+        let count = out.split(&puts).nth(1).and_then(|rest| rest.lines().next()).expect("puts are counted");
+        assert!(count.parse::<u64>().expect("a number") > 0, "{out}");
+    }
+    assert!(out.ends_with("\n# EOF\n"), "{out}");
+}
+
+#[test]
 fn once_shows_every_rank_as_text() {
     let job = Job::start("once");
     let output = run_awake(&[&job.pid(), "--once", "--interval", "0.2"]);

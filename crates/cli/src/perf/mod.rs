@@ -41,7 +41,7 @@ pub struct PerfArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<usize>,
     /// Pieces of a scattered get, or blocks of a strided put (1 or more); or processes of collectives, idle and open (2 to 256)
-    #[arg(short, value_name = "N", value_parser = at_least(1_usize))]
+    #[arg(short, long, value_name = "N", value_parser = at_least(1_usize))]
     n: Option<usize>,
     /// Memory at the target
     #[arg(long, value_enum)]
@@ -79,7 +79,8 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
     }
-    if let Some(warning) = noise(machine::load_average(), host::cores()) {
+    let unoptimised = cfg!(debug_assertions).then(|| UNOPTIMISED.to_owned());
+    for warning in noise(machine::load_average(), host::cores()).into_iter().chain(unoptimised) {
         eprintln!("standpipe: {warning}");
     }
     let bar = progress::bar(cases.len() as u64, "{pos}/{len} {msg}");
@@ -101,6 +102,13 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// What to say where the compiler did not optimise this program.
+const UNOPTIMISED: &str =
+    "this is a debug build: its times say nothing of a release build's (cargo run --release)";
+
+/// How this program was built.
+const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 /// What the words of the table mean.
 const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to stay within on an idle machine; a ratio beyond it is \
@@ -188,7 +196,11 @@ fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
     let moves = |case: &&Case| matches!(case.op, Op::Put | Op::Get) && case.cores == Cores::Apart;
     let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
     if named && far.is_empty() {
-        bail!("over a network only put and get are measured, between two cores");
+        bail!(
+            "over a network only put and get are measured, between two cores; for all else say --transport shm, or unset \
+             {}",
+            transport::TRANSPORT
+        );
     }
     Ok(far)
 }
@@ -325,12 +337,13 @@ fn measured(op: Op, ns: f64) -> String {
     }
 }
 
-/// One object: of the one operation that was asked for, or with `rows` of them all; and of the machine in either case.
+/// One object: of the one operation that was asked for, or with `rows` of them all; and of build and machine in either case.
 fn to_json(rows: &[Row], one: bool) -> Result<Value> {
     let mut object = match rows {
         [row] if one => serde_json::to_value(row)?,
         rows => json!({ "rows": rows }),
     };
+    object["build"] = BUILD.into();
     object["machine"] = machine::facts().into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
     Ok(object)
 }
@@ -394,9 +407,21 @@ mod tests {
         let far = far_cases(&cases(&line.perf).expect("one case"), true).expect("it can be measured");
         assert_eq!((far.len(), far[0].bound), (1, None));
         let line = Line::try_parse_from(["perf", "am", "--transport", "ofi"]).expect("a transport");
-        assert!(far_cases(&cases(&line.perf).expect("one case"), true).is_err());
+        let error = far_cases(&cases(&line.perf).expect("one case"), true).expect_err("no measure of it");
+        assert!(error.to_string().contains("unset STANDPIPE_TRANSPORT"), "{error}");
         assert!(Line::try_parse_from(["perf", "--transport", "pigeon"]).is_err());
         assert!(far_cases(PROMISED, false).expect("some").len() > 4);
+    }
+
+    #[test]
+    fn a_count_is_refused_by_its_own_name() {
+        for n in ["-n", "--n"] {
+            let Err(error) = Line::try_parse_from(["perf", "strided", n, "0"]) else {
+                panic!("none are too few")
+            };
+            let text = error.to_string();
+            assert!(text.contains("--n") && !text.contains("--transport"), "{text}");
+        }
     }
 
     #[test]
@@ -423,9 +448,13 @@ mod tests {
             "ratio",
         ];
         assert!(keys.iter().all(|key| one.get(key).is_some()) && one.get("rows").is_none(), "{one}");
+        let readme = include_str!("../../../../README.md");
+        let named = |key: &String| readme.contains(&format!("`{key}`"));
+        assert!(one.as_object().is_some_and(|all| all.keys().all(named)), "the README names them all: {one}");
         let all = to_json(&[row.clone(), row], false).expect("numbers and words");
         assert!(keys.iter().all(|key| all["rows"][1].get(key).is_some() && all.get(key).is_none()), "{all}");
         assert!(one["machine"].is_object() && all["machine"].is_object());
+        assert!(one["build"] == BUILD && all["build"] == BUILD);
         let bulk = PROMISED.iter().find(|case| case.size == 1 << 20).expect("promised");
         let bulk = Row::new(bulk, &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));
         let bulk = to_json(&[bulk], true).expect("numbers and words");

@@ -1,5 +1,6 @@
 //! `standpipe top`: a running job, as it is now and again a second later.
 
+mod metrics;
 mod peers;
 mod report;
 mod screen;
@@ -43,6 +44,9 @@ pub struct TopArgs {
     /// Print one JSON object and nothing else; with --interval or --count, one on each line
     #[arg(long)]
     json: bool,
+    /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it began
+    #[arg(long, conflicts_with_all = ["json", "once", "count", "interval", "peers"])]
+    openmetrics: bool,
     /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
     #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0")]
     peers: Option<u32>,
@@ -57,6 +61,11 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let mut watch = job.watch().context("cannot watch the job")?;
     if let Some(rank) = args.peers.filter(|rank| *rank >= watch.size()) {
         bail!("there is no rank {rank}: the job has {}, from 0 on", watch.size());
+    }
+    if args.openmetrics {
+        let now = watch.look().context(UNSEEN)?;
+        print(metrics::text(&report(&job, &now, &now)).trim_end())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let interval = args.interval.unwrap_or(INTERVAL);
     let single = args.once || args.json && args.interval.is_none() && args.count.is_none();

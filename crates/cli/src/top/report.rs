@@ -39,6 +39,8 @@ pub(super) struct Figures {
     /// Those that there were any of.
     pub(super) operations: Vec<Line>,
     pub(super) malformed: u64,
+    /// Of what went by message, through peers' heaps.
+    pub(super) staged_bytes: u64,
     /// `None` where no memory was ever registered.
     pub(super) registration: Option<Registration>,
 }
@@ -59,10 +61,17 @@ pub(super) struct Line {
 /// One figure about registration.
 pub(super) struct Field {
     /// Its name in JSON.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// What its column is called, if it has one.
     pub(super) column: Option<&'static str>,
     of: fn(&RegistrationCounters) -> u64,
+}
+
+impl Field {
+    /// Whether it is an amount of memory, and not a number of times.
+    pub(super) fn is_bytes(&self) -> bool {
+        self.name.ends_with("_bytes")
+    }
 }
 
 const fn field(
@@ -157,6 +166,7 @@ impl Figures {
         Figures {
             operations: lines.filter(|line| line.count > 0).collect(),
             malformed: stats.malformed(),
+            staged_bytes: stats.staged_bytes(),
             registration: Registration::of(&rank.registration()),
         }
     }
@@ -172,6 +182,7 @@ impl Figures {
         Figures {
             operations: lines.collect(),
             malformed: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.malformed)),
+            staged_bytes: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.staged_bytes)),
             registration: ranks.filter_map(|figures| figures.registration).reduce(Registration::plus),
         }
     }
@@ -260,6 +271,7 @@ pub(super) mod tests {
                 line(Operation::Request, Mechanism::Message, scale * 2000),
             ],
             malformed: 0,
+            staged_bytes: 0,
             registration,
         };
         let rank = |rank, state: &str, scale| RankReport {
