@@ -17,6 +17,7 @@ mod mutate;
 mod nightly;
 mod outcome;
 mod provider_hits;
+mod real_storms;
 mod storms;
 mod verbs;
 
@@ -64,6 +65,16 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Let storms of real processes loose on ever new seeds: all that there is to call, while processes are killed, leave and
+    /// join.
+    RealStorms {
+        /// For how long.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// Change memory in every way at both ends of transfers, over pins of the kernel's and over libfabric's providers.
     Changes {
         /// How often in each way, over each.
@@ -95,6 +106,7 @@ fn main() -> ExitCode {
         Check::Asan => ("asan", nightly::asan(Form::Long)),
         Check::Mutate => ("mutate", mutate::mutate()),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
+        Check::RealStorms { minutes, seed } => ("real-storms", real_storms::real_storms(minutes, seed)),
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Lookups => ("lookups", lookups::lookups()),

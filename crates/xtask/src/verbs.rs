@@ -11,6 +11,9 @@ use crate::outcome::Outcome;
 /// Makes the virtual machine; says `-h` how.
 const VM: &str = "tools/rdma-vm";
 
+/// Memory of the machine: the whole suite in one process keeps more than 2 GiB, as each of its endpoints leaves some behind.
+const MEMORY: &str = "6G";
+
 /// Seconds for what it needs to be fetched and installed.
 const PREPARE_LIMIT_S: u64 = 900;
 
@@ -136,7 +139,8 @@ fn in_machine(form: Form, programs: &BTreeMap<String, String>) -> Result<(), Fai
     // The machine sees this one's files.
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
     std::fs::write(file.path(), script).map_err(failed)?;
-    let machine = run(VM).arg("-t").arg(limit_s.to_string()).arg("bash").arg(file.path());
+    let machine =
+        run(VM).arg("-m").arg(MEMORY).arg("-t").arg(limit_s.to_string()).arg("bash").arg(file.path());
     machine.limit_s(u64::from(limit_s) + 60).status()
 }
 
