@@ -29,6 +29,9 @@ const PROVIDER_NAME_MAX: usize = 40;
 /// Gives a node a network over an open port: for these members of its job, and for those from outside that it
 /// [meets](meet).
 pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
+    // What the network is told of must stay where it is.
+    #[cfg(feature = "allocator")]
+    vm::global_heap::keep_pages();
     let peers = &inner.peers;
     let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
     let mistakes = quirks::may_mistake_memory(port.description());

@@ -81,6 +81,16 @@ impl Heap<'_> {
         Ok(array)
     }
 
+    /// The pointer by which any rank reaches what this program has allocated at an address; `None` where that is not in this
+    /// node's heap. It is if [`GlobalHeap`](crate::GlobalHeap) is the program's allocator, and this the process's first
+    /// node. Nothing is read or written; what others write there is seen by atomics only.
+    #[cfg(feature = "allocator")]
+    pub fn ptr_of<T: Pod>(&self, addr: *const T) -> Option<GlobalPtr<T>> {
+        let allocated = self.node.inner.peers.own().identity.allocated;
+        let offset = allocated.offset(addr.addr() as u64, size_of::<T>() as u64)?;
+        Some(GlobalPtr::new(self.node.rank(), offset))
+    }
+
     /// Bytes that the heap may grow to.
     pub fn size(&self) -> u64 {
         self.node.inner.heap.segment().len()

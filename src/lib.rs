@@ -100,6 +100,8 @@ pub use signal::Signal;
 pub use stats::Stats;
 pub use strided::Strided;
 pub use team::{Team, TeamEvent};
+#[cfg(feature = "allocator")]
+pub use vm::GlobalHeap;
 
 /// The snippets of the documents, so that `cargo test` runs them.
 #[cfg(doctest)]

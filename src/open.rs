@@ -25,7 +25,7 @@ use crate::transport::mixed::Mixed;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
-use crate::transport::shm::control::Identity;
+use crate::transport::shm::control::{Allocated, Identity};
 use crate::transport::shm::peers::Own;
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 
@@ -191,6 +191,10 @@ impl Node {
             engine.expose_ranges_only();
             // Over a network its pages may be named by their addresses.
             engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
+            let allocated = inner.peers.own().identity.allocated;
+            if allocated.len > 0 {
+                engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
+            }
         }
         if let Some((port, secret)) = port {
             far::set_up(&inner, &plan, port, members(&inner.peers, secret))?;
@@ -269,8 +273,11 @@ impl Seat {
         // The ranks of a job are all the peers that they have.
         let places = if env.is_some() { size } else { 1 + config.peers };
         let names = config.handlers.names();
-        let heap = create_heap(config, size)?;
+        let (heap, allocated) = create_heap(config, size)?;
         let mut allocator = HeapAllocator::new(heap.len());
+        if allocated.len > 0 {
+            allocator.alloc(allocated.len, PAGE_BYTES).expect("the heap was made larger by that");
+        }
         let directory = directory::reserve(&mut allocator);
         let nonce = Box::new(nonce());
         let identity = Identity {
@@ -284,6 +291,7 @@ impl Seat {
                 exposure => exposure == Exposure::Ranges,
             },
             directory,
+            allocated,
         };
         let (control, control_segment) = Control::create(places, &identity, &names)?;
         control.set_endpoint(endpoint.unwrap_or_default());
@@ -367,7 +375,9 @@ fn default_spin(size: u32, threaded: bool) -> Duration {
     if threads <= cores { SPIN } else { Duration::ZERO }
 }
 
-fn create_heap(config: &Config, size: u32) -> Result<Segment, OpenError> {
+/// The heap, which begins with what the program's allocator divides, if that is a [`GlobalHeap`](crate::GlobalHeap) and no other
+/// node has it.
+fn create_heap(config: &Config, size: u32) -> Result<(Segment, Allocated), OpenError> {
     let memory = || vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN);
     let bytes = config.heap_bytes.unwrap_or_else(|| default_heap(memory(), size));
     let too_large = |source| OpenError::Heap { bytes, source };
@@ -375,10 +385,18 @@ fn create_heap(config: &Config, size: u32) -> Result<Segment, OpenError> {
         return Err(too_large(SegmentError::BadLength { len: bytes }));
     }
     let whole = bytes.max(directory::BYTES + PAGE_BYTES).next_multiple_of(PAGE_BYTES);
-    Segment::create("standpipe-heap", whole).map_err(|error| match error {
+    let failed = |error: SegmentError| match error {
         error if error.is_for_size() => too_large(error),
         error => OpenError::Segment(error),
-    })
+    };
+    #[cfg(feature = "allocator")]
+    if let Some((segment, adopted)) = vm::global_heap::adopt(whole).map_err(failed)? {
+        segment.prefer_huge_pages();
+        return Ok((segment, Allocated { base: adopted.base, len: adopted.len }));
+    }
+    let segment = Segment::create("standpipe-heap", whole).map_err(failed)?;
+    segment.prefer_huge_pages();
+    Ok((segment, Allocated::default()))
 }
 
 /// A heap for each process of a job of `size`, so that one process has room for all of them.
@@ -408,7 +426,8 @@ mod tests {
     #[test]
     fn a_heap_beyond_all_bounds_is_refused_with_the_remedy() {
         for bytes in [u64::MAX, u64::MAX - 4095, HEAP_MAX + 1] {
-            let error = create_heap(&Config::new().heap_bytes(bytes), 1).expect_err("no room for that");
+            let made = create_heap(&Config::new().heap_bytes(bytes), 1);
+            let error = made.map(|_| ()).expect_err("no room for that");
             assert!(matches!(error, OpenError::Heap { bytes: named, .. } if named == bytes), "{error}");
             let text = error.to_string();
             assert!(text.contains("STANDPIPE_HEAP") && text.contains("ulimit -v"), "{text}");

@@ -223,8 +223,9 @@ impl Node {
             let peer = self.connected(first.peer)?;
             let (mut list, mut mapped) = (PieceList::new(direction), None);
             while let Some((remote, local)) = pieces.next_if(|(remote, _)| remote.peer == peer.rank) {
-                if remote.place.mem == MemId::Heap && !peer.is_far() {
-                    copy::in_heap(peer, remote.place, local)?;
+                let best = peer.best(remote.place, local.len());
+                if best.mem == MemId::Heap && !peer.is_far() {
+                    copy::in_heap(peer, best, local)?;
                     mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
                 } else {
                     list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?;

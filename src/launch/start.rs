@@ -77,6 +77,11 @@ pub enum LaunchError {
     /// The number of ranks is out of bounds, or the broker could not be started.
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    /// This program's allocator is [`GlobalHeap`](crate::GlobalHeap): it cannot be forked, and a rank that is to die with its
+    /// launcher is started that way.
+    #[cfg(feature = "allocator")]
+    #[error("a program whose allocator is GlobalHeap cannot start ranks: `standpipe run` can")]
+    GlobalHeap,
     /// The operating system refused a thread or a handler.
     #[error("cannot launch: {0}")]
     Io(#[from] io::Error),
@@ -126,6 +131,10 @@ impl Rank {
 
 /// Starts all ranks of `plan`. If one cannot be started, none is left.
 pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> {
+    #[cfg(feature = "allocator")]
+    if vm::global_heap::is_used() {
+        return Err(LaunchError::GlobalHeap);
+    }
     let ranks = plan.ranks;
     let broker = Broker::start_supervised(ranks)?;
     let raised = make_room(DESCRIPTORS_BESIDES + DESCRIPTORS_PER_RANK * u64::from(ranks))

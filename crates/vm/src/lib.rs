@@ -12,6 +12,7 @@
 //! |---|---|---|
 //! | [`shared`] | a mapping, reached by copies and atomics | yes |
 //! | [`segment`] | a sealed memfd and its mapping; opening a peer's | no |
+//! | `global_heap` | a segment that the program's allocator divides (feature `allocator`) | yes |
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
 //! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
@@ -41,6 +42,8 @@ pub mod biased;
 pub mod checked;
 pub mod cma;
 mod futex;
+#[cfg(all(feature = "allocator", not(any(loom, miri))))]
+pub mod global_heap;
 pub mod heap;
 pub mod host;
 pub mod link;
@@ -61,6 +64,8 @@ pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};
 pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
+#[cfg(all(feature = "allocator", not(any(loom, miri))))]
+pub use global_heap::GlobalHeap;
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
 #[cfg(not(any(loom, miri)))]

@@ -85,6 +85,27 @@ impl Segment {
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(os("memfd_create"))?;
+        Segment::sealed(fd, len)
+    }
+
+    /// Makes a memory file of this process's that is not sealed yet a segment of `len` bytes, no fewer than it has.
+    ///
+    /// # Errors
+    /// As for [`Segment::create`].
+    #[cfg(all(feature = "allocator", not(any(loom, miri))))]
+    pub(crate) fn grown(fd: BorrowedFd<'_>, len: u64) -> Result<Segment, SegmentError> {
+        if i64::try_from(len).is_err() {
+            return Err(SegmentError::BadLength { len });
+        }
+        let fd = fd.try_clone_to_owned().map_err(|error| SegmentError::Os {
+            call: "fcntl(F_DUPFD_CLOEXEC)",
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
+        })?;
+        Segment::sealed(fd, len)
+    }
+
+    /// Gives a memory file its length for good, and maps it.
+    fn sealed(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
         rustix::fs::ftruncate(&fd, len).map_err(os("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
@@ -112,6 +133,12 @@ impl Segment {
             Ok(len) if len > 0 => Segment::map(fd, len),
             _ => Err(SegmentError::BadLength { len: 0 }),
         }
+    }
+
+    /// Asks for huge pages at this mapping, which the system gives where it is set to `advise`. Each is 2 MiB from when one byte of
+    /// it is touched.
+    pub fn prefer_huge_pages(&self) {
+        self.memory.prefer_huge_pages();
     }
 
     /// The descriptor to send to a peer.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A share of a mapping of a whole file, which is unmapped once the last share is dropped.
 ///
@@ -117,6 +117,15 @@ impl SharedMemory {
         let base =
             NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked to");
         Ok(SharedMemory { base, len, mapping: Arc::new(Mapping { base, len }) })
+    }
+
+    /// Asks for huge pages, which the system gives where it is set to `advise`.
+    pub(crate) fn prefer_huge_pages(&self) {
+        // SAFETY: the range is this mapping's, which lives; the advice leaves its contents as they are.
+        let advised =
+            unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+        // A kernel without huge pages does not know of them.
+        let _ = advised;
     }
 
     /// The mapping's size in bytes.

@@ -4,6 +4,7 @@
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
+//! 192      what its program's allocator has in the heap: the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
 //! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes
@@ -30,6 +31,7 @@ const DIRECTORY_AT: u64 = 40;
 pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
+const ALLOCATED_AT: u64 = 192;
 pub(super) const SHOWN_AT: u64 = 256;
 pub(super) const NAMES_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 65536;
@@ -75,6 +77,25 @@ pub(crate) struct Identity {
     pub(crate) ranges_only: bool,
     /// Where the process's share of the directory lies in its heap.
     pub(crate) directory: u64,
+    pub(crate) allocated: Allocated,
+}
+
+/// The part of a process's heap that its program's allocator divides, from the heap's first byte on; none if it has no
+/// bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allocated {
+    /// The address of its first byte in that process.
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+}
+
+impl Allocated {
+    /// Where in the heap so many bytes at an address lie, if all of them do.
+    #[inline]
+    pub(crate) fn offset(self, addr: u64, len: u64) -> Option<u64> {
+        let at = addr.checked_sub(self.base)?;
+        (at.checked_add(len)? <= self.len && len > 0).then_some(at)
+    }
 }
 
 impl Control {
@@ -100,6 +121,8 @@ impl Control {
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
         control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
         control.word(DIRECTORY_AT).store(identity.directory, Ordering::Relaxed);
+        control.word(ALLOCATED_AT).store(identity.allocated.base, Ordering::Relaxed);
+        control.word(ALLOCATED_AT + 8).store(identity.allocated.len, Ordering::Relaxed);
         control.word(FENCES_AT).store(
             u64::from(identity.fences_asymmetric) | u64::from(identity.ranges_only) << 1,
             Ordering::Relaxed,
@@ -143,6 +166,10 @@ impl Control {
             fences_asymmetric: flags & 1 != 0,
             ranges_only: flags & 2 != 0,
             directory,
+            allocated: Allocated {
+                base: control.word(ALLOCATED_AT).load(Ordering::Relaxed),
+                len: control.word(ALLOCATED_AT + 8).load(Ordering::Relaxed),
+            },
         };
         Ok((control, identity))
     }

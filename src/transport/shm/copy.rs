@@ -177,6 +177,7 @@ impl From<OpError> for CopyError {
 /// Puts one piece now.
 #[inline]
 pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechanism, CopyError> {
+    let remote = peer.best(remote, from.len());
     let piece = Piece { remote, local: Lent::source(from).place(), len: from.len() as u64 };
     // SAFETY: the local end is a slice borrowed for reading until this returns.
     unsafe { copy_pieces(peer, Direction::Put, &[piece]) }
@@ -185,7 +186,7 @@ pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechani
 /// Gets one piece now.
 #[inline]
 pub(crate) fn get_one(peer: &Peer, remote: Place, into: &mut [u8]) -> Result<Mechanism, CopyError> {
-    let len = into.len() as u64;
+    let (remote, len) = (peer.best(remote, into.len()), into.len() as u64);
     let piece = Piece { remote, local: Lent::target(into).place(), len };
     // SAFETY: the local end is a slice borrowed for writing until this returns.
     unsafe { copy_pieces(peer, Direction::Get, &[piece]) }

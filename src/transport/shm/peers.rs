@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::{Rank, Why};
+use engine::{MemId, Place, Rank, Why};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vm::cma::{self, CmaError};
 use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
-use super::control::{Control, ENDPOINT_MAX, Identity};
+use super::control::{Allocated, Control, ENDPOINT_MAX, Identity};
 use crate::bootstrap::{Door, Membership, PeerHandles};
 use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
@@ -49,6 +49,8 @@ pub(crate) struct Peer {
     /// Whether it has been asked to serve this process.
     asked_to_serve: AtomicBool,
     pub(crate) directory: u64,
+    /// What its program's allocator has in its heap.
+    allocated: Allocated,
 }
 
 impl Peer {
@@ -68,6 +70,15 @@ impl Peer {
     #[inline(always)]
     pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
         if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
+    }
+
+    /// Where so many bytes of the peer's are reached best: in its heap, for those that its program's allocator has there.
+    #[inline]
+    pub(crate) fn best(&self, place: Place, len: usize) -> Place {
+        match self.allocated.offset(place.offset, len as u64) {
+            Some(offset) if place.mem == MemId::Space => Place::new(MemId::Heap, offset),
+            _ => place,
+        }
     }
 
     /// Whether it is reached over the network: none of its memory is accessed here.
@@ -214,6 +225,7 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
+            allocated: own.identity.allocated,
         };
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
         let peers = Peers {
@@ -419,6 +431,7 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
+            allocated: if self.own.network { Allocated::default() } else { identity.allocated },
         })
     }
 
@@ -446,6 +459,7 @@ impl Peers {
             fences_asymmetric: false,
             ranges_only: false,
             directory,
+            allocated: Allocated::default(),
         };
         let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
         control.set_endpoint(&card.endpoint);
@@ -465,6 +479,7 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: card.directory,
+            allocated: Allocated::default(),
         })
     }
 

@@ -184,7 +184,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::transport::shm::control::Identity;
+    use crate::transport::shm::control::{Allocated, Identity};
     use vm::Segment;
 
     fn process() -> (Control, OwnedFd, Segment) {
@@ -196,6 +196,7 @@ mod tests {
             fences_asymmetric: false,
             ranges_only: false,
             directory: 0,
+            allocated: Allocated::default(),
         };
         let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");

@@ -1,0 +1,240 @@
+//! The heap as the program's allocator: whatever the program allocates lies in memory that peers map.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libmimalloc_sys as mimalloc;
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::segment::{Segment, SegmentError};
+
+/// An allocator for the whole program, whose memory peers map: set it by `#[global_allocator]`.
+///
+/// All that the program allocates lies in one memory file, which the first [`Segment`] [adopts](adopt). What does not fit
+/// there, and everything where the system gives no such file, comes from the system as usual.
+///
+/// The memory is [mimalloc](https://github.com/microsoft/mimalloc)'s to divide: threads allocate without a lock between them,
+/// and pages that nobody uses are given back to the system.
+///
+/// A process made by a plain `fork` would share the heap with its parent, and both would write into it. It ends at once, with
+/// a message; what starts a program by `posix_spawn` or `vfork`, as [`std::process::Command`] does unless it is told
+/// to call something in the child, works as ever.
+#[derive(Debug)]
+pub struct GlobalHeap(());
+
+impl GlobalHeap {
+    /// The allocator. It takes memory once something is allocated.
+    ///
+    /// # Safety
+    /// Peers may write anywhere in the heap, and so to every value of the program that uses this. None of them may change a
+    /// byte that the program assumes not to change, nor make a value invalid for its type. A job's processes promise it to each
+    /// other; it must not be used where a peer is not trusted.
+    #[allow(clippy::new_without_default)]
+    pub const unsafe fn new() -> GlobalHeap {
+        GlobalHeap(())
+    }
+}
+
+// SAFETY: mimalloc keeps the contract of an allocator for any size and alignment that a `Layout` can have; the region that
+// it was given is memory that nothing else in this process uses.
+unsafe impl GlobalAlloc for GlobalHeap {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        region();
+        // SAFETY: the layout's alignment is a power of two, as mimalloc asks.
+        unsafe { mimalloc::mi_malloc_aligned(layout.size(), layout.align()).cast() }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        region();
+        // SAFETY: the layout's alignment is a power of two, as mimalloc asks.
+        unsafe { mimalloc::mi_zalloc_aligned(layout.size(), layout.align()).cast() }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        // SAFETY: the caller gives back a block of this allocator's, once.
+        unsafe { mimalloc::mi_free(block.cast()) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the block is this allocator's, and its alignment a power of two, as the caller says.
+        unsafe { mimalloc::mi_realloc_aligned(block.cast(), size, layout.align()).cast() }
+    }
+}
+
+/// The memory that the allocator divides.
+struct Region {
+    fd: OwnedFd,
+    base: usize,
+    len: usize,
+    adopted: AtomicBool,
+    /// Pages stay, whoever frees what is on them.
+    kept: AtomicBool,
+}
+
+static REGION: OnceLock<Option<Region>> = OnceLock::new();
+
+/// Regions are of whole pieces of this size, as mimalloc divides them.
+const REGION_STEP: usize = 32 << 20;
+
+/// The region, made at the first call. Nothing on the way may allocate.
+#[inline]
+fn region() -> Option<&'static Region> {
+    REGION.get_or_init(Region::make).as_ref()
+}
+
+impl Region {
+    #[cold]
+    fn make() -> Option<Region> {
+        let system = rustix::system::sysinfo();
+        let bytes = (system.totalram as usize).checked_mul(system.mem_unit as usize)? / 2;
+        let len = bytes.checked_next_multiple_of(REGION_STEP)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(c"standpipe-global-heap", flags).ok()?;
+        rustix::fs::ftruncate(&fd, len as u64).ok()?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses, so no memory of ours changes.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &fd, 0) }.ok()?;
+        // SAFETY: the range was mapped just now, and the advice leaves its contents as they are.
+        let unshared = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontFork) };
+        // SAFETY: as above. A kernel without huge pages does not know of them.
+        let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
+        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
+        let told = unsafe { libc::pthread_atfork(None, None, Some(end_forked_child)) };
+        if unshared.is_err() || told != 0 {
+            return None;
+        }
+        // SAFETY: the range is mapped, writable and all zero, nobody else uses it, and it is never unmapped.
+        unsafe {
+            mi_manage_memory(
+                start,
+                len,
+                false,
+                false,
+                true,
+                -1,
+                false,
+                commit,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        }
+        .then(|| Region {
+            fd,
+            base: start.expose_provenance(),
+            len,
+            adopted: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+        })
+    }
+}
+
+/// What the program's allocations share with peers, once a segment has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// The address of its first byte in this process. It is the segment's first byte, too, mapped once more.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Whether this program allocates by a [`GlobalHeap`]. Such a process cannot be forked.
+pub fn is_used() -> bool {
+    REGION.get().is_some_and(Option::is_some)
+}
+
+/// Makes a segment of what the program's allocator divides, followed by `more` bytes. `None` where the program has no
+/// [`GlobalHeap`], and for all calls but the first.
+///
+/// # Errors
+/// As for [`Segment::create`].
+pub fn adopt(more: u64) -> Result<Option<(Segment, Adopted)>, SegmentError> {
+    let Some(region) = REGION.get().and_then(Option::as_ref) else { return Ok(None) };
+    if region.adopted.swap(true, Ordering::SeqCst) {
+        return Ok(None);
+    }
+    let adopted = Adopted { base: region.base as u64, len: region.len as u64 };
+    let whole = adopted.len.checked_add(more).ok_or(SegmentError::BadLength { len: more })?;
+    let segment = Segment::grown(region.fd.as_fd(), whole);
+    if segment.is_err() {
+        region.adopted.store(false, Ordering::SeqCst);
+    }
+    Ok(Some((segment?, adopted)))
+}
+
+/// From now on no page of the program's allocations is given back to the system: who has registered them must find those that
+/// are mapped.
+pub fn keep_pages() {
+    if let Some(region) = REGION.get().and_then(Option::as_ref) {
+        region.kept.store(true, Ordering::SeqCst);
+    }
+}
+
+type Commit = unsafe extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool;
+
+// SAFETY: a function of the library that `libmimalloc-sys` contains and does not declare; the signature is that of the
+// library's own header.
+unsafe extern "C" {
+    fn mi_manage_memory(
+        start: *mut c_void,
+        size: usize,
+        is_committed: bool,
+        is_pinned: bool,
+        is_zero: bool,
+        numa_node: c_int,
+        exclusive: bool,
+        commit: Commit,
+        argument: *mut c_void,
+        arena: *mut *mut c_void,
+    ) -> bool;
+}
+
+/// What mimalloc calls before it uses pages, and when it has no use for them: then they are given back to the system. It must
+/// not allocate.
+///
+/// # Safety
+/// Only mimalloc calls it, with pages of the region, and a place for its answer or none.
+unsafe extern "C" fn commit(
+    wanted: bool,
+    start: *mut c_void,
+    len: usize,
+    zero: *mut bool,
+    _: *mut c_void,
+) -> bool {
+    // While it is being made nothing is given back.
+    let Some(region) = REGION.get().and_then(Option::as_ref) else { return wanted };
+    if !zero.is_null() {
+        // SAFETY: the caller's promise: mimalloc gives a place for its answer, or none.
+        unsafe { zero.write(false) };
+    }
+    if wanted || region.kept.load(Ordering::SeqCst) {
+        return wanted;
+    }
+    let at = (start.addr() - region.base) as u64;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&region.fd, flags, at, len as u64).is_ok()
+}
+
+/// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would kill it without a
+/// word.
+///
+/// # Safety
+/// Only the system's library calls it, in a child that has just been forked.
+unsafe extern "C" fn end_forked_child() {
+    let said = b"standpipe: a process whose allocator is standpipe's heap was forked. The child would write into its parent's \
+                 memory, and ends. Start programs by posix_spawn or vfork, as std::process::Command does without \
+                 pre_exec.\n";
+    // SAFETY: the standard error's number, whether open or not; nothing is closed.
+    let err = unsafe { std::os::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(err, said);
+    // SAFETY: it ends the process at once, and runs nothing of it.
+    unsafe { libc::_exit(71) }
+}
