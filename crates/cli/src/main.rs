@@ -21,6 +21,7 @@ use standpipe_cli::{
     sim,
     study::{
         firehose::FirehoseArgs,
+        gups,
         live::rank::{self, RankArgs},
         pindown::PinDownArgs,
         policies::{self, PoliciesArgs},
@@ -101,6 +102,9 @@ enum Command {
     /// A rank that a study over a network starts
     #[command(hide = true, name = rank::SUBCOMMAND)]
     StudyRank(RankArgs),
+    /// A rank that `study gups` starts
+    #[command(hide = true, name = gups::rank::SUBCOMMAND)]
+    GupsRank(gups::rank::RankArgs),
     /// A process that `perf` starts
     #[command(hide = true, name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),
@@ -119,6 +123,8 @@ enum Study {
     Scale(ScaleArgs),
     /// Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time
     Policies(PoliciesArgs),
+    /// Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message
+    Gups(gups::command::GupsArgs),
 }
 
 fn main() -> ExitCode {
@@ -171,6 +177,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
             Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) | Self::StudyRank(_) => None,
+            Self::GupsRank(_) => None,
             Self::Study(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
             Self::Doctor(_)
@@ -193,7 +200,9 @@ impl Command {
             Self::Study(Study::PinDown(args)) => run_pindown(&args),
             Self::Study(Study::Scale(args)) => scale::run(&args),
             Self::Study(Study::Policies(args)) => policies::run(&args),
+            Self::Study(Study::Gups(args)) => gups::command::run(&args),
             Self::StudyRank(args) => rank::run(&args),
+            Self::GupsRank(args) => gups::rank::run(&args),
             Self::ScaleRow(args) => scale::run_row(&args),
             Self::KvWorker(args) => worker_process::run(&args),
             Self::Kernel(args) => kernel::run(&args),

@@ -234,7 +234,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
             .chain(applications::findings(&outcome.applications))
             .collect(),
         explanations: std::iter::once(strategies()).chain(applications::explanations()).collect(),
-        costs: experiment.costs.clone(),
+        costs: Some(experiment.costs.clone()),
         seed: Some(args.seed),
         setup: vec![
             row("a bucket", "one page of 4 KiB; 16 at most in one registration"),

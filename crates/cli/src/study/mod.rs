@@ -3,9 +3,11 @@
 mod ahead;
 mod applications;
 pub mod firehose;
+pub mod gups;
 pub mod live;
 pub mod pindown;
 pub mod policies;
+mod ranks;
 mod recording;
 pub mod scale;
 mod show;

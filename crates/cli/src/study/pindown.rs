@@ -131,7 +131,7 @@ fn show(args: &PinDownArgs, experiment: &PinDown, outcome: &Outcome) -> Show {
         }],
         findings: Vec::new(),
         explanations: Vec::new(),
-        costs: experiment.costs.clone(),
+        costs: Some(experiment.costs.clone()),
         seed: None,
         setup: vec![
             row("strategy", "pin-down"),

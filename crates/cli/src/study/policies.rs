@@ -217,7 +217,7 @@ fn show(args: &PoliciesArgs, workloads: &[Workload], outcome: &Outcome) -> Show 
         grids: vec![grid(outcome)],
         findings: findings(workloads, outcome),
         explanations: Vec::new(),
-        costs: Costs::infiniband_modern(),
+        costs: Some(Costs::infiniband_modern()),
         seed: Some(args.seed),
         setup: vec![
             row("cannon", format!("standpipe {}, each rank on a host", Program::Cannon.words(Size::AllToAll).join(" "))),

@@ -200,7 +200,7 @@ fn show(args: &ScaleArgs, experiment: &Scale, outcome: &Outcome) -> Show {
         grids: vec![grid(outcome)],
         findings: Vec::new(),
         explanations: Vec::new(),
-        costs: experiment.costs.clone(),
+        costs: Some(experiment.costs.clone()),
         seed: None,
         setup: vec![
             row("sizes of jobs that were run", sizes(args.nodes_max).collect::<Vec<_>>().join(", ")),

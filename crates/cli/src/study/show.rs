@@ -28,8 +28,8 @@ pub(super) struct Show {
     pub(super) findings: Vec<String>,
     /// What takes longer to say: a question, and its answer's paragraphs. It is on the page only.
     pub(super) explanations: Vec<(&'static str, Vec<String>)>,
-    /// What everything costs.
-    pub(super) costs: Costs,
+    /// What everything costs in virtual time; `None`: all times are this machine's.
+    pub(super) costs: Option<Costs>,
     /// What decided random numbers; `None`: no option does.
     pub(super) seed: Option<u64>,
     /// How the runs were set up besides: what, and how much.
@@ -44,14 +44,15 @@ const VIRTUAL: &str = "Times are virtual: the costs decide them, not this machin
                        memory simulating took, is this machine’s.";
 const LIVE: &str = "Times are this machine’s, but those that are called predicted: they are the simulator’s, with the \
                     costs that were measured here.";
+const REAL: &str = "Times are this machine’s.";
 
 /// A study's result with where it came from.
 #[derive(Debug, Serialize)]
 struct Told<'a, R> {
     standpipe_version: &'static str,
     command: &'a str,
-    /// The file of costs, by the name that `standpipe sim --costs` takes.
-    costs: &'static str,
+    /// The file of costs, by the name that `standpipe sim --costs` takes, if there are any.
+    costs: Option<&'static str>,
     seed: Option<u64>,
     #[serde(flatten)]
     result: &'a R,
@@ -66,7 +67,7 @@ impl Show {
         let told = Told {
             standpipe_version: env!("CARGO_PKG_VERSION"),
             command: &self.command,
-            costs: file_of(&self.costs),
+            costs: self.costs.as_ref().map(file_of),
             seed: self.seed,
             result,
         };
@@ -98,7 +99,11 @@ impl Show {
             machine = table(if self.is_live() { "Measured on" } else { "Simulated on" }, &machine::facts()),
             command = escape(&self.command),
             version = env!("CARGO_PKG_VERSION"),
-            times = if self.is_live() { LIVE } else { VIRTUAL },
+            times = match (&self.costs, self.is_live()) {
+                (None, _) => REAL,
+                (Some(_), true) => LIVE,
+                (Some(_), false) => VIRTUAL,
+            },
         );
         document(self.heading, &main)
     }
@@ -116,11 +121,13 @@ impl Show {
 
     /// Whether times are of this machine.
     fn is_live(&self) -> bool {
-        file_of(&self.costs) == MEASURED
+        self.costs.as_ref().is_none_or(|costs| file_of(costs) == MEASURED)
     }
 
     fn all_setup(&self) -> Vec<(String, String)> {
-        let mut rows = vec![row("costs", format!("{} ({})", file_of(&self.costs), self.costs.name))];
+        let costs =
+            self.costs.iter().map(|costs| row("costs", format!("{} ({})", file_of(costs), costs.name)));
+        let mut rows: Vec<(String, String)> = costs.collect();
         rows.extend(self.seed.map(|seed| row("seed", seed)));
         rows.extend(self.setup.iter().cloned());
         rows

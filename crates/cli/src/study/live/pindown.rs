@@ -232,7 +232,7 @@ fn show(args: &PinDownArgs, experiment: &Experiment, outcome: &Outcome, costs: C
             args.puts,
             if args.small { " --small" } else { "" }
         ) + vm::word(),
-        costs,
+        costs: Some(costs),
         beside: vec![(MEASURED, file)],
     }
 }

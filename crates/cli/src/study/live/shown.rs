@@ -70,7 +70,7 @@ pub(super) fn show(args: &FirehoseArgs, experiment: &Experiment, outcome: &Outco
             row("each byte of a long write", format!("{:.3} ns", costs.gap_ns_per_byte)),
         ],
         command: command(args, experiment),
-        costs: costs.clone(),
+        costs: Some(costs.clone()),
         beside: vec![(MEASURED, file)],
     }
 }

@@ -1,0 +1,104 @@
+//! `standpipe study gups`: starts the processes, runs other programs beside, and tells what came of it.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use standpipe::Transport;
+use standpipe::launch::RANKS_MAX;
+
+use super::outcome::Outcome;
+use super::plan::{Plan, Turn};
+use super::rank::SUBCOMMAND;
+use super::{beside, shown};
+use crate::machine;
+use crate::refused::Refused;
+use crate::report::output::{Output, OutputArgs};
+use crate::study::{ranks, work::Bar};
+use crate::transport::{Chosen, TransportArgs};
+use crate::units::{between, parse_bytes};
+
+/// Arguments of `standpipe study gups`.
+#[derive(Debug, Args)]
+pub struct GupsArgs {
+    /// Processes
+    #[arg(short = 'n', long = "ranks", default_value_t = 2, value_parser = between(1, RANKS_MAX))]
+    pub(super) ranks: u32,
+    /// Bytes of the table, of all processes together: a power of two
+    #[arg(long, default_value = "32M", value_name = "BYTES", value_parser = parse_bytes)]
+    table: u64,
+    /// Updates of all processes together, of which messages of one each make a sixteenth; without it, four a word, and over a
+    /// network one for 16 words
+    #[arg(long, value_name = "N", value_parser = between(1_u64, 1 << 40))]
+    updates: Option<u64>,
+    /// How often each way has its turn; the round in the middle counts
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = between(1_u32, 1000))]
+    rounds: u32,
+    /// Run no other programs beside
+    #[arg(long)]
+    alone: bool,
+    #[command(flatten)]
+    transport: TransportArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Leave one update out: the table is then wrong
+    #[arg(long, hide = true)]
+    spoil: bool,
+}
+
+/// A table has so many bytes at least.
+const TABLE_MIN: u64 = 8 << 10;
+
+/// Runs the study. The command fails if a word of a table was not what it must be.
+///
+/// # Errors
+/// If the arguments do not fit together, a process fails, a word is wrong, or the results cannot be written.
+pub fn run(args: &GupsArgs) -> Result<ExitCode> {
+    let chosen = args.transport.choose()?;
+    let plan = args.plan(&chosen)?;
+    machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;
+    let output = Output::make(&args.output)?;
+    let bar = Bar::new(plan.turns().count(), "turns of a way");
+    let told: Vec<Vec<Turn>> = ranks::run(&chosen, SUBCOMMAND, &plan, args.ranks, bar)?;
+    let beside = match chosen.transport {
+        Transport::Shm if !args.alone => beside::run(args.ranks, plan.words_max()),
+        _ => Vec::new(),
+    };
+    let outcome = Outcome::of(&plan, &chosen, &told, beside);
+    shown::show(&args.command(&plan, &chosen), &chosen, &outcome).deliver(&output, &outcome)?;
+    match outcome.errors {
+        0 => Ok(ExitCode::SUCCESS),
+        errors => bail!("{errors} words of the tables were wrong"),
+    }
+}
+
+impl GupsArgs {
+    fn plan(&self, chosen: &Chosen) -> Result<Plan, Refused> {
+        if !self.table.is_power_of_two() || self.table < TABLE_MIN {
+            let why = format_args!("--table {}: a power of two from {TABLE_MIN} on is wanted", self.table);
+            return Err(Refused::new(why));
+        }
+        let words = self.table / 8;
+        let tables = [64, 16, 4, 1].map(|part| words / part);
+        let updates = if chosen.transport == Transport::Shm { 4 * words } else { words / 16 };
+        Ok(Plan {
+            tables: tables.into_iter().filter(|words| words * 8 >= TABLE_MIN).collect(),
+            updates: self.updates.unwrap_or(updates),
+            rounds: self.rounds,
+            spoil: self.spoil,
+        })
+    }
+
+    /// The command line that repeats the run.
+    fn command(&self, plan: &Plan, chosen: &Chosen) -> String {
+        let mut words = vec![
+            format!("standpipe study gups --ranks {} --table {}", self.ranks, self.table),
+            format!("--updates {} --rounds {}", plan.updates, plan.rounds),
+        ];
+        words.extend(chosen.words());
+        if self.alone {
+            words.push("--alone".to_owned());
+        }
+        words.join(" ")
+    }
+}
