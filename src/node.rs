@@ -9,6 +9,7 @@ use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::bootstrap::Host;
 use crate::error::Error;
+use crate::global::Remote;
 use crate::inner::{Inner, Progress};
 use crate::stats::Stats;
 use crate::sync::lock;
@@ -128,6 +129,30 @@ impl Node {
             Some(error) => Err(error),
             None => Ok(()),
         }
+    }
+
+    /// Says that `len` bytes of a peer's memory are going to be used: where a network wants that registered, the peer is asked
+    /// for it now, as far as this process may hold it at once, so that the first use need not wait. Nothing is waited for but the first
+    /// contact with the peer, and nothing is promised: what is not used soon may be taken back. Elsewhere it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// At the first contact with the peer what [`Node::connect`] says; [`Error::PeerLost`].
+    pub fn prefetch(&self, remote: impl Into<Remote>, len: u64) -> Result<(), Error> {
+        let remote = remote.into();
+        let peer = self.connected(remote.peer())?;
+        if peer.is_far() {
+            self.inner.engine().prefetch(peer.rank, remote.place, len);
+        }
+        Ok(())
+    }
+
+    /// Says that this memory is going to be put from or got into, or to be reached by peers: where a network wants it registered, it
+    /// is now, as far as there is room for what nobody uses. It may be taken back; nothing is promised, and elsewhere it does
+    /// nothing.
+    pub fn prepare<T>(&self, memory: &[T]) {
+        let (addr, len) = (memory.as_ptr().expose_provenance(), size_of_val(memory));
+        self.inner.engine().prepare(addr as u64, len as u64);
     }
 
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:

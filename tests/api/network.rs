@@ -86,6 +86,37 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
     );
 }
 
+/// What was prefetched is no miss, and what is not a network's needs no hint.
+#[test]
+fn hints_spare_the_first_use_its_question() {
+    if !is_there() {
+        return;
+    }
+    for transport in [NETWORK, "shm"] {
+        let config = || config().transport(Transport::parse(transport).expect("a transport"));
+        job(
+            2,
+            |_| config().strategy(Strategy::Firehose),
+            |node| {
+                let mut mine = vec![node.rank() as u8 + 1; 1 << 20];
+                let theirs = exchange_private(node, &mut mine);
+                node.prepare(&mine);
+                node.prefetch(theirs, 1 << 20).expect("asked for");
+                let mut got = vec![0_u8; 1 << 20];
+                node.get_bytes(theirs, &mut got).expect("got");
+                assert!(got.iter().all(|byte| u32::from(*byte) == 2 - node.rank()));
+                let counters = node.registrations();
+                assert_eq!((counters.misses, counters.hits > 0), (0, transport == NETWORK), "{counters:?}");
+                assert_eq!(
+                    node.prefetch(GlobalPtr::<u8>::new(7, 0), 1),
+                    Err(Error::NoSuchPeer { peer: 7, size: 2 })
+                );
+                node.barrier().expect("barrier");
+            },
+        );
+    }
+}
+
 /// A rank that registers nothing has peers that would use what it registers, and the other way round.
 #[test]
 fn ranks_of_different_strategies_reach_each_other() {

@@ -79,9 +79,10 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
     // All at once: each package by itself has dependencies with other features, and so most of them twice. `vm` has other
     // tests, too; they change memory on purpose while the kernel reads it.
     let packages = "--package standpipe-vm --package standpipe --lib --test two_processes";
-    let tests = match form {
-        Form::Short => SHORT.to_owned(),
-        Form::Long => format!("{}{LONG_BUT}", integration_tests()),
+    // A test that hangs costs no more than this.
+    let (tests, limit_s) = match form {
+        Form::Short => (SHORT.to_owned(), 900),
+        Form::Long => (format!("{}{LONG_BUT}", integration_tests()), 3600),
     };
     run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {packages} {tests}"))
         // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps again at the
@@ -94,6 +95,7 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
         // Some tests panic on purpose, and a backtrace takes seconds here: longer than their deadlines.
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", root().join("target").join(sanitizer))
+        .limit_s(limit_s)
         .status()
         .into()
 }

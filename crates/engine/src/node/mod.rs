@@ -14,6 +14,7 @@ mod am;
 mod barrier;
 mod collective;
 mod exposing;
+mod hints;
 mod hit;
 mod hits;
 mod keyed;

@@ -367,6 +367,11 @@ impl Firehoses {
         (known.map(|(rank, known)| (*rank, self.peers[*known as usize].counters())), gone)
     }
 
+    /// How many bytes the peer lets this process hold, as far as it has said.
+    pub(crate) fn limit(&self, peer: Rank) -> u64 {
+        self.place_of(peer).map_or(self.limit, |known| self.peers[known as usize].limit)
+    }
+
     /// Notes how many bytes the peer lets this process hold.
     pub(crate) fn set_limit(&mut self, peer: Rank, limit: u64) {
         let known = self.known(peer);

@@ -2,6 +2,7 @@
 
 mod drive;
 mod faults;
+mod hints;
 mod keyed;
 mod law;
 mod storm;
