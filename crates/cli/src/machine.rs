@@ -44,6 +44,16 @@ pub fn check_room(needed_bytes: u64, what: &str) -> Result<(), Refused> {
     }
 }
 
+/// How this program was built: `debug` or `release`.
+pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+/// What to say where the compiler did not optimise this program.
+pub const UNOPTIMISED: Option<&str> = if cfg!(debug_assertions) {
+    Some("this is a debug build: its times say nothing of a release build's (cargo run --release)")
+} else {
+    None
+};
+
 /// How many processes wanted a processor, on average over the last minute.
 #[must_use]
 pub fn load_average() -> Option<f64> {

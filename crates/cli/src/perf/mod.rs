@@ -79,7 +79,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
     }
-    let unoptimised = cfg!(debug_assertions).then(|| UNOPTIMISED.to_owned());
+    let unoptimised = machine::UNOPTIMISED.map(str::to_owned);
     for warning in noise(machine::load_average(), host::cores()).into_iter().chain(unoptimised) {
         eprintln!("standpipe: {warning}");
     }
@@ -102,13 +102,6 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
-
-/// What to say where the compiler did not optimise this program.
-const UNOPTIMISED: &str =
-    "this is a debug build: its times say nothing of a release build's (cargo run --release)";
-
-/// How this program was built.
-const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 /// What the words of the table mean.
 const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to stay within on an idle machine; a ratio beyond it is \
@@ -343,7 +336,7 @@ fn to_json(rows: &[Row], one: bool) -> Result<Value> {
         [row] if one => serde_json::to_value(row)?,
         rows => json!({ "rows": rows }),
     };
-    object["build"] = BUILD.into();
+    object["build"] = machine::BUILD.into();
     object["machine"] = machine::facts().into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
     Ok(object)
 }
@@ -454,7 +447,7 @@ mod tests {
         let all = to_json(&[row.clone(), row], false).expect("numbers and words");
         assert!(keys.iter().all(|key| all["rows"][1].get(key).is_some() && all.get(key).is_none()), "{all}");
         assert!(one["machine"].is_object() && all["machine"].is_object());
-        assert!(one["build"] == BUILD && all["build"] == BUILD);
+        assert!(one["build"] == machine::BUILD && all["build"] == machine::BUILD);
         let bulk = PROMISED.iter().find(|case| case.size == 1 << 20).expect("promised");
         let bulk = Row::new(bulk, &Samples::new("memcpy", 1, vec![4.0], vec![2.0]));
         let bulk = to_json(&[bulk], true).expect("numbers and words");

@@ -22,14 +22,14 @@ pub(super) fn run<L>(
     subcommand: &str,
     plan: &impl Serialize,
     ranks: u32,
-    bar: Bar,
+    bar: &Arc<Bar>,
 ) -> Result<Vec<Vec<L>>>
 where
     L: DeserializeOwned + Send + 'static,
 {
     let nothing = || (0..ranks).map(|_| Vec::new()).collect();
     let told: Arc<Mutex<Vec<Vec<L>>>> = Arc::new(Mutex::new(nothing()));
-    let heard = Arc::clone(&told);
+    let (heard, bar) = (Arc::clone(&told), Arc::clone(bar));
     let program = env::current_exe().context("this program's own file")?;
     let outcome = chosen
         .tell(Launch::new(program))

@@ -1,7 +1,8 @@
-//! The same updates by others, where they are installed: the HPC Challenge's own MPIRandomAccess.
+//! The same updates by others, where they are installed: the HPC Challenge's own MPIRandomAccess, and MPI's one-sided
+//! operations as Open MPI and MPICH have them.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -37,15 +38,104 @@ pub(super) struct Figures {
     pub(super) errors: u64,
 }
 
+impl Beside {
+    /// Whether it is by MPI's one-sided operations.
+    pub(super) fn is_rma(&self) -> bool {
+        MPIS.iter().any(|mpi| mpi.name == self.program)
+    }
+}
+
 /// What hpcc calls the benchmark.
 const HPCC: &str = "hpcc MPIRandomAccess";
 
 /// As long as another program may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs all that is installed, with so many processes and a table of so many words.
-pub(super) fn run(ranks: u32, words: u64) -> Vec<Beside> {
-    vec![told(HPCC, "batches", hpcc(ranks, words))]
+/// An MPI, with the names of its compiler and its launcher in `PATH`.
+struct Mpi {
+    name: &'static str,
+    compiler: &'static str,
+    launcher: &'static [&'static str],
+    packages: &'static str,
+}
+
+const MPIS: [Mpi; 2] = [
+    Mpi {
+        name: "Open MPI’s RMA",
+        compiler: "mpicc.openmpi",
+        launcher: &["mpirun.openmpi"],
+        packages: "openmpi-bin and libopenmpi-dev",
+    },
+    Mpi {
+        name: "MPICH’s RMA",
+        compiler: "mpicc.mpich",
+        launcher: &["mpiexec.mpich", "mpiexec.hydra"],
+        packages: "mpich and libmpich-dev",
+    },
+];
+
+/// Updates by MPI's one-sided operations are many times slower than ours, and fewer are enough for a rate.
+const FEWER: u64 = 64;
+
+/// Runs all that is installed, with so many processes, a table of so many words, and where they can be told with so many
+/// updates and rounds.
+pub(super) fn run(ranks: u32, words: u64, updates: u64, rounds: u32) -> Vec<Beside> {
+    let mut all = vec![told(HPCC, "batches", hpcc(ranks, words))];
+    for mpi in &MPIS {
+        match rma(mpi, ranks, words, (updates / FEWER).max(1), rounds) {
+            Ok(figures) => all.extend(figures.map(|(way, figures)| Beside {
+                program: mpi.name,
+                way,
+                figures: Some(figures),
+                skipped: None,
+            })),
+            Err(error) => all.push(told(mpi.name, "put", Err(error))),
+        }
+    }
+    all
+}
+
+/// Compiles and runs the same updates by an MPI's one-sided operations.
+fn rma(mpi: &Mpi, ranks: u32, words: u64, updates: u64, rounds: u32) -> Result<[(&'static str, Figures); 2]> {
+    let missing = || format!("it is not installed (Debian's packages {})", mpi.packages);
+    let compiler = found(&[mpi.compiler]).with_context(missing)?;
+    let launcher = found(mpi.launcher).with_context(missing)?;
+    let folder = tempfile::tempdir().context("a folder for it")?;
+    Leftover::Folder(folder.path().to_owned()).note();
+    let [source, program, said] = ["rma.c", "rma", "said"].map(|name| folder.path().join(name));
+    fs::write(&source, include_str!("rma.c")).context("its source")?;
+    let mut compile = Command::new(compiler);
+    compile.arg("-O2").arg("-o").arg(&program).arg(&source);
+    await_end(Started::start(&mut compile, None)?, PATIENCE)
+        .with_context(|| format!("compiling for it ({})", missing()))?;
+    let mut command = Command::new(launcher);
+    command.args(["-n", &ranks.to_string()]).arg(&program);
+    command.args([words.to_string(), updates.to_string(), rounds.to_string()]).current_dir(folder.path());
+    let out = File::create(&said).context("a file for what it says")?;
+    await_end(Started::start(&mut command, Some(out))?, PATIENCE)?;
+    let said = fs::read_to_string(&said).context("what it said")?;
+    let figures = |way| line_of(&said, way, words, updates).map(|figures| (way, figures));
+    Ok([figures("put").context("it said nothing of puts")?, figures("atomic").context("nor of accumulates")?])
+}
+
+/// What our own program for MPI has said of a way: its name, GUPS and wrong words.
+fn line_of(said: &str, way: &str, words: u64, updates: u64) -> Option<Figures> {
+    let mut parts = said.lines().find_map(|line| line.strip_prefix(way))?.split_whitespace();
+    let (gups, errors) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some(Figures { gups, table_bytes: words * 8, updates, errors })
+}
+
+/// Waits for a program's end.
+fn await_end(mut started: Started, patience: Duration) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match started.0.try_wait().context("waiting for it")? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("it ended with {status}"),
+            None if begun.elapsed() > patience => bail!("it took longer than {} s", patience.as_secs()),
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 fn told(program: &'static str, way: &'static str, came: Result<Figures>) -> Beside {
@@ -74,7 +164,7 @@ fn hpcc(ranks: u32, words: u64) -> Result<Figures> {
     fs::write(folder.path().join("hpccinf.txt"), input(ranks, words)).context("hpcc's input")?;
     let mut command = Command::new(mpirun);
     command.args(["-n", &ranks.to_string()]).arg(hpcc).current_dir(folder.path());
-    let mut started = Started::start(&mut command)?;
+    let mut started = Started::start(&mut command, None)?;
     let said = folder.path().join("hpccoutf.txt");
     let begun = Instant::now();
     // It is the first of hpcc's benchmarks; the others are not waited for.
@@ -91,29 +181,29 @@ fn hpcc(ranks: u32, words: u64) -> Result<Figures> {
     parsed(&section(&said).unwrap_or_default()).context("its output has another form than that of hpcc 1.5")
 }
 
-/// A program under mpirun, that ends with this.
+/// A program, an MPI's launcher mostly, that ends with this.
 struct Started(Child);
 
 impl Started {
-    fn start(command: &mut Command) -> Result<Started> {
+    fn start(command: &mut Command, out: Option<File>) -> Result<Started> {
         // As many processes as are asked for, whoever asks and however few cores there are.
         command.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
         ]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Started(signals::undisturbed(|| command.spawn()).context("starting mpirun")?))
+        command.stdin(Stdio::null()).stdout(out.map_or_else(Stdio::null, Stdio::from)).stderr(Stdio::null());
+        Ok(Started(signals::undisturbed(|| command.spawn()).context("starting it")?))
     }
 
     fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.0.try_wait().context("waiting for mpirun")?.is_some())
+        Ok(self.0.try_wait().context("waiting for it")?.is_some())
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // mpirun ends what it has started when it is asked to end, and cannot when it is killed.
+        // A launcher ends what it has started when it is asked to end, and cannot when it is killed.
         let pid = Pid::from_child(&self.0);
         let begun = Instant::now();
         let mut asked = false;
@@ -179,6 +269,15 @@ mod tests {
         for line in ["Found 3", "EXECUTED", "Billion(10^9) Updates  ", "Total Main"] {
             assert_eq!(parsed(&SAID.replace(line, "?")), None, "without {line}");
         }
+    }
+
+    #[test]
+    fn what_our_program_for_mpi_says_is_understood() {
+        let said = "put 0.0125 0\natomic 0.003 7\n";
+        let figures = |gups, errors| Some(Figures { gups, table_bytes: 8192, updates: 99, errors });
+        assert_eq!(line_of(said, "put", 1024, 99), figures(0.0125, 0));
+        assert_eq!(line_of(said, "atomic", 1024, 99), figures(0.003, 7));
+        assert_eq!(line_of("put 0.0125\n", "put", 1024, 99), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `standpipe study gups`: starts the processes, runs other programs beside, and tells what came of it.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -14,6 +15,7 @@ use super::{beside, shown};
 use crate::machine;
 use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
+use crate::signals;
 use crate::study::{ranks, work::Bar};
 use crate::transport::{Chosen, TransportArgs};
 use crate::units::{between, parse_bytes};
@@ -58,10 +60,12 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
     let plan = args.plan(&chosen)?;
     machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;
     let output = Output::make(&args.output)?;
-    let bar = Bar::new(plan.turns().count(), "turns of a way");
-    let told: Vec<Vec<Turn>> = ranks::run(&chosen, SUBCOMMAND, &plan, args.ranks, bar)?;
+    machine::UNOPTIMISED.into_iter().for_each(signals::say);
+    let bar = Arc::new(Bar::new(plan.turns().count(), "turns of a way"));
+    let told: Vec<Vec<Turn>> = ranks::run(&chosen, SUBCOMMAND, &plan, args.ranks, &bar)?;
+    drop(bar);
     let beside = match chosen.transport {
-        Transport::Shm if !args.alone => beside::run(args.ranks, plan.words_max()),
+        Transport::Shm if !args.alone => beside::run(args.ranks, plan.words_max(), plan.updates, plan.rounds),
         _ => Vec::new(),
     };
     let outcome = Outcome::of(&plan, &chosen, &told, beside);

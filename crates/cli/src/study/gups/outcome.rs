@@ -5,6 +5,7 @@ use standpipe::Strategy;
 
 use super::beside::Beside;
 use super::plan::{LOOKAHEAD, Plan, Turn, Way};
+use crate::machine;
 use crate::transport::Chosen;
 
 /// The run in numbers; `--json` prints it.
@@ -26,6 +27,8 @@ pub(super) struct Outcome {
     pub(super) errors: u64,
     /// What other programs made of the largest table, on this machine and right after.
     pub(super) beside: Vec<Beside>,
+    /// How the program was built: `debug` or `release`.
+    pub(super) build: &'static str,
     /// Processes that wanted a processor on average over the last minute, at the end.
     pub(super) load_average: Option<f64>,
 }
@@ -63,7 +66,8 @@ impl Outcome {
             errors: points.iter().map(|point| point.errors).sum(),
             points,
             beside,
-            load_average: crate::machine::load_average(),
+            build: machine::BUILD,
+            load_average: machine::load_average(),
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) fn show(command: &str, chosen: &Chosen, outcome: &Outcome) -> Show {
         costs: None,
         seed: None,
         setup: vec![
+            row("build", outcome.build),
             row("processes", outcome.ranks),
             row("reached by", chosen),
             row("rounds, in each of which ways take turns", outcome.rounds),
@@ -53,12 +54,13 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         let ours = ours.filter_map(|way| outcome.largest(way)).next();
         summary.push(match (&other.figures, ours) {
             (Some(figures), Some(ours)) => format!(
-                "{} came to {:.4} GUPS; Standpipe, by {}, to {:.4}: {:.1} times as many.",
+                "{}, by {}, came to {:.4} GUPS; Standpipe to {:.4}: {:.1} times as many{}.",
                 other.program,
-                figures.gups,
                 other.way,
+                figures.gups,
                 ours.gups,
-                ours.gups / figures.gups
+                ours.gups / figures.gups,
+                wanted(other.is_rma(), ours.gups / figures.gups)
             ),
             _ => {
                 format!("{} was skipped: {}.", other.program, other.skipped.as_deref().unwrap_or("no result"))
@@ -67,6 +69,17 @@ fn summary(outcome: &Outcome) -> Vec<String> {
     }
     summary
 }
+
+/// What is wanted beside MPI's one-sided operations, and whether it is so.
+fn wanted(is_rma: bool, times: f64) -> &'static str {
+    match is_rma {
+        false => "",
+        true if times >= TIMES_MIN => " (at least 2, as wanted)",
+        true => " (BROKEN: less than the 2 wanted)",
+    }
+}
+
+const TIMES_MIN: f64 = 2.0;
 
 fn figure(outcome: &Outcome) -> Figure {
     let line = |way: Way| Series {
@@ -178,6 +191,10 @@ mod tests {
         let said = summary(&outcome);
         assert_eq!(said[0], "WRONG: 4 words were not what they must be.");
         assert!(said[1].ends_with("to 0.1000: 2.0 times as many."), "{}", said[1]);
+        assert_eq!(
+            [(true, 1.9), (true, 2.0), (false, 1.0)].map(|(is_rma, times)| wanted(is_rma, times)),
+            [" (BROKEN: less than the 2 wanted)", " (at least 2, as wanted)", ""]
+        );
         assert_eq!(said[2], "none was skipped: it is not installed.");
     }
 }
