@@ -21,7 +21,7 @@ use standpipe_cli::{
     sim,
     study::{
         firehose::FirehoseArgs,
-        gups,
+        gups, isx,
         live::rank::{self, RankArgs},
         pindown::PinDownArgs,
         policies::{self, PoliciesArgs},
@@ -105,6 +105,9 @@ enum Command {
     /// A rank that `study gups` starts
     #[command(hide = true, name = gups::rank::SUBCOMMAND)]
     GupsRank(gups::rank::RankArgs),
+    /// A rank that `study isx` starts
+    #[command(hide = true, name = isx::rank::SUBCOMMAND)]
+    IsxRank(isx::rank::RankArgs),
     /// A process that `perf` starts
     #[command(hide = true, name = perf::SUBCOMMAND)]
     PerfWorker(perf::WorkerArgs),
@@ -125,6 +128,8 @@ enum Study {
     Policies(PoliciesArgs),
     /// Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message
     Gups(gups::command::GupsArgs),
+    /// Integers sorted over the whole job through puts that signal (ISx), by more and more processes, verified
+    Isx(isx::command::IsxArgs),
 }
 
 fn main() -> ExitCode {
@@ -177,7 +182,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
             Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) | Self::StudyRank(_) => None,
-            Self::GupsRank(_) => None,
+            Self::GupsRank(_) | Self::IsxRank(_) => None,
             Self::Study(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
             Self::Doctor(_)
@@ -203,6 +208,8 @@ impl Command {
             Self::Study(Study::Gups(args)) => gups::command::run(&args),
             Self::StudyRank(args) => rank::run(&args),
             Self::GupsRank(args) => gups::rank::run(&args),
+            Self::Study(Study::Isx(args)) => isx::command::run(&args),
+            Self::IsxRank(args) => isx::rank::run(&args),
             Self::ScaleRow(args) => scale::run_row(&args),
             Self::KvWorker(args) => worker_process::run(&args),
             Self::Kernel(args) => kernel::run(&args),

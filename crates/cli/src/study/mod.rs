@@ -4,6 +4,7 @@ mod ahead;
 mod applications;
 pub mod firehose;
 pub mod gups;
+pub mod isx;
 pub mod live;
 pub mod pindown;
 pub mod policies;
