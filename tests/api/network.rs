@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::{Fabric, Hints};
-use standpipe::{Error, Mechanism, Memory, OpenError, Operation, Strategy, Why};
+use standpipe::{Error, Exposure, Mechanism, Memory, OpenError, Operation, Rights, Strategy, Why};
 
 use super::*;
 
@@ -114,6 +114,36 @@ fn hints_spare_the_first_use_its_question() {
                 node.barrier().expect("barrier");
             },
         );
+    }
+}
+
+/// Private memory goes through the owner's heap where nothing else reaches it, and not where others could look into that.
+#[test]
+fn long_private_memory_goes_through_stages_unless_ranges_are_exposed() {
+    let near: fn() -> Config = || config().attach_never();
+    let far: fn() -> Config = || by_network().strategy(Strategy::Bounce);
+    for way in [near, far].into_iter().take(1 + usize::from(is_there())) {
+        for exposure in [Exposure::Everything, Exposure::Ranges] {
+            let all = exposure == Exposure::Everything;
+            job(
+                2,
+                |_| way().exposure(exposure),
+                |node| {
+                    let mut mine = vec![node.rank() as u8 + 1; 1 << 20];
+                    let _exposed = node.expose(&raw const *mine, Rights::ReadWrite);
+                    let theirs = exchange_private(node, &mut mine);
+                    let mut got = vec![0_u8; 1 << 20];
+                    // Nothing is known of the peer's heap at the first.
+                    for _ in 0..3 {
+                        node.get_bytes(theirs, &mut got).expect("got");
+                        assert!(got.iter().all(|byte| u32::from(*byte) == 2 - node.rank()));
+                    }
+                    let staged = node.stats().staged_bytes();
+                    assert_eq!(staged >= 1 << 20, all, "{staged} bytes went through stages");
+                    node.barrier().expect("barrier");
+                },
+            );
+        }
     }
 }
 

@@ -182,6 +182,11 @@ impl Header {
         Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
     }
 
+    /// Whether a relay awaits the answer to it.
+    pub(crate) const fn is_of_relay(&self) -> bool {
+        matches!(self.kind, Kind::StageTake | Kind::StageFill | Kind::StageDrain)
+    }
+
     /// The remote place of a chunk message: memory `args[0]`, offset `place`.
     pub fn chunk_place(&self) -> Result<Place, WireError> {
         let mem = MemId::from_wire(self.args[0]).ok_or(WireError::Memory(self.args[0]))?;
@@ -223,6 +228,9 @@ pub(crate) const STAGE_NONE: u64 = 2;
 
 /// The owner does not expose that memory.
 pub(crate) const CHUNK_NOT_EXPOSED: u64 = 3;
+
+/// What an answer says of a stage that there will not be: the owner has none at all.
+pub(crate) const STAGE_NEVER: u64 = 4;
 
 /// The status word for a chunk's result at the target.
 pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {

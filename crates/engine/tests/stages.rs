@@ -173,3 +173,104 @@ fn a_stage_is_kept_until_a_copy_to_it_has_ended_that_was_given_up() {
     assert_eq!(given(&mut node), 1);
     assert_eq!(node.in_flight(), 0);
 }
+
+fn polled(node: &mut Node<Script>) {
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
+}
+
+/// The kinds of what was sent from the `from`-th message on.
+fn kinds(node: &mut Node<Script>, from: usize) -> Vec<Kind> {
+    node.transport().sent[from..].iter().map(|sent| sent.header.kind).collect()
+}
+
+#[test]
+fn what_was_given_up_before_it_was_asked_for_comes_after_nothing() {
+    let mut node = node(0);
+    let put = start(&mut node, Direction::Put, &[Submit::Pending]);
+    answer(&mut node, Kind::StageTake, [OK, 9]);
+    let (copy, sent) =
+        (*node.transport().started.last().expect("it was started"), node.transport().sent.len());
+    node.transport().room = 0;
+    node.transport()
+        .inbox
+        .push_back((engine::Event::Completed { op: copy, result: Ok(0) }, Inbox::default()));
+    polled(&mut node);
+    node.cancel(put);
+    node.transport().room = usize::MAX;
+    // The caller puts something else to the same place.
+    let space = |offset| Place::new(MemId::Space, offset);
+    let piece = Piece::new(space(1 << 20), space(0), 64).expect("far below 2^64");
+    node.transfer(0, Direction::Put, &[piece], None);
+    polled(&mut node);
+    assert_eq!(
+        kinds(&mut node, sent),
+        [Kind::StageGive, Kind::PutChunk],
+        "the old bytes stay where they are"
+    );
+}
+
+#[test]
+fn chunks_overtake_nothing_that_waits_for_their_lane() {
+    let mut node = node(0);
+    let put = start(&mut node, Direction::Put, &[Submit::Pending]);
+    answer(&mut node, Kind::StageTake, [OK, 9]);
+    let (copy, sent) =
+        (*node.transport().started.last().expect("it was started"), node.transport().sent.len());
+    node.transport().room = 0;
+    node.transport()
+        .inbox
+        .push_back((engine::Event::Completed { op: copy, result: Ok(0) }, Inbox::default()));
+    polled(&mut node);
+    node.transport().room = usize::MAX;
+    let space = |offset| Place::new(MemId::Space, offset);
+    let piece = Piece::new(space(1 << 20), space(0), 64).expect("far below 2^64");
+    node.transfer(0, Direction::Put, &[piece], None);
+    polled(&mut node);
+    assert_eq!(kinds(&mut node, sent), [Kind::StageDrain, Kind::PutChunk]);
+    assert!(node.outcome(put).is_none());
+}
+
+#[test]
+fn a_peer_that_never_answers_is_asked_only_so_often() {
+    let mut node = node(0);
+    for round in 0..40 {
+        let get = start(&mut node, Direction::Get, &[]);
+        node.transport().copies.clear();
+        node.cancel(get);
+        assert!(node.in_flight() <= 6, "{} are left after {round} rounds", node.in_flight());
+    }
+    let asked = kinds(&mut node, 0).iter().filter(|kind| **kind == Kind::StageFill).count();
+    assert_eq!(asked, 4, "one relay each asks for all of it");
+    node.lose(0);
+    assert_eq!(node.in_flight(), 0);
+}
+
+#[test]
+fn whoever_exposes_ranges_lends_no_stage_and_is_not_asked_each_time() {
+    let mut owner = node(3);
+    owner.expose_ranges_only();
+    const NEVER: u64 = 4;
+    for kind in [Kind::StageTake, Kind::StageFill] {
+        assert_eq!(ask(&mut owner, 0, kind, 0, 300, 5), (NEVER, 0));
+    }
+    let mut node = node(0);
+    let _ = start(&mut node, Direction::Put, &[]);
+    answer(&mut node, Kind::StageTake, [NEVER, 0]);
+    let sent = node.transport().sent.len();
+    node.transport().copies.clear();
+    let _ = start(&mut node, Direction::Put, &[]);
+    assert!(!kinds(&mut node, sent).contains(&Kind::StageTake));
+}
+
+#[test]
+fn what_cannot_be_sent_in_the_end_fails_its_transfer_and_nobody_elses() {
+    let mut node = node(0);
+    node.transport().room = 0;
+    let get = start(&mut node, Direction::Get, &[]);
+    node.transport().room = usize::MAX;
+    node.transport().broken = Some(0);
+    polled(&mut node);
+    assert!(matches!(node.outcome(get), Some(Err(OpError::Protocol { peer: 0, .. }))));
+    assert_eq!(node.take_detached_error(), None, "nobody else has failed");
+}

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
+use rustix::mm::Advice;
 
 /// How much goes through the scratch file at a time: two copies, of which the second finds the bytes in the cache.
 const SCRATCH_BYTES: usize = 128 << 10;
@@ -148,8 +149,23 @@ pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
     let bytes = usize::try_from(end.ok_or(fault(Errno::FAULT))? - start).map_err(|_| fault(Errno::FAULT))?;
     // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what
     // a write would that stores what is there already.
-    let made = unsafe { rustix::mm::madvise(start as *mut _, bytes, rustix::mm::Advice::LinuxPopulateWrite) };
+    let made = unsafe { rustix::mm::madvise(start as *mut _, bytes, Advice::LinuxPopulateWrite) };
     made.map_err(fault)
+}
+
+/// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells: pages that nobody has touched
+/// yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot tell, and the answer is yes. Any thread.
+pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let start = addr - addr % page;
+    let Some(end) = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
+        return false;
+    };
+    let advice = if written { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what an
+    // access would.
+    let populated = unsafe { rustix::mm::madvise(start as *mut _, (end - start) as usize, advice) };
+    matches!(populated, Ok(()) | Err(Errno::INVAL))
 }
 
 /// How many bytes a system call copied, none being a fault at `addr`.

@@ -39,7 +39,8 @@ impl OfiTransport {
         counts: bool,
     ) -> Submit {
         let mut keyed = std::mem::take(&mut self.keyed);
-        let submit = match self.by_heap_key(rank, pieces, &mut keyed) {
+        // What is not counted is a stage: its owner has just said that it is there, and the key leads to all of the heap.
+        let submit = match self.by_heap_key(rank, pieces, !counts, &mut keyed) {
             Some(()) => {
                 if counts {
                     let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
@@ -60,14 +61,20 @@ impl OfiTransport {
     }
 
     /// Fills `keyed` with these pieces. `None`: they do not go by a heap's key.
-    fn by_heap_key(&mut self, rank: Rank, pieces: &[Piece], keyed: &mut Vec<KeyedPiece>) -> Option<()> {
+    fn by_heap_key(
+        &mut self,
+        rank: Rank,
+        pieces: &[Piece],
+        is_live: bool,
+        keyed: &mut Vec<KeyedPiece>,
+    ) -> Option<()> {
         let may = |piece: &Piece| piece.remote.mem == MemId::Heap && !is_word(piece.len);
         if !self.shares_heaps || rank == self.members.own.rank || !pieces.iter().all(may) {
             return None;
         }
         let end = pieces.iter().map(|piece| piece.remote.offset.saturating_add(piece.len)).max()?;
         match self.link(rank).ok()?.heaps.known {
-            Known::Here(reach) if end <= reach.live => {
+            Known::Here(reach) if is_live || end <= reach.live => {
                 keyed.clear();
                 for piece in pieces {
                     keyed.push(self.in_heap(piece, reach)?);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{MemId, OpError, Place};
+use engine::{Direction, MemId, OpError, Place};
 use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
@@ -62,6 +62,11 @@ impl OwnMemory {
             _ => checked::copy_to(file, stage.offset, addr.offset, len),
         };
         copied.map_err(|_| fault(addr))
+    }
+
+    /// Whether the bytes of a transfer's local end can be read, or written for a get, as far as the kernel tells.
+    pub(crate) fn is_there(&self, local: Place, len: u64, direction: Direction) -> bool {
+        local.mem == MemId::Space && checked::is_there(local.offset, len, direction == Direction::Get)
     }
 
     /// This process, as a peer of its own.

@@ -422,6 +422,15 @@ impl engine::Transport for ShmTransport {
         }
     }
 
+    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        // Other than cross-memory attach, a copy by this process's own hands would end it where nothing is.
+        if !self.own.is_there(piece.local, piece.len, direction) {
+            let Piece { local, len, .. } = piece;
+            return Submit::Failed(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
+        }
+        self.copy(op, peer, direction, &[piece])
+    }
+
     fn atomic(&mut self, _op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         // The barrier's counter stays readable when its keeper is gone: it is mapped.
         let known = match self.peers.known(peer) {

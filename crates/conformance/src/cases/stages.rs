@@ -1,6 +1,6 @@
 //! Long transfers of private memory by message, which go through stages of the heap where transports have them.
 
-use engine::{Direction, Mechanism, MemId, OpId, Operation, Rank, Transport};
+use engine::{Direction, Mechanism, MemId, OpId, Operation, Place, Rank, Transport};
 
 use super::copies::BOTH;
 use super::faults::assert_fault;
@@ -131,17 +131,18 @@ pub(crate) fn the_stages_of_one_that_is_lost_are_others<C: Cluster>(make: Make<'
         let staged = is_staged(&mut bench);
         let _ = (0..2).map(|_| move_long(&mut bench, 2, 1)).count();
         let len = long(&mut bench);
-        let start = |bench: &mut Bench<C>, rank: Rank| -> OpId {
-            let here = bench.memory(rank, MemId::Space, len);
+        let start = |bench: &mut Bench<C>, rank: Rank| -> (OpId, Place) {
+            let here = bench.filled(rank, MemId::Space, &pattern(u64::from(rank), len));
             let there = bench.memory(1, MemId::Space, len);
-            bench.node(rank).transfer(1, Direction::Put, &[piece(there, here, len)], None)
+            (bench.node(rank).transfer(1, Direction::Put, &[piece(there, here, len)], None), there)
         };
-        let (living, _dying) = (start(&mut bench, 0), start(&mut bench, 2));
+        let ((living, there), _dying) = (start(&mut bench, 0), start(&mut bench, 2));
         for _ in 0..rounds {
             bench.round();
         }
         bench.kill(2);
         assert_eq!(bench.outcome(0, living), Ok(0), "a transfer between the living failed");
+        assert!(bench.bytes(1, there, len) == pattern(0, len), "other bytes than the living one's");
         bench.until("the loss to be known", |bench| bench.node(1).is_lost(2));
         if staged {
             assert_staged(&mut bench, 0, 1);

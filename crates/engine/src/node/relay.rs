@@ -164,6 +164,10 @@ impl<T: Transport> Node<T> {
             }
             // Others of the transfer's may have one.
             (wire::STAGE_NONE, None) => self.leave_to_chunks(key, false),
+            (wire::STAGE_NEVER, None) => {
+                self.stages.was_refused(peer);
+                self.leave_to_chunks(key, true);
+            }
             _ => self.leave_to_chunks(key, true),
         }
     }
@@ -174,7 +178,7 @@ impl<T: Transport> Node<T> {
         let Some(piece) = self.relay(key).map(|relay| relay.piece) else { return };
         if let Some(of) = self.ops[key].parent.and_then(|transfer| self.transfer_under_way(transfer)) {
             of.rest.push(piece);
-            of.relays_max = if none { 0 } else { of.relays - 1 };
+            of.relays_max = if none { 0 } else { of.relays_max.min(of.relays - 1) };
         }
         self.end_relay(key, Ok(0));
     }
@@ -190,7 +194,18 @@ impl<T: Transport> Node<T> {
         }
         match self.ops[key].parent {
             Some(_) => self.finish(key, outcome),
-            None => drop(self.ops.remove(key)),
+            None => {
+                self.stages.end_orphan(peer);
+                self.ops.remove(key);
+            }
+        }
+    }
+
+    /// What a relay asked for could not be sent in the end.
+    pub(super) fn on_unsent_request(&mut self, header: &Header, error: OpError) {
+        let id = OpId::from_token(header.token);
+        if OpId::of(id.key()) == id {
+            self.end_relay(id.key(), Err(error));
         }
     }
 
@@ -204,18 +219,36 @@ impl<T: Transport> Node<T> {
         self.pump(transfer);
     }
 
-    /// Lets a transfer's relays end without it, which is over before its time: they touch its memory no more.
+    /// Lets a transfer's relays end without it, which is over before its time: they touch its memory no more. What they have not
+    /// asked for yet they do not ask for: it might come after what the caller puts next.
     pub(super) fn orphan_relays(&mut self, transfer: OpKey) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         if std::mem::take(&mut of.relays) == 0 {
             return;
         }
+        let mut relays = Vec::new();
         for (key, op) in self.ops.iter_mut().filter(|(_, op)| op.parent == Some(transfer)) {
             op.parent = None;
-            if matches!(&op.kind, OpKind::Relay(relay) if relay.step == Step::Copying) {
-                self.transport.abandon(OpId::of(key));
+            if let OpKind::Relay(relay) = &op.kind {
+                self.stages.add_orphan(relay.peer);
+                relays.push(key);
+                if relay.step == Step::Copying {
+                    self.transport.abandon(OpId::of(key));
+                }
             }
         }
+        for key in relays {
+            if self.take_unsent(key) {
+                self.end_relay(key, Ok(0));
+            }
+        }
+    }
+
+    /// Takes what a relay asks for back, if it has not been sent. Returns whether it had not.
+    fn take_unsent(&mut self, key: OpKey) -> bool {
+        let (token, before) = (OpId::of(key).token(), self.outbox.len());
+        self.outbox.retain(|(.., header)| !(header.is_of_relay() && header.token == token));
+        self.outbox.len() < before
     }
 
     /// Ends a relay whose peer is gone, which has its stage no more.
@@ -245,6 +278,7 @@ impl<T: Transport> Node<T> {
         };
         let status = match stage {
             None if held.is_some() => wire::CHUNK_FAULT,
+            None if self.exposed.is_some() || self.stages.are_none() => wire::STAGE_NEVER,
             None => wire::STAGE_NONE,
             Some(_) if header.kind == Kind::StageTake => wire::CHUNK_OK,
             Some(offset) => wire::chunk_status(&self.copy_own(peer, header, offset)),
@@ -270,7 +304,8 @@ impl<T: Transport> Node<T> {
 
     /// A stage for a peer, if there is one for it.
     fn lend_stage(&mut self, peer: Rank) -> Option<u64> {
-        if self.is_gone(peer) || !self.stages.may_have(peer) {
+        // All who map the heap could look into it: where not all is exposed, nothing that is not theirs may lie there.
+        if self.exposed.is_some() || self.is_gone(peer) || !self.stages.may_have(peer) {
             return None;
         }
         let free = self.stages.lend(peer);
@@ -286,7 +321,8 @@ impl<T: Transport> Node<T> {
     pub(super) fn on_stage_give(&mut self, peer: Rank, header: &Header) {
         match from_wire(header.args[0]).filter(|offset| self.stages.is_held(peer, *offset)) {
             Some(offset) => self.stages.take_back(peer, Some(offset)),
-            None => self.counters.malformed += 1,
+            // It may have been said before the peer was lost, and its stages were taken back.
+            None => self.counters.malformed += u64::from(!self.is_gone(peer)),
         }
     }
 

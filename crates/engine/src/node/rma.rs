@@ -197,6 +197,10 @@ impl<T: Transport> Node<T> {
         rest.clear();
         rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
         *transfer = Transfer::new(peer, direction, rest, after);
+        let is_long = |piece: &Piece| self.is_for_relays(peer, *piece);
+        if pieces.iter().any(is_long) {
+            transfer.relays_max = self.stages.relays_for(peer);
+        }
         transfer
     }
 
@@ -261,7 +265,8 @@ impl<T: Transport> Node<T> {
         slot: usize,
         chunk: Piece,
     ) -> Result<(), SendError> {
-        if self.must_wait(peer, Lane::Request) {
+        // What waits for the lane goes before: it may be about the same memory.
+        if self.must_wait(peer, Lane::Request) || self.waits_in_outbox(peer, Lane::Request) {
             return Err(SendError::Busy);
         }
         let header = Header {

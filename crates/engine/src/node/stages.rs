@@ -1,5 +1,7 @@
 //! Stages, and who has which: `relay.rs` says what for.
 
+use std::collections::BTreeMap;
+
 use crate::{Direction, Piece, Rank};
 
 /// Relays of one transfer at a time.
@@ -7,6 +9,12 @@ pub(super) const RELAYS_MAX: u8 = 3;
 
 /// Stages that one peer may have at a time.
 const STAGES_OF_PEER_MAX: usize = 4;
+
+/// Relays of transfers that have ended, of one peer, at most, so that one more transfer with it may have any.
+const ORPHANS_MAX: u32 = 4;
+
+/// Long transfers with a peer that go by chunks after it had no stages at all, before it is asked again.
+const REFUSED_TURNS: u32 = 32;
 
 /// What moves pieces of a transfer through a stage.
 pub(super) struct Relay {
@@ -30,10 +38,14 @@ pub(super) enum Step {
     Draining,
 }
 
-/// The stages that a node lends its peers.
+/// The stages that a node lends its peers, and what it knows of theirs.
 #[derive(Default)]
 pub(super) struct Stages {
     all: Vec<Stage>,
+    /// Relays whose transfers have ended, by peer.
+    orphans: BTreeMap<Rank, u32>,
+    /// Peers that have no stages, and how many transfers are not to ask them.
+    refused: BTreeMap<Rank, u32>,
 }
 
 struct Stage {
@@ -43,6 +55,39 @@ struct Stage {
 }
 
 impl Stages {
+    /// How many relays a new transfer with a peer may have.
+    pub(super) fn relays_for(&mut self, peer: Rank) -> u8 {
+        if let Some(turns) = self.refused.get_mut(&peer) {
+            *turns -= 1;
+            if *turns == 0 {
+                self.refused.remove(&peer);
+            }
+            return 0;
+        }
+        let orphans = self.orphans.get(&peer).copied().unwrap_or(0);
+        if orphans < ORPHANS_MAX { RELAYS_MAX } else { 0 }
+    }
+
+    /// A peer has no stages at all.
+    pub(super) fn was_refused(&mut self, peer: Rank) {
+        self.refused.insert(peer, REFUSED_TURNS);
+    }
+
+    /// A relay with a peer has lost its transfer.
+    pub(super) fn add_orphan(&mut self, peer: Rank) {
+        *self.orphans.entry(peer).or_default() += 1;
+    }
+
+    /// Such a relay has ended.
+    pub(super) fn end_orphan(&mut self, peer: Rank) {
+        if let Some(orphans) = self.orphans.get_mut(&peer) {
+            *orphans -= 1;
+            if *orphans == 0 {
+                self.orphans.remove(&peer);
+            }
+        }
+    }
+
     /// Whether the peer may have one more.
     pub(super) fn may_have(&self, peer: Rank) -> bool {
         self.all.iter().filter(|stage| stage.holder == Some(peer)).count() < STAGES_OF_PEER_MAX
@@ -53,6 +98,11 @@ impl Stages {
         let free = self.all.iter_mut().find(|stage| stage.holder.is_none())?;
         free.holder = Some(peer);
         Some(free.offset)
+    }
+
+    /// Whether there are none.
+    pub(super) fn are_none(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// A new stage, which begins there.

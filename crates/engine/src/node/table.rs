@@ -502,6 +502,7 @@ impl<T: Transport> Node<T> {
         let (unsent, detached_error) = (&mut self.unsent, &mut self.detached_error);
         let full = &mut self.full;
         full.clear();
+        let mut failed = Vec::new();
         self.outbox.retain(|(peer, lane, header)| {
             // A lane that was full may have room again by now; what comes later must still not overtake.
             if full.contains(&(*peer, *lane)) {
@@ -514,12 +515,17 @@ impl<T: Transport> Node<T> {
                 {
                     unsent.keep(*peer, *header);
                 }
+                Err(SendError::Failed(error)) if header.is_of_relay() => failed.push((*header, error)),
+                // Whoever is gone has its stage back.
+                Err(SendError::Failed(_)) if header.kind == Kind::StageGive => {}
                 Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
                 Ok(()) => {}
             }
             false
         });
-        self.outbox.len() < before
+        let moved = self.outbox.len() < before;
+        failed.into_iter().for_each(|(header, error)| self.on_unsent_request(&header, error));
+        moved
     }
 
     pub(super) fn waits_in_outbox(&self, peer: Rank, lane: Lane) -> bool {

@@ -361,7 +361,8 @@ fn arrived(header: &Header, payload: &[u8]) -> Option<Arrived> {
         }
         Kind::TeamData => (payload.len() as u64, Data::Bytes(payload.to_vec())),
         Kind::TeamOffer => {
-            let mem = MemId::from_wire(u64::from(header.handler)).filter(|mem| *mem != MemId::Control)?;
+            // Members' memory is private, whatever a hostile one says.
+            let mem = MemId::from_wire(u64::from(header.handler)).filter(|mem| *mem == MemId::Space)?;
             (header.args[3], Data::At(Place::new(mem, header.place)))
         }
         _ => return None,

@@ -109,7 +109,7 @@ impl Transport for Counted {
     }
 
     fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
-        self.shm.copy(op, peer, direction, &[piece])
+        self.shm.copy_staged(op, peer, direction, piece)
     }
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
