@@ -9,6 +9,7 @@ use vm::SharedMemory;
 use crate::error::Error;
 use crate::event::Event;
 use crate::global::GlobalPtr;
+use crate::latency::Timed;
 use crate::node::Node;
 use crate::tally::Direct;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
@@ -191,8 +192,10 @@ impl Node {
     fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
         self.inner.may_wait("an atomic by message")?;
         let place = Place::new(MemId::Heap, offset);
-        let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
-        self.finish(op)
+        self.inner.latencies.time(Timed::Atomic, || {
+            let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
+            self.finish(op)
+        })
     }
 }
 

@@ -21,6 +21,7 @@ use vm::{Bell, BiasedGuard, BiasedLock, Words};
 use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
+use crate::latency::Recorder;
 use crate::memory;
 use crate::network::Plan;
 use crate::patience::{Next, Patience};
@@ -101,6 +102,7 @@ pub(crate) struct Inner {
     /// By number.
     handlers: Box<[Handler]>,
     pub(crate) tallies: Tallies,
+    pub(crate) latencies: Recorder,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
     /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
@@ -193,6 +195,7 @@ impl Inner {
             heap: parts.heap,
             handlers: parts.handlers,
             tallies: Tallies::new(),
+            latencies: Recorder::new(),
             works: Works::default(),
             published: Mutex::default(),
             engine: BiasedLock::new(parts.engine),

@@ -51,6 +51,7 @@ mod heap;
 mod heap_state;
 pub mod host;
 mod inner;
+mod latency;
 pub mod launch;
 
 mod meet;
@@ -90,6 +91,7 @@ pub use exposure::Exposed;
 pub use global::{GlobalPtr, Remote};
 pub use group::Group;
 pub use heap::{Heap, HeapArray, HeapError};
+pub use latency::{Latencies, Latency, Timed};
 pub use meet::MeetError;
 pub use node::Node;
 pub use open::OpenError;

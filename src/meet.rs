@@ -217,6 +217,7 @@ impl Node {
         self.inner.may_wait(CALL).map_err(|_| MeetError::InHandler { call: CALL })?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
+        let _span = tracing::debug_span!("meet").entered();
         let door = self.door()?;
         loop {
             let number = door.call(address.as_ref(), deadline)?;

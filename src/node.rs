@@ -11,6 +11,7 @@ use crate::bootstrap::Host;
 use crate::error::Error;
 use crate::global::Remote;
 use crate::inner::{Inner, Progress};
+use crate::latency::{Latencies, Timed};
 use crate::stats::Stats;
 use crate::sync::lock;
 
@@ -95,6 +96,11 @@ impl Node {
     /// with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
         self.inner.may_wait("a barrier")?;
+        let _span = tracing::trace_span!("barrier").entered();
+        self.inner.latencies.time(Timed::Barrier, || self.all_meet())
+    }
+
+    fn all_meet(&self) -> Result<(), Error> {
         self.quiet()?;
         // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the barrier.
         match self.inner.peers.get(BARRIER_KEEPER, self.timeout) {
@@ -219,6 +225,11 @@ impl Node {
         };
         self.inner.tallies.add_to(&mut counters);
         Stats::new(counters)
+    }
+
+    /// How long this node's calls took, of those that wait for others or the kernel, one in sixteen.
+    pub fn latencies(&self) -> Latencies {
+        Latencies::from_words(&self.inner.latencies.words())
     }
 
     /// What this node has done about registered memory so far; all zero where it registers nothing.

@@ -106,6 +106,8 @@ impl Node {
 
     /// Opens a node of a job that another launcher has started, on one host or several.
     fn open_at(config: Config, mut host: Host) -> Result<Node, OpenError> {
+        let (rank, size) = (host.env().rank(), host.env().size());
+        let _span = tracing::debug_span!("open", rank, size).entered();
         let port = match &config.transport {
             Transport::Ofi { provider } if host.is_spread() => {
                 Some(network::open(provider.as_deref(), Reach::Network)?)
@@ -142,6 +144,8 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
+        let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
+        let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
         let port = match (&config.transport, env) {
             (Transport::Ofi { provider }, Some(env)) if env.size() > 1 => {

@@ -9,6 +9,7 @@ use engine::{Direction, Mechanism, MemId};
 use crate::error::Error;
 use crate::event::{Buffer, Event};
 use crate::global::{GlobalPtr, Remote};
+use crate::latency::Timed;
 use crate::node::Node;
 use crate::tally::Direct;
 use crate::transport::shm::copy::{self, CopyError};
@@ -96,7 +97,7 @@ impl Node {
     pub fn put_bytes(&self, to: impl Into<Remote>, from: &[u8]) -> Result<(), Error> {
         let to = to.into();
         let peer = self.connected(to.peer)?;
-        match copy::put_one(peer, to.place, from) {
+        match self.timed_copy(Timed::Put, peer, to, || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => {
                 self.count(Direction::Put, mechanism, from.len() as u64);
                 Ok(())
@@ -113,7 +114,7 @@ impl Node {
     pub fn get_bytes(&self, from: impl Into<Remote>, into: &mut [u8]) -> Result<(), Error> {
         let from = from.into();
         let peer = self.connected(from.peer)?;
-        match copy::get_one(peer, from.place, into) {
+        match self.timed_copy(Timed::Get, peer, from, || copy::get_one(peer, from.place, into)) {
             Ok(mechanism) => {
                 self.count(Direction::Get, mechanism, into.len() as u64);
                 Ok(())
@@ -210,6 +211,16 @@ impl Node {
         }
     }
 
+    /// Copies, and takes the time where the kernel does it.
+    #[inline]
+    fn timed_copy<R>(&self, what: Timed, peer: &Peer, remote: Remote, copy: impl FnOnce() -> R) -> R {
+        if remote.place.mem == MemId::Space && peer.attach().is_ok() {
+            self.inner.latencies.time(what, copy)
+        } else {
+            copy()
+        }
+    }
+
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
     /// others by one list. `rest` says what becomes of a list that goes by message.
     pub(crate) fn scatter<'a>(
@@ -273,9 +284,13 @@ impl Node {
     #[cold]
     fn by_message(&self, peer: &Peer, list: &PieceList<'_>) -> Result<(), Error> {
         self.inner.may_wait("a put or get by message")?;
+        let (to, bytes) = (list.direction(), list.pieces().iter().map(|piece| piece.len).sum::<u64>());
+        let _span = tracing::trace_span!("transfer", peer = peer.rank, direction = ?to, bytes).entered();
         // Whoever waits for it ends it: it needs no deadline of its own.
-        let op = self.start_by(peer, list, None);
-        self.finish(op).map(|_| ())
+        self.inner.latencies.time(timed(list.direction()), || {
+            let op = self.start_by(peer, list, None);
+            self.finish(op).map(|_| ())
+        })
     }
 
     pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
@@ -317,6 +332,14 @@ pub(crate) enum Rest<'o> {
     Forgotten,
     /// What is put is copied, and these events say what came of it.
     Counted(&'o mut Vec<Event<()>>),
+}
+
+/// As what calls that way count where their time is taken.
+fn timed(direction: Direction) -> Timed {
+    match direction {
+        Direction::Put => Timed::Put,
+        Direction::Get => Timed::Get,
+    }
 }
 
 /// A list of one piece.

@@ -16,6 +16,8 @@ use crate::transport::shm::shown::{Figures, Part};
 impl Inner {
     /// Shows what never enters the engine. Only for the watching thread, and once that has ended.
     pub(crate) fn show_direct(&self) {
+        let at = self.nanos(Instant::now());
+        self.peers.own().control.show_latencies(at, &self.latencies.words());
         let mut counters = Counters::default();
         self.tallies.add_to(&mut counters);
         self.show(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));

@@ -27,7 +27,9 @@ pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
 use crate::bootstrap::{JobEnv, Watcher};
+use crate::latency::Latencies;
 use crate::stats::Stats;
+use crate::transport::shm::shown::latencies::read_latencies;
 use crate::transport::shm::shown::peers::read_peers;
 use crate::transport::shm::shown::{self, Part, Shown};
 use engine::{Counters, Rank};
@@ -47,6 +49,7 @@ pub struct Watch {
     shown: Vec<[Option<Shown>; 2]>,
     /// What each rank has shown of its peers.
     peers: Vec<Option<Peers>>,
+    latencies: Vec<Option<Latencies>>,
     ended: bool,
 }
 
@@ -74,6 +77,7 @@ pub struct RankView {
     pub state: State,
     shown: [Option<Shown>; 2],
     peers: Option<Peers>,
+    latencies: Option<Latencies>,
 }
 
 /// What has become of a rank.
@@ -98,7 +102,8 @@ impl Watch {
         let watcher = Watcher::attach(env, Instant::now() + ATTACH_MAX)?;
         let shown = watcher.places().iter().map(|_| [None, None]).collect();
         let peers = watcher.places().iter().map(|_| None).collect();
-        Ok(Watch { watcher, shown, peers, ended: false })
+        let latencies = watcher.places().iter().map(|_| None).collect();
+        Ok(Watch { watcher, shown, peers, latencies, ended: false })
     }
 
     /// The process that started the job; zero where it is out of sight.
@@ -121,15 +126,17 @@ impl Watch {
         let deadline = Instant::now() + ANSWER_MAX;
         self.ended = self.ended || !self.watcher.look(deadline)?;
         let answered = self.gather(deadline);
-        let places = self.watcher.places().iter().zip(&self.shown).zip(&self.peers).zip(answered);
-        let ranks = (0..).zip(places).map(|(rank, (((place, shown), peers), answered))| {
+        let views = self.shown.iter().zip(&self.peers).zip(&self.latencies);
+        let places = self.watcher.places().iter().zip(views).zip(answered);
+        let ranks = (0..).zip(places).map(|(rank, ((place, ((shown, peers), latencies)), answered))| {
             let state = match (place.over, place.pid) {
                 (Some(how), _) => State::Over(how),
                 (None, None) => State::Awaited,
                 (None, Some(_)) if answered => State::Running,
                 (None, Some(_)) => State::Silent,
             };
-            RankView { rank, pid: place.pid, state, shown: shown.clone(), peers: peers.clone() }
+            let (shown, peers, latencies) = (shown.clone(), peers.clone(), latencies.clone());
+            RankView { rank, pid: place.pid, state, shown, peers, latencies }
         });
         Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
@@ -141,16 +148,19 @@ impl Watch {
         let (mut pause, size) = (PAUSES.0, self.size());
         loop {
             let mut missing = false;
-            for (((place, shown), peers), answered) in
-                self.watcher.places().iter().zip(&mut self.shown).zip(&mut self.peers).zip(&mut answered)
+            let views = self.shown.iter_mut().zip(&mut self.peers).zip(&mut self.latencies);
+            for ((place, ((shown, peers), latencies)), answered) in
+                self.watcher.places().iter().zip(views).zip(&mut answered)
             {
                 let Some(page) = &place.page else { continue };
                 for ((part, shown), answered) in PARTS.iter().zip(shown).zip(answered) {
                     if !*answered {
                         *answered = update(shown, shown::read(page, *part));
                         missing |= !*answered && place.over.is_none();
-                        if *answered && *part == Part::Engine {
-                            *peers = read_peers(page, size);
+                        match part {
+                            Part::Engine if *answered => *peers = read_peers(page, size),
+                            Part::Direct if *answered => *latencies = read_latencies(page),
+                            Part::Engine | Part::Direct => {}
                         }
                     }
                 }
@@ -194,6 +204,11 @@ impl RankView {
     /// shown nothing, or nothing that can be; empty where its transport registers no memory.
     pub fn peers(&self) -> Option<&Peers> {
         self.peers.as_ref()
+    }
+
+    /// How long its calls took, of those that wait for others or the kernel, one in sixteen. `None` where it has shown nothing.
+    pub fn latencies(&self) -> Option<&Latencies> {
+        self.latencies.as_ref()
     }
 
     /// How old its counts of messages are. More than a moment means that it has not waited or made progress since.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::launch::Outcome;
 use standpipe::watch::{How, Peers, RankView, RegistrationCounters, Snapshot, State, Watch, jobs};
-use standpipe::{Mechanism, Node, Operation};
+use standpipe::{Mechanism, Node, Operation, Timed};
 use support::{Heard, LIMIT, Private, config, eventually, heap_of, job_of, private_of, publish, role, say};
 
 const RANKS: u32 = 3;
@@ -180,6 +180,9 @@ fn rates_appear_and_totals_are_the_ranks_own() {
     for (rank, (seen, end)) in (0..).zip(seen.ranks.iter().zip(&end.ranks)) {
         assert_eq!(format!("{:?}", seen.stats()), heard.said(rank)[1]);
         assert_eq!(end.stats(), seen.stats(), "as its last words had it");
+        let [put, barrier] =
+            [Timed::Put, Timed::Barrier].map(|what| end.latencies().expect("shown").get(what).clone());
+        assert!(put.quantile(0.5).is_some_and(|median| median < LIMIT) && barrier.sampled() == 1, "{put:?}");
         assert_eq!(end.state, State::Over(How::Left));
     }
 }

@@ -11,6 +11,7 @@ use super::Team;
 use super::memory::{Buffers, Operands};
 use crate::error::Error;
 use crate::inner::Inner;
+use crate::latency::Timed;
 use crate::sync::lock;
 
 /// Bytes of scratch memory that a team keeps, at most.
@@ -56,6 +57,17 @@ impl Team {
         combine: &mut dyn FnMut(&mut [T], &[T]),
     ) -> Result<(), Error> {
         self.node.inner.may_wait("a collective")?;
+        let (members, bytes) = (self.size(), buffers.len());
+        let _span = tracing::trace_span!("collective", what = what.name(), members, bytes).entered();
+        self.node.inner.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))
+    }
+
+    fn run_now<T: Pod>(
+        &self,
+        what: &Collective,
+        buffers: Buffers<'_, T>,
+        combine: &mut dyn FnMut(&mut [T], &[T]),
+    ) -> Result<(), Error> {
         let plan = self.plan(what)?;
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
             return self.run_kept(what, plan, buffers, combine);

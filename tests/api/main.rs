@@ -13,6 +13,7 @@ mod network;
 mod rma;
 mod runs;
 mod signals;
+mod spans;
 mod teams;
 mod threads;
 

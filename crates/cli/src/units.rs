@@ -68,6 +68,16 @@ fn whole<N: Number>(text: &str) -> Result<N, String> {
     }
 }
 
+/// A time as people read it.
+pub(crate) fn nanos(ns: f64) -> String {
+    match ns {
+        _ if ns < 100.0 => format!("{ns:.2} ns"),
+        _ if ns < 10_000.0 => format!("{ns:.0} ns"),
+        _ if ns < 1_000_000.0 => format!("{:.1} µs", ns / 1e3),
+        _ => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -152,6 +152,12 @@ fn json_is_one_object_and_nothing_else() {
     }
     assert_eq!(report["totals"]["operations"][0]["count"], puts);
     assert!(report["totals"]["registration"].is_null());
+    let barrier = &report["totals"]["latencies"]["barrier"];
+    assert_eq!(barrier["sampled"], RANKS);
+    assert!(
+        barrier["p50_ns"].as_u64() > Some(0) && barrier["p50_ns"].as_u64() <= barrier["max_ns"].as_u64(),
+        "{barrier}"
+    );
 
     let lines = run(&[&job.pid(), "--json", "--interval", "0.1", "--count", "3"]);
     let (out, _) = texts(&lines);
@@ -174,6 +180,8 @@ fn collectors_get_every_ranks_counts() {
         let count = out.split(&puts).nth(1).and_then(|rest| rest.lines().next()).expect("puts are counted");
         assert!(count.parse::<u64>().expect("a number") > 0, "{out}");
     }
+    let barriers = "\nstandpipe_latency_seconds_count{rank=\"0\",call=\"barrier\"} 1\n";
+    assert!(out.contains(barriers) && out.contains("le=\"+Inf\""), "{out}");
     assert!(out.ends_with("\n# EOF\n"), "{out}");
 }
 

@@ -336,6 +336,7 @@ impl Peers {
             return Err(Error::PeerLost { peer: rank });
         }
         may_wait("the first contact with a peer")?;
+        let _span = tracing::debug_span!("connect", peer = rank).entered();
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);

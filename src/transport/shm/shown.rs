@@ -1,10 +1,11 @@
 //! What a process shows of its counters in its control segment, for whoever looks at the job from outside.
 //!
-//! There are two parts of figures, and one of rows about [`peers`], each with one writer at a time. A part is a run of
+//! There are two parts of figures, one of rows about [`peers`], and one of [`latencies`], each with one writer at a time. A part is a run of
 //! words: a sequence number, odd while the rest is being written; the time of writing, on the process's own clock; what
 //! is shown. Watchers read it from a descriptor that does not let them write, and map nothing. What they read may be
 //! anything: they get numbers that add up without overflow.
 
+pub(crate) mod latencies;
 pub(crate) mod peers;
 
 use std::os::fd::OwnedFd;

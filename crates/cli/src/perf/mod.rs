@@ -25,6 +25,7 @@ use crate::{
     lines, machine,
     printed::print,
     progress, signals, table, transport,
+    units::nanos,
     units::{at_least, parse_size},
 };
 
@@ -309,15 +310,6 @@ fn bytes(count: usize) -> String {
         0..1024 => format!("{count} B"),
         1024..1_048_576 => format!("{} KiB", count / 1024),
         _ => format!("{} MiB", count / 1_048_576),
-    }
-}
-
-fn nanos(ns: f64) -> String {
-    match ns {
-        _ if ns < 100.0 => format!("{ns:.2} ns"),
-        _ if ns < 10_000.0 => format!("{ns:.0} ns"),
-        _ if ns < 1_000_000.0 => format!("{:.1} µs", ns / 1e3),
-        _ => format!("{:.2} ms", ns / 1e6),
     }
 }
 

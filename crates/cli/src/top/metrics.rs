@@ -6,6 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::latency::Histograms;
 use super::report::{FIELDS, Report};
 
 type Labels = Vec<(&'static str, String)>;
@@ -62,6 +63,7 @@ pub(super) fn text(report: &Report) -> String {
             registry.register(name, help, count);
         }
     }
+    registry.register_collector(Box::new(Histograms::of(report)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all that is written to it");
     text

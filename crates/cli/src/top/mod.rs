@@ -1,5 +1,6 @@
 //! `standpipe top`: a running job, as it is now and again a second later.
 
+mod latency;
 mod metrics;
 mod peers;
 mod report;

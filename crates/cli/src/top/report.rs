@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use standpipe::watch::{How, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
-use standpipe::{Mechanism, Operation};
+use standpipe::{Latencies, Mechanism, Operation};
+
+use super::latency;
 
 /// A job between two looks.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +45,8 @@ pub(super) struct Figures {
     pub(super) staged_bytes: u64,
     /// `None` where no memory was ever registered.
     pub(super) registration: Option<Registration>,
+    #[serde(serialize_with = "latency::serialize")]
+    pub(super) latencies: Latencies,
 }
 
 /// Operations of one kind by one mechanism.
@@ -168,6 +172,7 @@ impl Figures {
             malformed: stats.malformed(),
             staged_bytes: stats.staged_bytes(),
             registration: Registration::of(&rank.registration()),
+            latencies: rank.latencies().cloned().unwrap_or_default(),
         }
     }
 
@@ -179,7 +184,10 @@ impl Figures {
                 .copied()
                 .reduce(Line::plus)
         });
+        let mut latencies = Latencies::default();
+        ranks.clone().for_each(|figures| latencies.merge(&figures.latencies));
         Figures {
+            latencies,
             operations: lines.collect(),
             malformed: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.malformed)),
             staged_bytes: ranks.clone().fold(0, |sum, figures| sum.saturating_add(figures.staged_bytes)),
@@ -273,6 +281,7 @@ pub(super) mod tests {
             malformed: 0,
             staged_bytes: 0,
             registration,
+            latencies: Latencies::default(),
         };
         let rank = |rank, state: &str, scale| RankReport {
             rank,

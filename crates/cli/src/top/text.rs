@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
 
+use super::latency;
 use super::report::{FIELDS, Figures, RankReport, Registration, Report};
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
@@ -20,6 +21,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         lines.push(String::new());
         lines.extend(table(report, 1, &registration_columns()));
     }
+    lines.extend(latency::lines(report));
     lines
 }
 

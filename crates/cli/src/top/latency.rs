@@ -1,0 +1,129 @@
+//! How long calls took, as `top` shows it: in columns, in JSON, and as histograms for collectors.
+
+use comfy_table::{CellAlignment, ContentArrangement};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use standpipe::{Latencies, Latency, Timed};
+
+use super::report::Report;
+use crate::units::nanos;
+
+/// The quantiles that are shown, by name.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+
+/// Of each kind that was timed: how many calls were, and how long they took.
+pub(super) fn serialize<S: Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
+    let timed = timed(latencies);
+    let mut map = serializer.serialize_map(Some(timed.len()))?;
+    for (what, latency) in timed {
+        map.serialize_entry(what.name(), &Quantiles::of(latency))?;
+    }
+    map.end()
+}
+
+#[derive(Serialize)]
+struct Quantiles {
+    sampled: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+}
+
+impl Quantiles {
+    fn of(latency: &Latency) -> Quantiles {
+        let [p50_ns, p99_ns, max_ns] = QUANTILES.map(|(_, share)| quantile_ns(latency, share));
+        Quantiles { sampled: latency.sampled(), p50_ns, p99_ns, max_ns }
+    }
+}
+
+fn quantile_ns(latency: &Latency, share: f64) -> u64 {
+    latency.quantile(share).map_or(0, |time| time.as_nanos() as u64)
+}
+
+fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
+    let all = Timed::ALL.into_iter().map(|what| (what, latencies.get(what)));
+    all.filter(|(_, latency)| latency.sampled() > 0).collect()
+}
+
+/// A table of what the whole job's calls took; nothing where none was timed.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    let timed = timed(&report.totals.latencies);
+    if timed.is_empty() {
+        return Vec::new();
+    }
+    let header: Vec<&str> =
+        ["call", "timed"].into_iter().chain(QUANTILES.iter().map(|(name, _)| *name)).collect();
+    let mut table = crate::table::plain(&header);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    for (what, latency) in timed {
+        let times = QUANTILES.map(|(_, share)| nanos(quantile_ns(latency, share) as f64));
+        let names = [what.name().to_owned(), latency.sampled().to_string()];
+        table.add_row(names.into_iter().chain(times));
+    }
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    std::iter::once(String::new()).chain(table.lines()).collect()
+}
+
+/// The buckets of a histogram up to each power of two of nanoseconds, in seconds: collectors keep a series for each.
+fn by_powers(latency: &Latency) -> Vec<(f64, u64)> {
+    let (mut buckets, mut sum) = (Vec::new(), 0);
+    for (end, count) in latency.buckets() {
+        sum += count;
+        if end.is_none_or(|end| end.as_nanos().is_power_of_two()) {
+            buckets.push((end.map_or(f64::INFINITY, |end| end.as_secs_f64()), std::mem::take(&mut sum)));
+        }
+    }
+    buckets
+}
+
+/// The histograms of a job's ranks.
+#[derive(Debug)]
+pub(super) struct Histograms(Vec<(u32, Latencies)>);
+
+impl Histograms {
+    pub(super) fn of(report: &Report) -> Histograms {
+        let ranks = report.ranks.iter().map(|rank| (rank.rank, rank.figures.latencies.clone()));
+        Histograms(ranks.collect())
+    }
+}
+
+impl Collector for Histograms {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let help = "How long calls took that wait for others or the kernel, of one in sixteen";
+        let mut family =
+            encoder.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (rank, latencies) in &self.0 {
+            for (what, latency) in timed(latencies) {
+                let labels = [("rank", rank.to_string()), ("call", what.name().to_owned())];
+                let buckets = by_powers(latency);
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(
+                    latency.total().as_secs_f64(),
+                    latency.sampled(),
+                    &buckets,
+                    None,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::sample;
+    use super::super::{metrics, text};
+
+    #[test]
+    fn a_job_whose_calls_took_no_time_shows_none() {
+        let report = sample(None);
+        assert!(!text::lines(&report).join("\n").contains("p99"));
+        let json = serde_json::to_value(&report).expect("numbers, texts and lists");
+        assert_eq!(json["totals"]["latencies"], serde_json::json!({}));
+        assert!(!metrics::text(&report).contains("latency_seconds_bucket"));
+    }
+}
