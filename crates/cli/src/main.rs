@@ -13,7 +13,7 @@ use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcom
 use standpipe_cli::{
     doctor, info,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
-    kv::{args::KvArgs, study, worker_process},
+    kv::{args::KvArgs, guest, study, worker_process},
     perf,
     refused::Refused,
     rendezvous,
@@ -93,6 +93,9 @@ enum Command {
     /// A worker that `study kv` starts
     #[command(hide = true, name = worker_process::SUBCOMMAND)]
     KvWorker(KvArgs),
+    /// A worker that `study kv --phases` starts
+    #[command(hide = true, name = guest::SUBCOMMAND)]
+    KvGuest(guest::GuestArgs),
     /// A rank that `kernel` starts
     #[command(hide = true, name = kernel_worker::SUBCOMMAND)]
     KernelWorker(kernel_worker::WorkerArgs),
@@ -181,7 +184,11 @@ impl Command {
     fn without(&self) -> Option<&'static str> {
         match self {
             Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
-            Self::KvWorker(_) | Self::KernelWorker(_) | Self::PerfWorker(_) | Self::StudyRank(_) => None,
+            Self::KvWorker(_)
+            | Self::KvGuest(_)
+            | Self::KernelWorker(_)
+            | Self::PerfWorker(_)
+            | Self::StudyRank(_) => None,
             Self::GupsRank(_) | Self::IsxRank(_) => None,
             Self::Study(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
@@ -212,6 +219,7 @@ impl Command {
             Self::IsxRank(args) => isx::rank::run(&args),
             Self::ScaleRow(args) => scale::run_row(&args),
             Self::KvWorker(args) => worker_process::run(&args),
+            Self::KvGuest(args) => guest::run(&args),
             Self::Kernel(args) => kernel::run(&args),
             Self::KernelWorker(args) => kernel_worker::run(&args),
             Self::Sim(args) => sim::run(&args),

@@ -95,11 +95,14 @@ impl Chosen {
     /// Tells a job's ranks.
     #[must_use]
     pub fn tell(&self, job: Launch) -> Launch {
-        let job = job.env(TRANSPORT, self.transport.to_string());
-        match self.strategy {
-            Some(strategy) => job.env(STRATEGY, strategy.name()),
-            None => job,
-        }
+        self.settings().into_iter().fold(job, |job, (name, value)| job.env(name, value))
+    }
+
+    /// The settings that tell processes of it: names and values.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let strategy = self.strategy.map(|strategy| (STRATEGY, strategy.name().to_owned()));
+        [(TRANSPORT, self.transport.to_string())].into_iter().chain(strategy).collect()
     }
 
     /// The options that choose this, for a command line that repeats a run.

@@ -126,6 +126,35 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     assert!(!Path::new("/proc").join(victim.to_string()).exists());
 }
 
+#[test]
+fn a_worker_is_killed_and_another_joins_while_the_replay_goes_on() {
+    for more in [&[][..], &["--transport", "ofi:tcp", "--strategy", "firehose"]] {
+        if let (Err(error), false) = (standpipe::network::version(), more.is_empty()) {
+            return eprintln!("skipped: {error}");
+        }
+        let out = tempfile::tempdir().expect("a directory");
+        let fixed = ["--phases", "--workers", "3", "--requests", "60", "--compute-us", "300"];
+        let output = finish(study(out.path(), &fixed).args(more).spawn().expect("it starts"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json = json(&output);
+        let counted = ["workers", "workers_lost", "workers_joined", "mismatched_bytes"];
+        assert_eq!(counted.map(|name| number(&json, name)), [4, 1, 1, 0]);
+        // What the killed worker had taken is lost with it, and nothing else.
+        assert!(number(&json, "requests") >= 59, "{json}");
+        assert_eq!(number(&json, "peak_pinned_bytes") > 0, !more.is_empty(), "{json}");
+        let phases = json["phases"].as_array().expect("phases");
+        let names: Vec<&str> = phases.iter().filter_map(|phase| phase["name"].as_str()).collect();
+        assert_eq!(names, ["all", "one killed", "one joined"]);
+        assert!(number(&phases[0], "requests") > 10 && number(&phases[1], "requests") > 5, "{json}");
+        let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
+        assert!(page.contains("A worker is killed, another joins") && page.contains("1 of 4 workers died"));
+        assert!(page.contains(" --phases") && page.contains("Pull latency before, between and after"));
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let output = finish(study(out.path(), &["--phases", "--workers", "1"]).spawn().expect("it starts"));
+    assert_eq!(output.status.code(), Some(2), "nobody would be left");
+}
+
 /// Waits until the command has started all workers, and gives the process number of one.
 fn wait_for_workers(parent: u32) -> Pid {
     let start = Instant::now();

@@ -1,12 +1,14 @@
 //! Which charts the report shows, and how a record becomes their points.
 
+use std::ops::Range;
+
 use super::{
     lines::Tick,
     outcome::{Record, Way, sorted},
 };
 use crate::report::{
     page::Figure,
-    plots::{Chart, Series, short},
+    plots::{Chart, Mark, Series, short},
 };
 
 /// The report's charts of a record whose pulled bytes came that way.
@@ -14,6 +16,9 @@ use crate::report::{
 pub fn figures(record: &Record, way: Way) -> Vec<Figure> {
     let mut figures =
         vec![latency_by_state(record, way), latency_by_owner(record), throughput(record), hit_rate(record)];
+    if record.killed_ms.is_some() {
+        figures.insert(0, latency_by_phase(record));
+    }
     if !record.sweep.is_empty() {
         figures.push(latency_by_pieces(record));
     }
@@ -67,6 +72,24 @@ fn latency_by_owner(record: &Record) -> Figure {
         note: "Share of the pulls from each worker that took at most so long.".into(),
         chart: latency_chart((0..record.ticks.len()).map(of).collect()),
     }
+}
+
+fn latency_by_phase(record: &Record) -> Figure {
+    let of = |(name, span_ms): (&str, Range<u64>)| {
+        let ticks = record.all_ticks().filter(|tick| span_ms.contains(&tick.at_ms));
+        distribution(name.to_owned(), ticks.flat_map(|tick| &tick.pulls).map(|pull| pull.took_ns))
+    };
+    Figure {
+        title: "Pull latency before, between and after".into(),
+        note: "With all workers, after one was killed, and after another joined.".into(),
+        chart: latency_chart(record.spans().into_iter().map(of).collect()),
+    }
+}
+
+/// When a worker was killed and another joined, for a bottom of seconds.
+fn marks(record: &Record) -> Vec<Mark> {
+    let mark = |at_ms: Option<u64>, name| at_ms.map(|at_ms| Mark { at: at_ms as f64 / 1e3, name });
+    [mark(record.killed_ms, "killed"), mark(record.joined_ms, "joined")].into_iter().flatten().collect()
 }
 
 fn latency_chart(mut series: Vec<Series>) -> Chart {
@@ -137,7 +160,7 @@ fn throughput(record: &Record) -> Figure {
             y_log: false,
             y_text: short,
             y_max: None,
-            marks: Vec::new(),
+            marks: marks(record),
             series: vec![
                 over_time(record, "MB pulled", pulled),
                 over_time(record, "requests served", requests),
@@ -172,7 +195,7 @@ fn hit_rate(record: &Record) -> Figure {
             y_log: false,
             y_text: percent,
             y_max: Some(1.0),
-            marks: Vec::new(),
+            marks: marks(record),
             series,
         },
     }

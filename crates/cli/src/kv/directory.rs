@@ -40,6 +40,10 @@ pub trait Words {
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
     fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error>;
+    /// Who keeps the index's share number `share` now: the worker of that number, unless another has taken its place.
+    fn keeper(&self, share: usize) -> usize {
+        share
+    }
 }
 
 /// A word of a worker's array.
@@ -54,8 +58,10 @@ pub struct Place {
 /// Where things are in a worker's array; the same for all workers of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Number of workers.
+    /// Number of workers, those included that join later.
     pub workers: usize,
+    /// Shares of the index: as many as there are workers in the beginning.
+    pub shares: usize,
     /// Entries of the index in each worker's array.
     pub entries: usize,
     /// Blocks that a worker can hold.
@@ -77,7 +83,17 @@ impl Layout {
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers");
         // Half empty on average, with room for an uneven spread: searches stay short.
         let entries = (2 * blocks.div_ceil(workers) + SPARE_ENTRIES).next_power_of_two();
-        Self { workers, entries, slots, layers }
+        Self { workers, shares: workers, entries, slots, layers }
+    }
+
+    /// The same with room for one worker that joins later.
+    ///
+    /// # Panics
+    /// If there are then more than [`WORKERS_MAX`].
+    #[must_use]
+    pub fn and_one(self) -> Self {
+        assert!(self.workers < WORKERS_MAX, "{} workers and one", self.workers);
+        Self { workers: self.workers + 1, ..self }
     }
 
     /// Words in a worker's array.
@@ -291,10 +307,10 @@ impl<W: Words> Directory<W> {
 
     /// The entries that may hold `id`, in the order in which they are tried.
     fn probes(&self, id: u64) -> impl Iterator<Item = Place> + use<W> {
-        let Layout { workers, entries, .. } = self.layout;
+        let Layout { shares, entries, .. } = self.layout;
         let entry_words = self.layout.entry_words();
         let hash = super::pattern::mix(id) as usize;
-        let (rank, first) = (hash % workers, hash / workers);
+        let (rank, first) = (self.words.keeper(hash % shares), hash / shares);
         (0..entries).map(move |step| Place {
             rank,
             word: INDEX_AT + (first.wrapping_add(step) % entries) * entry_words,

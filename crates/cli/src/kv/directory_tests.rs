@@ -119,7 +119,7 @@ fn the_dead_lose_their_pins_and_their_blocks() {
 
 #[test]
 fn ids_that_collide_are_told_apart_and_a_full_index_says_so() {
-    let layout = Layout { workers: 1, entries: 8, slots: 16, layers: 1 };
+    let layout = Layout { workers: 1, shares: 1, entries: 8, slots: 16, layers: 1 };
     let directory = Job::new(layout).directory(0, layout);
     let published: BTreeSet<u64> = (0..12u64)
         .filter(|&id| directory.publish(id * 1000, id as usize, &[id]).expect("one's own words"))

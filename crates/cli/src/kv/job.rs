@@ -74,11 +74,13 @@ impl Job {
     /// Bytes by mechanism, and operations by the reason for their path, of all that this worker did.
     #[must_use]
     pub fn counts(&self) -> Done {
-        let stats = self.node.stats();
-        let mechanisms =
-            Mechanism::ALL.map(|mechanism| (mechanism.name().to_owned(), moved(&stats, mechanism)));
-        let reasons = Why::ALL.map(|why| (why.name().to_owned(), stats.why(why)));
-        Done { mechanisms: mechanisms.into(), reasons: reasons.into() }
+        counts(&self.node)
+    }
+
+    /// The most bytes that were registered here at a time, so far.
+    #[must_use]
+    pub fn pinned_peak_bytes(&self) -> u64 {
+        self.node.registrations().table.pinned_peak
     }
 
     fn ptr(&self, at: Place) -> GlobalPtr<u64> {
@@ -100,11 +102,7 @@ impl Words for Job {
             self.own.read_slice(at.word, words);
             return Ok(());
         }
-        match words {
-            [word] => *word = self.node.get(self.ptr(at))?,
-            words => self.node.get_slice(self.ptr(at), words)?,
-        }
-        Ok(())
+        read(&self.node, self.ptr(at), words)
     }
 
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
@@ -112,10 +110,7 @@ impl Words for Job {
             self.own.write_slice(at.word, words);
             return Ok(());
         }
-        match words {
-            [word] => self.node.put(self.ptr(at), *word),
-            words => self.node.put_slice(self.ptr(at), words),
-        }
+        write(&self.node, self.ptr(at), words)
     }
 
     fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error> {
@@ -125,18 +120,7 @@ impl Words for Job {
 
 impl Peers for Job {
     fn pull(&self, owner: usize, addresses: &[u64], pieces: &mut Pieces) -> Result<(), Error> {
-        let remote = |address: u64| {
-            // SAFETY: it is only read from. The owner neither frees nor changes the piece while this worker's pin
-            // stands, which is from before the address was read until after the pull; should the owner break that,
-            // the bytes are wrong, which the check that follows finds, and an address without memory is a fault.
-            unsafe { Remote::raw(owner as Rank, address) }
-        };
-        let mut list: Vec<GetPiece<'_>> = addresses
-            .iter()
-            .zip(pieces)
-            .map(|(&address, piece)| GetPiece { from: remote(address), into: piece })
-            .collect();
-        self.node.get_list(&mut list)
+        pull(&self.node, owner as Rank, addresses, pieces)
     }
 
     fn lost(&self) -> Vec<usize> {
@@ -146,6 +130,56 @@ impl Peers for Job {
     fn wait_until(&self, condition: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.node.wait_until(condition)
     }
+}
+
+/// Bytes by mechanism, and operations by the reason for their path, of all that this node did.
+pub(super) fn counts(node: &Node) -> Done {
+    let stats = node.stats();
+    let mechanisms = Mechanism::ALL.map(|mechanism| (mechanism.name().to_owned(), moved(&stats, mechanism)));
+    let reasons = Why::ALL.map(|why| (why.name().to_owned(), stats.why(why)));
+    Done { mechanisms: mechanisms.into(), reasons: reasons.into() }
+}
+
+/// Reads words of a peer's heap, each whole.
+///
+/// # Errors
+/// What the get ends with.
+pub(super) fn read(node: &Node, at: GlobalPtr<u64>, words: &mut [u64]) -> Result<(), Error> {
+    match words {
+        [word] => *word = node.get(at)?,
+        words => node.get_slice(at, words)?,
+    }
+    Ok(())
+}
+
+/// Writes words of a peer's heap, each whole.
+///
+/// # Errors
+/// What the put ends with.
+pub(super) fn write(node: &Node, at: GlobalPtr<u64>, words: &[u64]) -> Result<(), Error> {
+    match words {
+        [word] => node.put(at, *word),
+        words => node.put_slice(at, words),
+    }
+}
+
+/// Copies pieces at these addresses of a peer's private memory, in one scatter get.
+///
+/// # Errors
+/// What the get ends with.
+pub(super) fn pull(node: &Node, owner: Rank, addresses: &[u64], pieces: &mut Pieces) -> Result<(), Error> {
+    let remote = |address: u64| {
+        // SAFETY: it is only read from. The owner neither frees nor changes the piece while this worker's pin
+        // stands, which is from before the address was read until after the pull; should the owner break that,
+        // the bytes are wrong, which the check that follows finds, and an address without memory is a fault.
+        unsafe { Remote::raw(owner, address) }
+    };
+    let mut list: Vec<GetPiece<'_>> = addresses
+        .iter()
+        .zip(pieces)
+        .map(|(&address, piece)| GetPiece { from: remote(address), into: piece })
+        .collect();
+    node.get_list(&mut list)
 }
 
 /// Starting the last of a few dozen processes takes far less.

@@ -48,6 +48,9 @@ pub struct Tick {
     pub mismatched_bytes: u64,
     /// Bytes of blocks held now.
     pub stored_bytes: u64,
+    /// The most bytes that were registered here at a time, so far.
+    #[serde(default)]
+    pub pinned_peak_bytes: u64,
     /// Blocks pulled from other workers.
     pub pulls: Vec<Pull>,
 }

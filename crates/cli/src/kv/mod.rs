@@ -6,11 +6,15 @@ pub mod charts;
 pub mod directory;
 #[cfg(test)]
 mod directory_tests;
+pub mod elastic;
 pub mod generate;
+pub mod guest;
 pub mod job;
 pub mod lines;
 pub mod outcome;
 pub mod pattern;
+pub mod phased;
+pub mod phases;
 pub mod plan;
 pub mod processor;
 pub mod progress;

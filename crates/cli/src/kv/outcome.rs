@@ -1,6 +1,7 @@
 //! What a whole run came to: the workers' lines put together, and the numbers that are printed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use comfy_table::CellAlignment;
 use serde::Serialize;
@@ -27,6 +28,10 @@ pub struct Record {
     pub gave_up: Vec<bool>,
     /// From the moment all workers were ready to the last of them being done, in seconds.
     pub seconds: f64,
+    /// When a worker was killed on purpose, and when another had joined, in milliseconds since all others were ready.
+    pub killed_ms: Option<u64>,
+    /// See `killed_ms`.
+    pub joined_ms: Option<u64>,
 }
 
 impl Record {
@@ -41,6 +46,8 @@ impl Record {
             chosen: Chosen::default(),
             gave_up: vec![false; workers],
             seconds: 0.0,
+            killed_ms: None,
+            joined_ms: None,
         }
     }
 
@@ -78,6 +85,17 @@ impl Record {
         }
     }
 
+    /// The names of the replay's phases and their milliseconds; none where no worker was killed on purpose.
+    #[must_use]
+    pub fn spans(&self) -> Vec<(&'static str, Range<u64>)> {
+        let Some(killed_ms) = self.killed_ms else { return Vec::new() };
+        let end_ms = self.all_ticks().map(|tick| tick.at_ms + 1).max().unwrap_or(0).max(killed_ms);
+        let joined_ms = self.joined_ms.map(|joined_ms| joined_ms.clamp(killed_ms, end_ms));
+        let mut spans = vec![("all", 0..killed_ms), ("one killed", killed_ms..joined_ms.unwrap_or(end_ms))];
+        spans.extend(joined_ms.map(|joined_ms| ("one joined", joined_ms..end_ms)));
+        spans
+    }
+
     fn sum(&self, of: impl Fn(&Tick) -> u64) -> u64 {
         self.all_ticks().map(of).sum()
     }
@@ -100,6 +118,54 @@ pub enum Way {
     NetworkKey,
 }
 
+/// A part of a replay in which as many workers served.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Phase {
+    /// `all`, `one killed` or `one joined`.
+    pub name: &'static str,
+    /// Its duration in seconds.
+    pub seconds: f64,
+    /// Requests served in it.
+    pub requests: u64,
+    /// Requests served in a second.
+    pub requests_per_second: f64,
+    /// Blocks pulled.
+    pub pulls: u64,
+    /// Median and 99th percentile of the time of pulling one block, in microseconds.
+    pub pull_p50_us: f64,
+    /// See `pull_p50_us`.
+    pub pull_p99_us: f64,
+    /// Share of the blocks that some worker held.
+    pub hit_rate: f64,
+}
+
+impl Phase {
+    /// Of the ticks that were told in these milliseconds.
+    fn of(name: &'static str, record: &Record, span_ms: Range<u64>) -> Phase {
+        let ticks = || record.all_ticks().filter(|tick| span_ms.contains(&tick.at_ms));
+        let sum = |of: fn(&Tick) -> u64| ticks().map(of).sum::<u64>();
+        let took_ns = sorted(ticks().flat_map(|tick| &tick.pulls).map(|pull| pull.took_ns));
+        let (pulls, requests) = (took_ns.len() as u64, sum(|tick| tick.requests));
+        let held = sum(|tick| tick.local_hits) + pulls;
+        let seconds = (span_ms.end - span_ms.start) as f64 / 1e3;
+        Phase {
+            name,
+            seconds,
+            requests,
+            requests_per_second: ratio(requests as f64, seconds),
+            pulls,
+            pull_p50_us: percentile(&took_ns, 0.5) / 1e3,
+            pull_p99_us: percentile(&took_ns, 0.99) / 1e3,
+            hit_rate: ratio(held as f64, (held + sum(|tick| tick.made)) as f64),
+        }
+    }
+}
+
+/// The most that a worker has told of.
+fn peak_pinned(ticks: &[Tick]) -> u64 {
+    ticks.iter().map(|tick| tick.pinned_peak_bytes).max().unwrap_or(0)
+}
+
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
@@ -111,6 +177,12 @@ pub struct Outcome {
     pub workers: usize,
     /// Workers that died, or gave up, before they were done.
     pub workers_lost: usize,
+    /// Workers that joined while others were at it already.
+    pub workers_joined: usize,
+    /// Of each worker the most bytes that it had registered at a time, added up; 0 over shared memory.
+    pub peak_pinned_bytes: u64,
+    /// The replay before a worker was killed, until another had joined, and after that; empty where none was killed.
+    pub phases: Vec<Phase>,
     /// Requests served.
     pub requests: u64,
     /// Requests that were to be served.
@@ -177,6 +249,13 @@ impl Outcome {
             strategy: record.chosen.strategy.map(Strategy::name),
             workers: record.done.len(),
             workers_lost: record.done.len() - done().count(),
+            workers_joined: usize::from(record.joined_ms.is_some()),
+            peak_pinned_bytes: record.ticks.iter().map(|ticks| peak_pinned(ticks)).sum(),
+            phases: record
+                .spans()
+                .into_iter()
+                .map(|(name, span_ms)| Phase::of(name, record, span_ms))
+                .collect(),
             requests: record.sum(|tick| tick.requests),
             requests_wanted: record.wanted,
             blocks,
@@ -280,6 +359,12 @@ impl Outcome {
         ];
         if self.workers_lost > 0 {
             rows.push(("workers lost".to_owned(), format!("{} of {}", self.workers_lost, self.workers)));
+        }
+        if self.workers_joined > 0 {
+            rows.push(("workers that joined".to_owned(), self.workers_joined.to_string()));
+        }
+        if self.strategy.is_some() {
+            rows.push(("registered at most, of all workers".to_owned(), bytes(self.peak_pinned_bytes)));
         }
         rows.extend(self.mechanisms.iter().map(|(name, moved)| (format!("moved by {name}"), bytes(*moved))));
         if self.workers_lost > 0 {

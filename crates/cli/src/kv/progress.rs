@@ -59,6 +59,11 @@ impl Progress {
         true
     }
 
+    /// Requests served so far.
+    pub fn served(&self) -> u64 {
+        self.bar.position()
+    }
+
     /// Shows a line above the bar, unless a signal ends all of this.
     pub fn show(&self, line: &str) {
         if !signals::ending() {

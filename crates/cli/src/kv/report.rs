@@ -6,6 +6,7 @@ use super::{
     charts,
     lines::Tick,
     outcome::{Outcome, Record, Way, bytes, counted, grouped, micros},
+    phased,
     statistics::{FAVOURITES, Statistics},
 };
 use crate::report::{
@@ -47,7 +48,7 @@ impl Report<'_> {
             .collect();
         let main = format!(
             "<h1>Pulling KV-cache blocks from busy workers</h1>\n{lead}\
-             {losses}<div class=\"tiles\">\n{tiles}</div>\n\
+             {losses}<div class=\"tiles\">\n{tiles}</div>\n{phases}\
              <h2>How long pulls take, and when</h2>\n<div class=\"grid\">\n{figures}<div class=\"stack\">{mechanisms}{reasons}</div>\n</div>\n\
              <h2>In numbers</h2>\n<div class=\"grid\">\n{result}<div class=\"stack\">{workers}{setup}</div></div>\n\
              <h2>What was run</h2>\n<div class=\"grid\">\n{trace}{machine}</div>\n\
@@ -58,6 +59,7 @@ impl Report<'_> {
             lead = self.lead(),
             losses = self.losses(),
             tiles = self.tiles(),
+            phases = phased::grid(self.outcome).map_or_else(String::new, |grid| grid.html()),
             mechanisms =
                 bars("Bytes, by mechanism", self.outcome.left_out(), &self.outcome.mechanisms, bytes),
             reasons = bars(

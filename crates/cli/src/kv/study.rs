@@ -8,7 +8,9 @@ use standpipe::launch::{End, Launch, Stream};
 
 use super::{
     args::KvArgs,
+    directory::WORKERS_MAX,
     outcome::{Outcome, Record, bytes, counted, grouped},
+    phased, phases,
     plan::Plan,
     progress::Progress,
     report::Report,
@@ -28,6 +30,9 @@ use crate::{
 pub struct StudyArgs {
     #[command(flatten)]
     kv: KvArgs,
+    /// Kill a worker when a third of the requests are served, and let another join when two thirds are
+    #[arg(long)]
+    phases: bool,
     #[command(flatten)]
     transport: TransportArgs,
     #[command(flatten)]
@@ -46,6 +51,12 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
         return ended;
     }
     let plan = args.kv.plan().map_err(Refused::new)?;
+    if args.phases && !(2..WORKERS_MAX as u64).contains(&args.kv.workers) {
+        let most = WORKERS_MAX - 1;
+        return Err(
+            Refused::new(format_args!("--phases wants 2 to {most} workers: one dies, one joins")).into()
+        );
+    }
     let chosen = args.transport.choose()?;
     let requests = args.kv.requests().map_err(anyhow::Error::from).map_err(Refused::new)?;
     let (trace, favourite_share) = (Statistics::of(&requests), favourite_share(&requests));
@@ -53,10 +64,15 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
-    let record = replay(&args.kv, chosen, trace.requests as u64)?;
+    let requests = trace.requests as u64;
+    let record = match args.phases {
+        true => phases::replay(&args.kv, chosen, requests)?,
+        false => replay(&args.kv, chosen, requests)?,
+    };
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
-    output.deliver(&report.html(), &outcome.table().to_string(), &outcome)?;
+    let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text()));
+    output.deliver(&report.html(), &format!("{}{phases}", outcome.table()), &outcome)?;
     verdict(&outcome, &record)
 }
 
@@ -114,8 +130,12 @@ fn verdict(outcome: &Outcome, record: &Record) -> Result<ExitCode> {
     if outcome.mismatched_bytes > 0 {
         bail!("{} of {} bytes pulled were wrong", outcome.mismatched_bytes, outcome.verified_bytes);
     }
-    if let Some(losses) = record.losses() {
-        bail!("{losses}");
+    // One that was to be killed is no failure.
+    let wanted = usize::from(record.killed_ms.is_some());
+    match record.losses() {
+        Some(losses) if outcome.workers_lost > wanted => bail!("{losses}"),
+        _ if wanted > record.joined_ms.iter().count() => bail!("the worker that was to join did not come"),
+        _ => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -149,12 +169,13 @@ fn report<'a>(
             row("blocks pulled are", copies.to_owned()),
         ],
         machine: machine::facts(),
-        command: command(&args.kv, &record.chosen),
+        command: command(args, &record.chosen),
     }
 }
 
 /// The command line that repeats a run.
-fn command(args: &KvArgs, chosen: &Chosen) -> String {
-    let words = [args.to_words(), chosen.words()].concat();
+fn command(args: &StudyArgs, chosen: &Chosen) -> String {
+    let phases = args.phases.then(|| "--phases".to_owned());
+    let words = [args.kv.to_words(), chosen.words(), Vec::from_iter(phases)].concat();
     format!("standpipe study kv {}{}", words.join(" "), vm::word())
 }

@@ -44,10 +44,12 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     let mut worker = Worker::new(directory, plan);
     for request in requests.iter().skip(rank).step_by(size) {
         worker.serve(request, |worker| {
-            if teller.is_due(worker.tick()) { teller.tell(worker.take_tick()) } else { Ok(()) }
+            let pinned = worker.directory().words().pinned_peak_bytes();
+            if teller.is_due(worker.tick()) { teller.tell(worker.take_tick(), pinned) } else { Ok(()) }
         })?;
     }
-    teller.tell(worker.take_tick())?;
+    let pinned = worker.directory().words().pinned_peak_bytes();
+    teller.tell(worker.take_tick(), pinned)?;
     wait_for_the_others(worker.directory())?;
     tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
     Ok(ExitCode::SUCCESS)
@@ -80,8 +82,9 @@ impl Teller {
         tick.pulls.len() >= PULLS_MAX || self.last.elapsed() >= INTERVAL
     }
 
-    fn tell(&mut self, mut tick: Tick) -> Result<()> {
+    fn tell(&mut self, mut tick: Tick, pinned_peak_bytes: u64) -> Result<()> {
         self.last = Instant::now();
+        tick.pinned_peak_bytes = pinned_peak_bytes;
         tick.at_ms = u64::try_from((self.last - self.start).as_millis())?;
         Ok(tell(&Line::Tick(tick))?)
     }

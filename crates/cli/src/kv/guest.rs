@@ -1,0 +1,84 @@
+//! One worker of a replay during which workers die and join: what `standpipe study kv --phases` starts.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use standpipe::{Config, Exposure, Node};
+
+use super::{
+    args::KvArgs,
+    directory::{Directory, Layout, Status, Words},
+    elastic::Elastic,
+    lines::Line,
+    statistics::Statistics,
+    worker::{Peers, Worker},
+};
+use crate::lines::tell;
+
+/// The hidden subcommand that runs such a worker.
+pub const SUBCOMMAND: &str = "kv-guest";
+
+/// What such a worker is told.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// Its number; the one after those of --workers joins later
+    #[arg(long)]
+    rank: usize,
+    /// Where workers find each other
+    #[arg(long)]
+    folder: PathBuf,
+    #[command(flatten)]
+    kv: KvArgs,
+}
+
+/// Serves requests that nobody has taken until there are none, telling on standard output of each, and stays until the
+/// others need its blocks no more.
+///
+/// # Errors
+/// If the others cannot be met, an operation fails for another reason than a peer's death, or nobody listens.
+pub fn run(args: &GuestArgs) -> Result<ExitCode> {
+    let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
+    let requests = args.kv.requests()?;
+    let node = Node::open(Config::from_env()?.exposure(Exposure::Everything)).context("opening a node")?;
+    let blocks = Statistics::of(&requests).distinct_blocks;
+    let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
+    let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;
+    let before = elastic.counts();
+    let mut worker = Worker::new(Directory::new(elastic, layout), plan);
+    // That it is there.
+    told(&mut worker)?;
+    while let Some(number) = worker.directory().words().take_request(layout)? {
+        let Some(request) = requests.get(number) else { break };
+        worker.directory().words().look_around()?;
+        worker.serve(request, |_| Ok(()))?;
+        told(&mut worker)?;
+    }
+    wait_for_the_others(worker.directory())?;
+    tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what was done since the last time.
+fn told(worker: &mut Worker<Elastic>) -> Result<()> {
+    let mut tick = worker.take_tick();
+    let elastic = worker.directory().words();
+    (tick.at_ms, tick.pinned_peak_bytes) = (elastic.now_ms(), elastic.pinned_peak_bytes());
+    Ok(tell(&Line::Tick(tick))?)
+}
+
+/// Waits until every worker that lives, one that has joined late included, has served its last request.
+fn wait_for_the_others(directory: &Directory<Elastic>) -> Result<()> {
+    directory.set_status(Status::Done);
+    let others = 0..directory.words().size();
+    loop {
+        directory.words().wait_until(&mut || {
+            // A worker that cannot be reached has ended, and wants nothing any more.
+            others.clone().all(|rank| directory.status(rank).map_or(true, |status| status == Status::Done))
+        })?;
+        directory.words().await_announced()?;
+        if !directory.words().look_around()? {
+            return Ok(());
+        }
+    }
+}
