@@ -147,7 +147,7 @@ fn a_worker_is_killed_and_another_joins_while_the_replay_goes_on() {
         assert_eq!(names, ["all", "one killed", "one joined"]);
         assert!(number(&phases[0], "requests") > 10 && number(&phases[1], "requests") > 5, "{json}");
         let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
-        assert!(page.contains("A worker is killed, another joins") && page.contains("1 of 4 workers died"));
+        assert!(page.contains("A worker is killed, another joins") && page.contains("1 (died)"));
         assert!(page.contains(" --phases") && page.contains("Pull latency before, between and after"));
     }
     let out = tempfile::tempdir().expect("a directory");

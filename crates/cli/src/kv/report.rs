@@ -59,7 +59,7 @@ impl Report<'_> {
             lead = self.lead(),
             losses = self.losses(),
             tiles = self.tiles(),
-            phases = phased::grid(self.outcome).map_or_else(String::new, |grid| grid.html()),
+            phases = self.phases(),
             mechanisms =
                 bars("Bytes, by mechanism", self.outcome.left_out(), &self.outcome.mechanisms, bytes),
             reasons = bars(
@@ -90,10 +90,19 @@ impl Report<'_> {
         )
     }
 
-    /// That workers were lost, and what that cost, where it cannot be overlooked.
+    /// The replay before and after a worker was killed and another joined, where that was wanted.
+    fn phases(&self) -> String {
+        let Some(grid) = phased::grid(self.outcome) else { return String::new() };
+        format!("<h2>Before, between and after</h2>\n<div class=\"stack\">\n{}</div>\n", grid.html())
+    }
+
+    /// That workers were lost, and what that cost, where it cannot be overlooked. One that was to be killed is told of with
+    /// the phases.
     fn losses(&self) -> String {
-        let Some(losses) = self.record.losses() else { return String::new() };
         let outcome = self.outcome;
+        let wanted = usize::from(self.record.killed_ms.is_some());
+        let losses = self.record.losses().filter(|_| outcome.workers_lost > wanted);
+        let Some(losses) = losses else { return String::new() };
         format!(
             "<p class=\"lost\">{losses}; {} of {} were not served.</p>\n",
             grouped(outcome.unserved()),
@@ -417,6 +426,17 @@ mod tests {
         assert!(told < page.find("class=\"tiles\"").expect("the tiles"));
         record.done[2] = Some(Done::default());
         assert!(!page_of(&record).contains("were not served"));
+    }
+
+    #[test]
+    fn a_worker_that_was_to_be_killed_is_no_mishap() {
+        let mut record = record();
+        (record.killed_ms, record.joined_ms) = (Some(9000), Some(20_000));
+        let page = page_of(&record);
+        assert!(page.contains("<h2>Before, between and after</h2>") && !page.contains("class=\"lost\""));
+        assert!(page.contains("\nkilled\n") && page.contains("\njoined\n"), "in the charts over time");
+        record.done[1] = None;
+        assert!(page_of(&record).contains("2 of 4 workers died"));
     }
 
     #[test]

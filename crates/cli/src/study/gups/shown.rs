@@ -93,9 +93,7 @@ fn figure(outcome: &Outcome) -> Figure {
     };
     Figure {
         title: "Updates by size of the table".into(),
-        note:
-            "Small tables lie in the processor’s caches, large ones do not. Messages cost the same with all."
-                .into(),
+        note: "Small tables lie in the processor’s caches, large ones do not.".into(),
         chart: Chart {
             x_label: "table (MiB, logarithmic)",
             y_label: "GUPS (logarithmic)",
