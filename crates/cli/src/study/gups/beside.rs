@@ -111,6 +111,7 @@ fn rma(mpi: &Mpi, ranks: u32, words: u64, updates: u64, rounds: u32) -> Result<[
     let mut command = Command::new(launcher);
     command.args(["-n", &ranks.to_string()]).arg(&program);
     command.args([words.to_string(), updates.to_string(), rounds.to_string()]).current_dir(folder.path());
+    command.env("TMPDIR", folder.path());
     let out = File::create(&said).context("a file for what it says")?;
     await_end(Started::start(&mut command, Some(out))?, PATIENCE)?;
     let said = fs::read_to_string(&said).context("what it said")?;
@@ -164,6 +165,8 @@ fn hpcc(ranks: u32, words: u64) -> Result<Figures> {
     fs::write(folder.path().join("hpccinf.txt"), input(ranks, words)).context("hpcc's input")?;
     let mut command = Command::new(mpirun);
     command.args(["-n", &ranks.to_string()]).arg(hpcc).current_dir(folder.path());
+    // What a launcher that is killed leaves behind goes with the folder.
+    command.env("TMPDIR", folder.path());
     let mut started = Started::start(&mut command, None)?;
     let said = folder.path().join("hpccoutf.txt");
     let begun = Instant::now();

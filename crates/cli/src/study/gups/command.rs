@@ -30,7 +30,7 @@ pub struct GupsArgs {
     #[arg(long, default_value = "32M", value_name = "BYTES", value_parser = parse_bytes)]
     table: u64,
     /// Updates of all processes together, of which messages of one each make a sixteenth; without it, four a word, and over a
-    /// network one for 16 words
+    /// network one for 64 words
     #[arg(long, value_name = "N", value_parser = between(1_u64, 1 << 40))]
     updates: Option<u64>,
     /// How often each way has its turn; the round in the middle counts
@@ -84,7 +84,7 @@ impl GupsArgs {
         }
         let words = self.table / 8;
         let tables = [64, 16, 4, 1].map(|part| words / part);
-        let updates = if chosen.transport == Transport::Shm { 4 * words } else { words / 16 };
+        let updates = if chosen.transport == Transport::Shm { 4 * words } else { words / 64 };
         Ok(Plan {
             tables: tables.into_iter().filter(|words| words * 8 >= TABLE_MIN).collect(),
             updates: self.updates.unwrap_or(updates),

@@ -54,11 +54,11 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         let ours = ours.filter_map(|way| outcome.largest(way)).next();
         summary.push(match (&other.figures, ours) {
             (Some(figures), Some(ours)) => format!(
-                "{}, by {}, came to {:.4} GUPS; Standpipe to {:.4}: {:.1} times as many{}.",
+                "{}, by {}, came to {} GUPS; Standpipe to {}: {:.1} times as many{}.",
                 other.program,
                 other.way,
-                figures.gups,
-                ours.gups,
+                rate(figures.gups),
+                rate(ours.gups),
                 ours.gups / figures.gups,
                 wanted(other.is_rma(), ours.gups / figures.gups)
             ),
@@ -112,6 +112,11 @@ fn small(value: f64) -> String {
     if value < 0.01 { format!("{value:.4}") } else { short(value) }
 }
 
+/// GUPS, with more digits where there are few.
+fn rate(gups: f64) -> String {
+    if gups < 0.001 { format!("{gups:.6}") } else { format!("{gups:.4}") }
+}
+
 fn grid(outcome: &Outcome) -> Grid {
     let words = |name: &str| {
         let way = Way::ALL.into_iter().find(|way| way.name() == name);
@@ -122,8 +127,8 @@ fn grid(outcome: &Outcome) -> Grid {
             bytes(point.table_bytes),
             words(point.way),
             grouped(point.updates),
-            format!("{:.4}", point.gups),
-            format!("{:.4} to {:.4}", point.gups_spread[0], point.gups_spread[1]),
+            rate(point.gups),
+            point.gups_spread.map(rate).join(" to "),
             format!("{:.1} ns", f64::from(outcome.ranks) / point.gups),
             grouped(point.errors),
         ]
@@ -146,7 +151,7 @@ fn beside(outcome: &Outcome) -> Option<Grid> {
             other.way.to_owned(),
             bytes(figures.table_bytes),
             grouped(figures.updates),
-            format!("{:.4}", figures.gups),
+            rate(figures.gups),
             grouped(figures.errors),
         ],
         None => {
@@ -193,6 +198,7 @@ mod tests {
             [(true, 1.9), (true, 2.0), (false, 1.0)].map(|(is_rma, times)| wanted(is_rma, times)),
             [" (BROKEN: less than the 2 wanted)", " (at least 2, as wanted)", ""]
         );
+        assert_eq!([0.06, 0.001, 0.000_095].map(rate), ["0.0600", "0.0010", "0.000095"]);
         assert_eq!(said[2], "none was skipped: it is not installed.");
     }
 }
