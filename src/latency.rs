@@ -91,7 +91,7 @@ impl Latency {
     }
 
     /// What no more than that share of the calls took longer than; `None` where none was timed. `0.5` gives the median, `1.0`
-    /// the longest. It is the end of a bucket, up to a quarter more than what was measured.
+    /// the longest. It is the end of a bucket, up to a quarter more than what was measured; of a minute or more all that is told is a minute.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let sampled = self.sampled();
         let wanted = ((share.clamp(0.0, 1.0) * sampled as f64).ceil() as u64).max(1);

@@ -96,7 +96,7 @@ pub use meet::MeetError;
 pub use node::Node;
 pub use open::OpenError;
 pub use reduction::{Element, Reduction};
-pub use rma::{GetPiece, PutPiece};
+pub use rma::{GetPiece, PutPiece, STAGED_MIN};
 pub use runs::{Indexed, RemoteRun};
 pub use signal::Signal;
 pub use stats::Stats;

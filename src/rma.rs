@@ -12,8 +12,13 @@ use crate::global::{GlobalPtr, Remote};
 use crate::latency::Timed;
 use crate::node::Node;
 use crate::tally::Direct;
+use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, Peer, PieceList};
+
+/// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that is reached
+/// one-sided: below, the messages that this takes cost more.
+pub const STAGED_MIN: u64 = engine::node::STAGED_CHUNKS_MIN * PAYLOAD_MAX as u64;
 
 /// One piece of a scattered put.
 #[derive(Clone, Copy, Debug)]

@@ -27,6 +27,7 @@ use standpipe_cli::{
         policies::{self, PoliciesArgs},
         run_firehose, run_pindown,
         scale::{self, RowArgs, ScaleArgs},
+        tune,
     },
     top,
 };
@@ -79,6 +80,8 @@ enum Command {
     Top(top::TopArgs),
     /// Measure operations beside the machine's own limits
     Perf(perf::PerfArgs),
+    /// Measure what each way to move bytes costs here, and whether the library's choice of one agrees
+    Tune(tune::TuneArgs),
     /// Be the place where nodes that nobody launched find each other by name
     ///
     /// Nodes that set STANDPIPE_RENDEZVOUS to this host and port, and STANDPIPE_SECRET to what it is here (64 hexadecimal digits),
@@ -190,7 +193,7 @@ impl Command {
             | Self::PerfWorker(_)
             | Self::StudyRank(_) => None,
             Self::GupsRank(_) | Self::IsxRank(_) => None,
-            Self::Study(_) => Some("no report was written"),
+            Self::Study(_) | Self::Tune(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
             Self::Doctor(_)
             | Self::Info(_)
@@ -207,6 +210,7 @@ impl Command {
             Self::Doctor(args) => doctor::run(&args),
             Self::Info(args) => info::run(&args),
             Self::Rendezvous(args) => rendezvous::run(&args),
+            Self::Tune(args) => tune::run(&args),
             Self::Study(Study::Kv(args)) => study::run(&args),
             Self::Study(Study::Firehose(args)) => run_firehose(&args),
             Self::Study(Study::PinDown(args)) => run_pindown(&args),

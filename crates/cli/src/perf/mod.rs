@@ -247,11 +247,19 @@ fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
 }
 
 fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
+    measure_by(case, network, &[])
+}
+
+/// Runs a case in one job, whose ranks have these settings besides.
+///
+/// # Errors
+/// As for [`measure`].
+pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &str)]) -> Result<Row> {
     let ranks = u32::try_from(case.processes())?;
     let (send, lines) = mpsc::channel();
-    let outcome = Launch::new(std::env::current_exe()?)
-        .arg(SUBCOMMAND)
-        .arg(serde_json::to_string(case)?)
+    let launch = Launch::new(std::env::current_exe()?).arg(SUBCOMMAND).arg(serde_json::to_string(case)?);
+    let launch = settings.iter().fold(launch, |launch, (name, value)| launch.env(name, value));
+    let outcome = launch
         .ranks(ranks)
         .env(transport::TRANSPORT, network.to_string())
         .env(worker::STARTED, host::monotonic_ns().to_string())

@@ -12,6 +12,7 @@ mod ranks;
 mod recording;
 pub mod scale;
 mod show;
+pub mod tune;
 mod work;
 
 use std::process::ExitCode;

@@ -36,5 +36,6 @@ pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use collective::Start;
 pub use memories::{Kept, Memories};
 pub use registrar::RegistrationCounters;
+pub use relay::STAGED_CHUNKS_MIN;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
 pub use teams::TeamId;

@@ -15,8 +15,8 @@ use crate::op_id::{OpId, OpKey};
 use crate::wire::{self, Kind};
 use crate::{Direction, Header, Lane, MemId, OpError, Piece, Place, Rank, Submit, Transport};
 
-/// Chunks that a piece must have to be worth the messages that a stage costs.
-const CHUNKS_MIN: u64 = 16;
+/// Chunks that a piece of a transfer by messages must have to be worth the messages that a stage costs.
+pub const STAGED_CHUNKS_MIN: u64 = 16;
 
 /// A stage as messages name it: 0 is none.
 const fn to_wire(stage: Option<u64>) -> u64 {
@@ -34,7 +34,7 @@ impl<T: Transport> Node<T> {
     /// Whether this piece of a transfer by messages is one for relays.
     pub(super) fn is_for_relays(&mut self, peer: Rank, piece: Piece) -> bool {
         piece.remote.mem == MemId::Space
-            && piece.len >= CHUNKS_MIN * self.transport.payload_max() as u64
+            && piece.len >= STAGED_CHUNKS_MIN * self.transport.payload_max() as u64
             && self.transport.stage_bytes() > 0
             && self.transport.reaches_stages(peer)
     }
