@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -95,9 +96,13 @@ enum Said {
     Gone { id: usize },
 }
 
+/// Set: what is wrong is told with the stacks of all processes, by gdb.
+const STACKS: &str = "STANDPIPE_TEST_STACKS";
+
 struct Storm {
     setting: Setting,
     name: String,
+    temporary: PathBuf,
     random: Random,
     processes: BTreeMap<usize, Process>,
     heard: Receiver<Said>,
@@ -109,16 +114,24 @@ struct Storm {
 pub(crate) fn storm(setting: &Setting) {
     let Setting { form, transports, settings, seed } = setting;
     println!("{}={seed}: {form:?} over {transports:?} {settings:?}", crate::SEED);
-    let before = Before::now();
     static STORMS: AtomicU32 = AtomicU32::new(0);
     let name = format!("storm-{}-{}", std::process::id(), STORMS.fetch_add(1, Ordering::Relaxed));
+    let before = Before::now(&name);
     let (to, heard) = channel();
     let over = Arc::new(AtomicBool::new(false));
     let listens = listen(&name, to, Arc::clone(&over));
     let (random, processes) = (Random::new(*seed), BTreeMap::new());
     let (figures, failed) = (Figures::default(), false);
-    let mut storm =
-        Storm { setting: *setting, name: name.clone(), random, processes, heard, figures, failed };
+    let mut storm = Storm {
+        setting: *setting,
+        name: name.clone(),
+        temporary: before.temporary().to_owned(),
+        random,
+        processes,
+        heard,
+        figures,
+        failed,
+    };
     match form {
         Form::Elastic => {
             (0..PROCESSES).for_each(|id| storm.start(id));
@@ -184,6 +197,7 @@ impl Storm {
             (crate::SEED, self.setting.seed.to_string()),
             (ROUGH_MS, ROUGH.as_millis().to_string()),
             ("STANDPIPE_TRANSPORT", self.transport().to_owned()),
+            ("TMPDIR", self.temporary.display().to_string()),
         ];
         let given = self.setting.settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
         own.into_iter().chain(given).collect()
@@ -307,6 +321,15 @@ impl Storm {
                 .iter()
                 .filter(|line| !line.starts_with("open"))
                 .for_each(|line| eprintln!("    {line}"));
+            if std::env::var_os(STACKS).is_some() && !process.gone {
+                let mut stacks = Command::new("gdb");
+                stacks.args(["-batch", "-ex", "thread apply all bt 25", "-p"]);
+                let told = stacks.arg(process.pid.to_string()).output();
+                eprintln!(
+                    "{}",
+                    told.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).into())
+                );
+            }
         }
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         let (name, seed) = (crate::SEED, self.setting.seed);

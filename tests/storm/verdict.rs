@@ -1,6 +1,7 @@
 //! What a storm is told by in the end, and what must not be left of it.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::support::eventually;
@@ -72,25 +73,36 @@ fn spread(f: &mut fmt::Formatter<'_>, what: &str, times: &[Duration]) -> fmt::Re
     }
 }
 
-/// What there was before a storm.
+/// What there was before a storm, whose processes have a folder of their own for temporary files: others on the machine
+/// make some, too.
 pub(crate) struct Before {
     shared: Vec<String>,
-    temporary: Vec<String>,
+    temporary: PathBuf,
 }
 
 impl Before {
-    pub(crate) fn now() -> Before {
-        Before { shared: names_in("/dev/shm"), temporary: names_in(&temporary()) }
+    /// `name` is the storm's.
+    pub(crate) fn now(name: &str) -> Before {
+        let temporary = std::env::temp_dir().join(name);
+        std::fs::create_dir(&temporary).expect("a folder");
+        Before { shared: names_in(Path::new("/dev/shm")), temporary }
+    }
+
+    /// Where the storm's processes are to put temporary files.
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
     }
 
     /// Nothing of the library's is in memory or on disk that was not there before, and none of these sockets.
     pub(crate) fn nothing_is_left(&self, sockets: &[String]) {
-        let ours = |name: &&String| name.contains("standpipe") || name.contains("storm-");
-        let new = |now: Vec<String>, before: &[String]| -> Vec<String> {
-            now.iter().filter(ours).filter(|name| !before.contains(*name)).cloned().collect()
+        let ours = |name: &String| name.contains("standpipe") || name.contains("storm-");
+        let shared = || -> Vec<String> {
+            let now = names_in(Path::new("/dev/shm"));
+            now.into_iter().filter(ours).filter(|name| !self.shared.contains(name)).collect()
         };
-        assert!(eventually(|| new(names_in("/dev/shm"), &self.shared).is_empty()), "shared memory is left");
-        assert!(eventually(|| new(names_in(&temporary()), &self.temporary).is_empty()), "a file is left");
+        assert!(eventually(|| shared().is_empty()), "shared memory is left: {:?}", shared());
+        let files = || names_in(&self.temporary);
+        assert!(eventually(|| files().is_empty()), "files are left: {:?}", files());
         assert!(
             eventually(|| {
                 let all = std::fs::read_to_string("/proc/net/unix").expect("Linux has it");
@@ -101,11 +113,14 @@ impl Before {
     }
 }
 
-fn temporary() -> String {
-    std::env::temp_dir().to_string_lossy().into_owned()
+impl Drop for Before {
+    fn drop(&mut self) {
+        // After a failure there may be something in it to look at.
+        let _ = std::fs::remove_dir(&self.temporary);
+    }
 }
 
-fn names_in(folder: &str) -> Vec<String> {
+fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
