@@ -379,7 +379,7 @@ fn default_spin(size: u32, threaded: bool) -> Duration {
     if threads <= cores { SPIN } else { Duration::ZERO }
 }
 
-/// The heap, which begins with what the program's allocator divides, if that is a [`GlobalHeap`](crate::GlobalHeap) and no other
+/// The heap, which begins with what the program's allocator divides, if that is a `GlobalHeap` and no other
 /// node has it.
 fn create_heap(config: &Config, size: u32) -> Result<(Segment, Allocated), OpenError> {
     let memory = || vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN);

@@ -27,8 +27,13 @@ pub(crate) fn clippy() -> Outcome {
 
 /// Whether the documentation is whole, and its links lead somewhere.
 pub(crate) fn doc() -> Outcome {
-    let doc = run("cargo doc --workspace --lib --no-deps --document-private-items");
-    doc.env("RUSTDOCFLAGS", "-D warnings").status().into()
+    // What links to a feature's items must hold with and without it.
+    let doc = |what: &str| {
+        run(&format!("cargo doc {what} --lib --no-deps --document-private-items"))
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .status()
+    };
+    doc("--workspace").and_then(|()| doc("--package standpipe --features allocator")).into()
 }
 
 /// Installs a component of the stable toolchain, where the command that shows it fails.
