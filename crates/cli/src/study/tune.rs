@@ -311,6 +311,15 @@ fn show(args: &TuneArgs, outcome: &Outcome, missing: Option<String>) -> Show {
     }
 }
 
+/// A power of ten of nanoseconds, as it stands at a chart's side.
+fn round(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
+        _ => format!("{:.0} ms", ns / 1e6),
+    }
+}
+
 fn figure(op: &'static str, outcome: &Outcome) -> Option<Figure> {
     let points = |line: &Line| line.measured.iter().map(|(bytes, ns)| (*bytes as f64, *ns)).collect();
     let series: Vec<Series> = outcome
@@ -327,7 +336,7 @@ fn figure(op: &'static str, outcome: &Outcome) -> Option<Figure> {
             y_label: "time of one transfer",
             x_log: true,
             y_log: true,
-            y_text: nanos,
+            y_text: round,
             y_max: None,
             marks: Vec::new(),
             series,
