@@ -134,6 +134,14 @@ impl<T: Pod> HeapArray<T> {
         GlobalPtr::new(self.rank, self.at(index))
     }
 
+    /// Where the values lie in this process, for whoever knows that no peer writes there meanwhile, or that only atomics are
+    /// used. Slices of it are as good as any other memory to all calls; collectives among processes of one host take such
+    /// memory without the kernel's help.
+    pub fn as_ptr(&self) -> *mut T {
+        let at = self.memory().base_addr() + self.block.offset;
+        std::ptr::with_exposed_provenance_mut(at as usize)
+    }
+
     /// The `index`-th value as it is now.
     ///
     /// # Panics

@@ -25,7 +25,7 @@ use crate::transport::mixed::Mixed;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
-use crate::transport::shm::control::{Allocated, Identity};
+use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::peers::Own;
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 
@@ -296,6 +296,7 @@ impl Seat {
             },
             directory,
             allocated,
+            heap: Mapping::of(heap.memory()),
         };
         let (control, control_segment) = Control::create(places, &identity, &names)?;
         control.set_endpoint(endpoint.unwrap_or_default());
@@ -381,7 +382,7 @@ fn default_spin(size: u32, threaded: bool) -> Duration {
 
 /// The heap, which begins with what the program's allocator divides, if that is a `GlobalHeap` and no other
 /// node has it.
-fn create_heap(config: &Config, size: u32) -> Result<(Segment, Allocated), OpenError> {
+fn create_heap(config: &Config, size: u32) -> Result<(Segment, Mapping), OpenError> {
     let memory = || vm::host::memory_bytes().unwrap_or(HEAP_UNKNOWN);
     let bytes = config.heap_bytes.unwrap_or_else(|| default_heap(memory(), size));
     let too_large = |source| OpenError::Heap { bytes, source };
@@ -396,11 +397,11 @@ fn create_heap(config: &Config, size: u32) -> Result<(Segment, Allocated), OpenE
     #[cfg(feature = "allocator")]
     if let Some((segment, adopted)) = vm::global_heap::adopt(whole).map_err(failed)? {
         segment.prefer_huge_pages();
-        return Ok((segment, Allocated { base: adopted.base, len: adopted.len }));
+        return Ok((segment, Mapping { base: adopted.base, len: adopted.len }));
     }
     let segment = Segment::create("standpipe-heap", whole).map_err(failed)?;
     segment.prefer_huge_pages();
-    Ok((segment, Allocated::default()))
+    Ok((segment, Mapping::default()))
 }
 
 /// A heap for each process of a job of `size`, so that one process has room for all of them.

@@ -61,7 +61,7 @@ fn child() {
     let Some(role) = role() else { return };
     let node = Node::open(config().timeout(LIMIT)).expect("a node");
     match role.as_str() {
-        "model" => model(&node.world()),
+        "model" => model(&node, &node.world()),
         "history" => history(&node),
         "killed" => killed(&node),
         other => panic!("no role {other}"),
@@ -73,9 +73,11 @@ fn child() {
 
 /// What a member gives: numbers that depend on it, and on what for.
 fn given(member: u32, what: u64, count: usize) -> Vec<u64> {
-    (0..count as u64)
-        .map(|at| (u64::from(member) << 32 | what << 24 | at).wrapping_mul(0x9e37_79b9))
-        .collect()
+    (0..count).map(|at| word(member, what, at)).collect()
+}
+
+fn word(member: u32, what: u64, at: usize) -> u64 {
+    (u64::from(member) << 32 | what << 24 | at as u64).wrapping_mul(0x9e37_79b9)
 }
 
 /// Affine functions, composed: not commutative.
@@ -89,7 +91,7 @@ fn functions(member: u32, count: usize) -> Vec<[u32; 2]> {
     given(member, 9, count).into_iter().map(|word| [(word >> 32) as u32 | 1, word as u32]).collect()
 }
 
-fn model(team: &Team) {
+fn model(node: &Node, team: &Team) {
     let counts: &[usize] =
         if team.size() <= 4 { &[0, 1, 3, 1500, 20_001, 200_000] } else { &[1, 3, 1500, 20_001] };
     for &count in counts {
@@ -99,6 +101,7 @@ fn model(team: &Team) {
         }
         from_all(team, count);
         reductions(team, count);
+        in_the_heap(node, team, count);
     }
 }
 
@@ -170,6 +173,25 @@ fn reductions(team: &Team, count: usize) {
         team.reduce(&given(me, 4, count), &mut values, n - 1, reduction).expect("a reduce");
         assert!(me != n - 1 || values == expected, "{reduction:?}");
     }
+}
+
+/// What lies in the heap is nothing special to collectives.
+fn in_the_heap(node: &Node, team: &Team, count: usize) {
+    let (n, me) = (team.size(), team.rank());
+    let [given_here, gotten] = [given(me, 5, count * n as usize), vec![0; count * n as usize]]
+        .map(|values| node.heap().alloc_from(&values).expect("room in the heap"));
+    // SAFETY: no pointer to the two arrays is ever told to anybody, so that nobody else writes there.
+    let [from, into] = unsafe {
+        [&given_here, &gotten].map(|array| std::slice::from_raw_parts_mut(array.as_ptr(), array.len()))
+    };
+    team.all_to_all(from, into).expect("an all-to-all");
+    let sent = |from: u32, to: u32, at: usize| word(from, 5, to as usize * count + at);
+    for (block, member) in into.chunks(count.max(1)).zip(0..) {
+        assert!(block.iter().zip(0..).all(|(got, at)| *got == sent(member, me, at)), "all-to-all of {count}");
+    }
+    team.all_reduce(&mut into[..count], Reduction::Sum).expect("an all-reduce");
+    let sum = |at| (0..n).fold(0u64, |sum, to| sum.wrapping_add(sent(0, to, at)));
+    assert!(into[..count].iter().zip(0..).all(|(got, at)| *got == sum(at)), "all-reduce of {count}");
 }
 
 /// Many collectives under way at once in two teams interleaved, the same by a seed at all ranks; events are waited for in

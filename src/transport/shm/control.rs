@@ -4,7 +4,8 @@
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
-//! 192      what its program's allocator has in the heap: the address of the heap's first byte, and bytes from there on
+//! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
+//!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
 //! 59904    what it shows of how long its calls took (see `shown`)
@@ -33,6 +34,7 @@ pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
 const ALLOCATED_AT: u64 = 192;
+const HEAP_AT: u64 = ALLOCATED_AT + 16;
 pub(super) const SHOWN_AT: u64 = 256;
 pub(super) const NAMES_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 65536;
@@ -82,19 +84,26 @@ pub(crate) struct Identity {
     pub(crate) ranges_only: bool,
     /// Where the process's share of the directory lies in its heap.
     pub(crate) directory: u64,
-    pub(crate) allocated: Allocated,
+    /// The part of its heap that its program's allocator divides, if there is one.
+    pub(crate) allocated: Mapping,
+    /// All of its heap.
+    pub(crate) heap: Mapping,
 }
 
-/// The part of a process's heap that its program's allocator divides, from the heap's first byte on; none if it has no
-/// bytes.
+/// Where a process's heap, or the first part of it, lies in that process; nowhere if it has no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Allocated {
+pub(crate) struct Mapping {
     /// The address of its first byte in that process.
     pub(crate) base: u64,
     pub(crate) len: u64,
 }
 
-impl Allocated {
+impl Mapping {
+    /// A heap as it is mapped in this process.
+    pub(crate) fn of(heap: &SharedMemory) -> Mapping {
+        Mapping { base: heap.base_addr(), len: heap.len() }
+    }
+
     /// Where in the heap so many bytes at an address lie, if all of them do.
     #[inline]
     pub(crate) fn offset(self, addr: u64, len: u64) -> Option<u64> {
@@ -126,8 +135,10 @@ impl Control {
         control.word(NONCE_ADDR_AT).store(identity.nonce_addr, Ordering::Relaxed);
         control.word(NAMES_LEN_AT).store(names.len() as u64, Ordering::Relaxed);
         control.word(DIRECTORY_AT).store(identity.directory, Ordering::Relaxed);
-        control.word(ALLOCATED_AT).store(identity.allocated.base, Ordering::Relaxed);
-        control.word(ALLOCATED_AT + 8).store(identity.allocated.len, Ordering::Relaxed);
+        for (at, mapping) in [(ALLOCATED_AT, identity.allocated), (HEAP_AT, identity.heap)] {
+            control.word(at).store(mapping.base, Ordering::Relaxed);
+            control.word(at + 8).store(mapping.len, Ordering::Relaxed);
+        }
         control.word(FENCES_AT).store(
             u64::from(identity.fences_asymmetric) | u64::from(identity.ranges_only) << 1,
             Ordering::Relaxed,
@@ -171,12 +182,15 @@ impl Control {
             fences_asymmetric: flags & 1 != 0,
             ranges_only: flags & 2 != 0,
             directory,
-            allocated: Allocated {
-                base: control.word(ALLOCATED_AT).load(Ordering::Relaxed),
-                len: control.word(ALLOCATED_AT + 8).load(Ordering::Relaxed),
-            },
+            allocated: control.mapping(ALLOCATED_AT),
+            heap: control.mapping(HEAP_AT),
         };
         Ok((control, identity))
+    }
+
+    fn mapping(&self, at: u64) -> Mapping {
+        let word = |at| self.word(at).load(Ordering::Relaxed);
+        Mapping { base: word(at), len: word(at + 8) }
     }
 
     /// The sorted handler names that the process registered.

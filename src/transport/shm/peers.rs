@@ -14,7 +14,7 @@ use vm::cma::{self, CmaError};
 use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
-use super::control::{Allocated, Control, ENDPOINT_MAX, Identity};
+use super::control::{Control, ENDPOINT_MAX, Identity, Mapping};
 use crate::bootstrap::{Door, Membership, PeerHandles};
 use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
@@ -49,8 +49,8 @@ pub(crate) struct Peer {
     /// Whether it has been asked to serve this process.
     asked_to_serve: AtomicBool,
     pub(crate) directory: u64,
-    /// What its program's allocator has in its heap.
-    allocated: Allocated,
+    /// Where its heap lies in its process: what its program's allocator has of it, and all.
+    in_its_space: [Mapping; 2],
 }
 
 impl Peer {
@@ -72,10 +72,11 @@ impl Peer {
         if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
     }
 
-    /// Where so many bytes of the peer's are reached best: in its heap, for those that its program's allocator has there.
+    /// Where so many bytes of the peer's are reached best: in its heap, for those that lie there.
     #[inline]
     pub(crate) fn best(&self, place: Place, len: usize) -> Place {
-        match self.allocated.offset(place.offset, len as u64) {
+        let offset = |mapping: &Mapping| mapping.offset(place.offset, len as u64);
+        match self.in_its_space.iter().find_map(offset) {
             Some(offset) if place.mem == MemId::Space => Place::new(MemId::Heap, offset),
             _ => place,
         }
@@ -225,7 +226,7 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
-            allocated: own.identity.allocated,
+            in_its_space: [own.identity.allocated, own.identity.heap],
         };
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
         let peers = Peers {
@@ -432,7 +433,11 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
-            allocated: if self.own.network { Allocated::default() } else { identity.allocated },
+            in_its_space: if self.own.network {
+                Default::default()
+            } else {
+                [identity.allocated, identity.heap]
+            },
         })
     }
 
@@ -460,7 +465,8 @@ impl Peers {
             fences_asymmetric: false,
             ranges_only: false,
             directory,
-            allocated: Allocated::default(),
+            allocated: Mapping::default(),
+            heap: Mapping::default(),
         };
         let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
         control.set_endpoint(&card.endpoint);
@@ -480,7 +486,7 @@ impl Peers {
             attach_lost: OnceLock::new(),
             asked_to_serve: AtomicBool::new(false),
             directory: card.directory,
-            allocated: Allocated::default(),
+            in_its_space: Default::default(),
         })
     }
 

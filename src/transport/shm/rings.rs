@@ -4,6 +4,7 @@
 //! the bell says. A ring whose sender keeps talking turns *hot* and is polled directly, so that a message costs one
 //! cache line. Before a thread sleeps, all rings turn cold again.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -413,9 +414,12 @@ impl engine::Transport for ShmTransport {
         if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
             return Submit::Unreachable(Why::NotOffered);
         }
+        let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
+        let any = pieces.iter().any(|piece| best(piece) != *piece);
+        let reached: Cow<'_, [Piece]> = if any { pieces.iter().map(best).collect() } else { pieces.into() };
         // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
         // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
-        match unsafe { copy_pieces(known, direction, pieces) } {
+        match unsafe { copy_pieces(known, direction, &reached) } {
             Ok(_) => Submit::Done(0),
             Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
             Err(CopyError::Failed(error)) => Submit::Failed(error),

@@ -185,7 +185,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::transport::shm::control::{Allocated, Identity};
+    use crate::transport::shm::control::{Identity, Mapping};
     use vm::Segment;
 
     fn process() -> (Control, OwnedFd, Segment) {
@@ -197,7 +197,8 @@ mod tests {
             fences_asymmetric: false,
             ranges_only: false,
             directory: 0,
-            allocated: Allocated::default(),
+            allocated: Mapping::default(),
+            heap: Mapping::default(),
         };
         let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");

@@ -81,11 +81,11 @@ impl Op {
     /// Whether it can be between different kinds of memory.
     #[must_use]
     pub const fn has_memory(self) -> bool {
-        matches!(self, Op::Put | Op::Get | Op::Scatter)
+        matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Allreduce | Op::Alltoall | Op::Broadcast)
     }
 }
 
-/// Which memory of the target is used.
+/// Which memory of the target is used; of collectives, which memory at all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Memory {
@@ -203,7 +203,9 @@ pub const PROMISED: &[Case] = &[
     case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
     case(Op::Allreduce, 8, 2, Memory::Heap, 2.0),
     case(Op::Allreduce, 8 * MIB, 4, Memory::Heap, 1.3),
+    case(Op::Allreduce, 8 * MIB, 4, Memory::Private, 1.3),
     case(Op::Alltoall, 8 * MIB, 4, Memory::Heap, 1.3),
+    case(Op::Alltoall, 8 * MIB, 4, Memory::Private, 1.3),
     case(Op::Idle, 0, 2, Memory::Heap, 1.0),
     case(Op::Open, 0, 8, Memory::Heap, 1.0),
 ];
@@ -305,7 +307,7 @@ impl Row {
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
         let bytes = (case.size * case.n) as f64;
-        let bulk = case.op.has_memory() && bytes >= 4096.0;
+        let bulk = case.op.has_memory() && !case.op.is_collective() && bytes >= 4096.0;
         Row {
             op: case.op.name().to_owned(),
             size: case.size,

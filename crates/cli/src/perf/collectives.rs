@@ -8,7 +8,7 @@ use anyhow::Result;
 use standpipe::{Node, Reduction, Team, bare};
 
 use super::case::{Case, Op, SMALL_MAX, Samples};
-use super::memory::{Shared, Theirs};
+use super::memory::{Own, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
 /// Collectives of one sample, where copies are what takes the time.
@@ -20,7 +20,7 @@ const BULK_ROUNDS: usize = 15;
 /// # Errors
 /// Whatever the library says.
 pub(super) fn measure(node: &Node, case: &Case) -> Result<Option<Samples>> {
-    let mut ours = Ours::new(node, case);
+    let mut ours = Ours::new(node, case)?;
     let samples = match case.size <= SMALL_MAX {
         true if case.is_of_lines() => beside_a_line(node, case, &mut ours),
         true => beside_a_futex(node, case, &mut ours),
@@ -34,25 +34,27 @@ struct Ours {
     node: Node,
     team: Team,
     op: Op,
-    given: Vec<u64>,
-    gotten: Vec<u64>,
+    given: Own,
+    gotten: Own,
     /// The next root: each in turn, since a root need wait for nobody.
     root: u32,
 }
 
 impl Ours {
-    fn new(node: &Node, case: &Case) -> Ours {
+    fn new(node: &Node, case: &Case) -> Result<Ours> {
         let words = case.size.div_ceil(8);
         let gotten = vec![0; if case.op == Op::Alltoall { words } else { 0 }];
-        Ours { node: node.clone(), team: node.world(), op: case.op, given: vec![1; words], gotten, root: 0 }
+        let own = |words: &[u64]| Own::new(node, case.memory, words);
+        let (given, gotten) = (own(&vec![1; words])?, own(&gotten)?);
+        Ok(Ours { node: node.clone(), team: node.world(), op: case.op, given, gotten, root: 0 })
     }
 
     fn once(&mut self) -> Result<()> {
         match self.op {
-            Op::Allreduce => self.team.all_reduce(&mut self.given, Reduction::Max)?,
-            Op::Alltoall => self.team.all_to_all(&self.given, &mut self.gotten)?,
+            Op::Allreduce => self.team.all_reduce(self.given.values(), Reduction::Max)?,
+            Op::Alltoall => self.team.all_to_all(self.given.values(), self.gotten.values())?,
             Op::Broadcast => {
-                self.team.broadcast(&mut self.given, self.root)?;
+                self.team.broadcast(self.given.values(), self.root)?;
                 self.root = (self.root + 1) % self.team.size();
             }
             _ => self.node.barrier()?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use standpipe::{GlobalPtr, HeapArray, Node, Remote};
 
-use super::case::Case;
+use super::case::{Case, Memory};
 
 /// How long anything may be waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,6 +31,29 @@ impl Shared {
         let found = [heap.ptr(0).to_words(), words.ptr(0).to_words()];
         node.directory().publish(&format!("perf {}", node.rank()), bytemuck::cast_slice(&found))?;
         Ok(Shared { heap, private, words })
+    }
+}
+
+/// Words of this process's own that its collectives work on.
+pub(super) enum Own {
+    Heap(HeapArray<u64>),
+    Private(Vec<u64>),
+}
+
+impl Own {
+    pub(super) fn new(node: &Node, memory: Memory, words: &[u64]) -> Result<Own> {
+        Ok(match memory {
+            Memory::Heap => Own::Heap(node.heap().alloc_from(words)?),
+            Memory::Private => Own::Private(words.to_vec()),
+        })
+    }
+
+    pub(super) fn values(&mut self) -> &mut [u64] {
+        match self {
+            // SAFETY: no pointer to the array was ever given to anybody, so that none but this borrow's holder writes there.
+            Own::Heap(array) => unsafe { std::slice::from_raw_parts_mut(array.as_ptr(), array.len()) },
+            Own::Private(words) => words,
+        }
     }
 }
 

@@ -149,7 +149,10 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         return Ok(PROMISED.to_vec());
     };
     if args.memory.is_some() && !op.has_memory() {
-        bail!("--memory does not fit {}: it is for put, get and scatter", op.name());
+        bail!(
+            "--memory does not fit {}: it is for put, get, scatter, allreduce, alltoall and broadcast",
+            op.name()
+        );
     }
     if args.size.is_some() && !op.has_size() {
         bail!("--size does not fit {}: it moves no bytes of yours", op.name());
@@ -293,7 +296,7 @@ pub(crate) fn describe(case: &Case) -> String {
         Op::PutSignal => words.push(format!("{} round trip", bytes(case.size))),
         Op::Atomic => words.push("fetch-add".to_owned()),
         Op::Allreduce | Op::Alltoall | Op::Broadcast => {
-            words.push(format!("{} of {}", bytes(case.size), case.n));
+            words.push(format!("{} {} of {}", bytes(case.size), name(&case.memory), case.n));
         }
         Op::Barrier | Op::Idle | Op::Open => words.push(format!("of {}", case.n)),
     }

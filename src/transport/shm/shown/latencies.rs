@@ -28,7 +28,7 @@ pub(crate) fn read_latencies(page: &OwnedFd) -> Option<Latencies> {
 mod tests {
     use super::*;
     use crate::latency::Timed;
-    use crate::transport::shm::control::{Allocated, Identity};
+    use crate::transport::shm::control::{Identity, Mapping};
 
     #[test]
     fn what_is_shown_is_read() {
@@ -40,7 +40,8 @@ mod tests {
             fences_asymmetric: false,
             ranges_only: false,
             directory: 0,
-            allocated: Allocated::default(),
+            allocated: Mapping::default(),
+            heap: Mapping::default(),
         };
         let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");

@@ -6,7 +6,7 @@ use engine::{Direction, Piece};
 use sim::{Access, Cluster, Costs, Plan, Reach};
 
 use super::*;
-use crate::transport::shm::control::{Allocated, Identity};
+use crate::transport::shm::control::{Identity, Mapping};
 use vm::Segment;
 
 const SIZE: u32 = 40;
@@ -21,7 +21,8 @@ fn process() -> (Control, OwnedFd, Segment) {
         fences_asymmetric: false,
         ranges_only: false,
         directory: 0,
-        allocated: Allocated::default(),
+        allocated: Mapping::default(),
+        heap: Mapping::default(),
     };
     let (control, segment) = Control::create(1, &identity, b"a\0").expect("memory for one page");
     let page = segment.fd().try_clone_to_owned().expect("a descriptor");
