@@ -85,6 +85,16 @@ impl Span {
         Span { memory: Memory::In, at, len }
     }
 
+    /// A part of it.
+    pub(super) const fn part(self, at: u64, len: u64) -> Span {
+        Span { memory: self.memory, at: self.at + at, len }
+    }
+
+    /// Whether the two have a byte in common, were the memories what they are called.
+    pub(crate) fn meets(self, other: Span) -> bool {
+        self.memory == other.memory && self.at < other.at + other.len && other.at < self.at + self.len
+    }
+
     pub(super) const fn output(at: u64, len: u64) -> Span {
         Span { memory: Memory::Out, at, len }
     }
@@ -111,7 +121,36 @@ pub enum Step {
         /// Where they go.
         into: Span,
     },
-    /// Goes on when everything sent and received is over.
+    /// Begins to hear from a member where its bytes lie, which are more than [`EAGER_MAX`](super::EAGER_MAX).
+    Await {
+        /// The member.
+        from: u32,
+        /// As the sender names it.
+        tag: u16,
+        /// How many they are.
+        len: u64,
+    },
+    /// Begins to get some of the bytes that a member has been awaited for, once it has said where they lie. What uses them, and
+    /// the next [`Step::Wait`], goes on when they are there.
+    Pull {
+        /// The member.
+        from: u32,
+        /// As the sender names it.
+        tag: u16,
+        /// Where in its bytes they begin.
+        at: u64,
+        /// Where they go.
+        into: Span,
+    },
+    /// Begins to tell a member that all of its bytes were gotten. The next [`Step::Wait`] goes on when it has said that they
+    /// still lay there then.
+    Release {
+        /// The member.
+        from: u32,
+        /// As the sender names it.
+        tag: u16,
+    },
+    /// Goes on when everything sent, received and pulled is over.
     Wait,
     /// Copies in the member's memory.
     Copy {
@@ -152,7 +191,8 @@ impl Plan {
     pub fn partners(&self) -> impl Iterator<Item = u32> {
         self.steps.iter().filter_map(|step| match step {
             Step::Send { to, .. } => Some(*to),
-            Step::Receive { from, .. } => Some(*from),
+            Step::Receive { from, .. } | Step::Await { from, .. } => Some(*from),
+            Step::Pull { .. } | Step::Release { .. } => None,
             Step::Wait | Step::Copy { .. } | Step::Combine { .. } => None,
         })
     }
@@ -163,6 +203,10 @@ impl Plan {
 
     pub(super) fn receive(&mut self, from: u32, tag: u16, into: Span) {
         self.steps.push(Step::Receive { from, tag, into });
+    }
+
+    pub(super) fn pull(&mut self, from: u32, tag: u16, at: u64, into: Span) {
+        self.steps.push(Step::Pull { from, tag, at, into });
     }
 
     pub(super) fn wait(&mut self) {

@@ -1,15 +1,22 @@
 //! Plans of reductions. Operands are combined in the order of members, unless that does not matter.
 
-use super::plan::{Algorithm, Elements, Plan, Span};
+use super::EAGER_MAX;
+use super::plan::{Algorithm, Elements, Plan, Span, Step};
 
 /// Tags of the messages before and after the rounds of recursive doubling, and to a root.
 const FOLD: u16 = 64;
 const UNFOLD: u16 = 65;
 const RESULT: u16 = 66;
 
-/// Bytes that each member combines at a time where there is much, about: what all members give for them is still in the
-/// processor's caches when it is combined.
-const PART_MAX: u64 = 256 << 10;
+/// Bytes that each member combines between two waits for all others where there is much, about: as much scratch memory is
+/// needed where the result has no place of its own.
+const PART_MAX: u64 = 2 << 20;
+
+/// Bytes that a member combines at a time, about: what all members give for them is still in the processor's caches then.
+const STRIP: u64 = 128 << 10;
+
+/// Strips of a part, at most.
+const STRIPS_MAX: u64 = 256;
 
 /// Elements in a row, whose parts the members combine.
 #[derive(Clone, Copy)]
@@ -61,7 +68,6 @@ impl Plan {
                 let (at, len) = segment.part(self.size, from);
                 self.receive(from, segment.tag + 1, Span::output(at, len));
             }
-            self.copy(mine, Span::output(segment.part(self.size, root).0, mine.len));
         }
         self.scratch = self.scratch.max(scratch);
     }
@@ -111,10 +117,6 @@ impl Plan {
         let mut scratch = 0;
         for segment in Segment::all(elements, self.size) {
             scratch = scratch.max(std::mem::take(&mut self.scratch));
-            if !elements.commutative {
-                // What was sent of the segment before lies there.
-                self.wait();
-            }
             let mine = self.combine_part(elements, segment, true);
             for to in self.others() {
                 self.send(to, segment.tag + 1, mine);
@@ -124,45 +126,91 @@ impl Plan {
                 let (at, len) = segment.part(self.size, from);
                 self.receive(from, segment.tag + 1, Span::output(at, len));
             }
-            self.copy(mine, Span::output(segment.part(self.size, self.me).0, mine.len));
         }
         self.scratch = self.scratch.max(scratch);
     }
 
     /// Combines this member's part of what all give, which the others have read then. Returns where it lies: where the
-    /// result goes, if there is such a place at this member, and the order does not matter.
+    /// result goes, if there is such a place at this member.
     fn combine_part(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
-        let (me, size) = (self.me, self.size);
         for to in self.others() {
-            let (at, len) = segment.part(size, to);
+            let (at, len) = segment.part(self.size, to);
             self.send(to, segment.tag, Span::input(at, len));
         }
-        let (at, len) = segment.part(size, me);
+        let (at, len) = segment.part(self.size, self.me);
+        if len > EAGER_MAX {
+            return self.combine_strips(elements, segment, has_output);
+        }
         let own = Span::input(at, len);
         let operands: Vec<Span> =
-            (0..size).map(|from| if from == me { own } else { self.reserve(len) }).collect();
-        for far in 1..size {
+            (0..self.size).map(|from| if from == self.me { own } else { self.reserve(len) }).collect();
+        for far in 1..self.size {
             let from = self.before_me(far);
             self.receive(from, segment.tag, operands[from as usize]);
         }
         self.wait();
-        if elements.commutative && has_output {
-            let result = Span::output(at, len);
-            self.copy(own, result);
-            for from in self.others() {
-                self.combine(result, operands[from as usize]);
-            }
-            return result;
-        }
         // What this member gave stays as it is: it is the caller's.
-        let mut result = operands[0];
-        if me == 0 {
-            result = self.reserve(len);
-            self.copy(own, result);
-        }
+        let result = self.reserve(len);
+        self.copy(operands[0], result);
         for operand in &operands[1..] {
             self.combine(result, *operand);
         }
+        if !has_output {
+            return result;
+        }
+        self.copy(result, Span::output(at, len));
+        Span::output(at, len)
+    }
+
+    /// The same of much: strip by strip, each gotten of the other members just before it is combined.
+    fn combine_strips(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
+        let (at, len) = segment.part(self.size, self.me);
+        let each = (STRIP.max(len / STRIPS_MAX) / elements.bytes).max(1) * elements.bytes;
+        let own = Span::input(at, len);
+        let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
+        // In the order of members, if that matters: what is combined may not overwrite what this one gives then.
+        let order: Vec<u32> = match elements.commutative {
+            true => std::iter::once(self.me).chain(self.others()).collect(),
+            false => (0..self.size).collect(),
+        };
+        let apart = (!elements.commutative).then(|| self.reserve(each.min(len)));
+        let buffers = [self.reserve(each.min(len)), self.reserve(each.min(len))];
+        let pulls: Vec<(u32, u64)> = (0..len)
+            .step_by(each as usize)
+            .flat_map(|strip| order.iter().map(move |from| (*from, strip)))
+            .filter(|(from, _)| *from != self.me)
+            .collect();
+        for from in self.others() {
+            self.steps.push(Step::Await { from, tag: segment.tag, len });
+        }
+        let buffer = |pull: usize, strip: u64| buffers[pull % 2].part(0, each.min(len - strip));
+        let begin = |plan: &mut Plan, pull: usize| {
+            if let Some((from, strip)) = pulls.get(pull) {
+                plan.pull(*from, segment.tag, *strip, buffer(pull, *strip));
+            }
+        };
+        begin(self, 0);
+        let mut pulled = 0;
+        for strip in (0..len).step_by(each as usize) {
+            let bytes = each.min(len - strip);
+            let into = apart.map_or(result.part(strip, bytes), |apart| apart.part(0, bytes));
+            for (turn, from) in order.iter().enumerate() {
+                let operand = if *from == self.me {
+                    own.part(strip, bytes)
+                } else {
+                    // One is on its way while the one before is combined.
+                    begin(self, pulled + 1);
+                    pulled += 1;
+                    buffer(pulled - 1, strip)
+                };
+                if turn == 0 { self.copy(operand, into) } else { self.combine(into, operand) }
+            }
+            self.copy(into, result.part(strip, bytes));
+        }
+        for from in self.others() {
+            self.steps.push(Step::Release { from, tag: segment.tag });
+        }
+        self.wait();
         result
     }
 

@@ -17,7 +17,7 @@ use super::teams::{AHEAD, Broken, Members, Received, Receiving, Run, Sending, Se
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{Direction, Header, Lane, Nanos, OpError, Piece, Place, Rank, SendError, Transport};
+use crate::{Header, Lane, Nanos, OpError, Rank, SendError, Transport};
 
 /// How a member takes part in a collective.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Start {
 }
 
 /// What a step came to.
-enum Came {
+pub(super) enum Came {
     On,
     Stopped,
 }
@@ -74,6 +74,7 @@ impl<T: Transport> Node<T> {
             memories: start.memories,
             sends: Vec::new(),
             receives: Vec::new(),
+            pulls: Vec::new(),
             open: 0,
             steps_told: start.steps_told,
         };
@@ -160,7 +161,7 @@ impl<T: Transport> Node<T> {
         let op = self.ops.get(id.key()).filter(|op| op.outcome.is_none())?;
         let OpKind::Collective(Some(run)) = &op.kind else { return None };
         let step = *run.plan.steps.get(run.at)?;
-        matches!(step, Step::Copy { .. } | Step::Combine { .. }).then_some(step)
+        (matches!(step, Step::Copy { .. } | Step::Combine { .. }) && run.has_all_of(step)).then_some(step)
     }
 
     /// The step that [`Node::local_step`] says has been done: the collective goes on.
@@ -263,12 +264,16 @@ impl<T: Transport> Node<T> {
                 run.open += 1;
                 self.send_step(key, run, run.sends.len() - 1)?;
             }
-            Step::Receive { from, tag, into } => self.expect(key, run, (from, tag, into))?,
+            Step::Receive { from, tag, into } => self.expect(key, run, (from, tag, into.len), Some(into))?,
+            Step::Await { from, tag, len } => self.expect(key, run, (from, tag, len), None)?,
+            Step::Pull { from, tag, at, into } => return self.pull(key, run, (from, tag, at), into),
+            Step::Release { from, tag } => self.release(run, from, tag)?,
             Step::Wait if run.open > 0 => return Ok(Came::Stopped),
             Step::Wait => {
                 run.sends.clear();
                 run.receives.clear();
             }
+            Step::Copy { .. } | Step::Combine { .. } if !run.has_all_of(step) => return Ok(Came::Stopped),
             Step::Copy { from, into } if run.keep(from, into) => {}
             Step::Copy { .. } | Step::Combine { .. } => {
                 if run.steps_told {
@@ -280,10 +285,15 @@ impl<T: Transport> Node<T> {
         Ok(Came::On)
     }
 
-    fn expect(&mut self, key: OpKey, run: &mut Run, what: (u32, u16, Span)) -> Result<(), OpError> {
-        let (from, tag, into) = what;
+    fn expect(
+        &mut self,
+        key: OpKey,
+        run: &mut Run,
+        (from, tag, len): (u32, u16, u64),
+        into: Option<Span>,
+    ) -> Result<(), OpError> {
         let from = self.member_rank(run.team, from).expect("plans name members");
-        run.receives.push(Receiving { from, tag, into, state: Received::No });
+        run.receives.push(Receiving { from, tag, len, into, state: Received::No });
         run.open += 1;
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
         match team.early.remove(&(run.number, from, tag)) {
@@ -396,68 +406,6 @@ impl<T: Transport> Node<T> {
         moved
     }
 
-    /// The offered bytes that some transfer of a collective was getting are here, or not. Returns whether `parent` is a
-    /// collective.
-    pub(super) fn on_read(&mut self, parent: OpKey, result: Result<(), OpError>) -> bool {
-        let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
-        let Some(mut run) = self.take_run(parent) else {
-            if self.ops.get(parent).is_some_and(|op| op.outcome.is_none()) {
-                self.teams.missed.push((parent, result));
-            }
-            return true;
-        };
-        let result = self.take_read(&mut run, result);
-        self.put_run(parent, run, result);
-        self.go_on_with(parent);
-        true
-    }
-
-    /// Some transfer of offered bytes has ended: which one, its place in the table of operations tells.
-    fn take_read(&mut self, run: &mut Run, result: Result<(), OpError>) -> Result<(), OpError> {
-        result?;
-        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
-        match run.receives.iter().position(|receive| over(receive.state)) {
-            Some(at) => self.took(run, at),
-            None => Ok(()),
-        }
-    }
-
-    /// Gets what a member offers.
-    pub(super) fn get_offered(
-        &mut self,
-        key: OpKey,
-        run: &mut Run,
-        at: usize,
-        offered: Place,
-    ) -> Result<(), OpError> {
-        let receive = &run.receives[at];
-        let fault = OpError::Protocol { peer: receive.from, what: "has offered no memory" };
-        // What is kept here is too little for anybody to offer.
-        let into = run.memories.place(receive.into).ok_or(fault)?;
-        let piece = Piece::new(offered, into, receive.into.len).ok_or(fault)?;
-        let get = self.start_transfer(receive.from, Direction::Get, &[piece], None, None);
-        if let Some(outcome) = self.outcome(get) {
-            outcome?;
-            return self.took(run, at);
-        }
-        let get = get.key();
-        if let Some(op) = self.ops.get_mut(get) {
-            // It is counted no more: the collective is.
-            op.parent = Some(key);
-            self.pending -= 1;
-        }
-        run.receives[at].state = Received::Getting(get);
-        Ok(())
-    }
-
-    fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
-        let receive = &mut run.receives[at];
-        receive.state = Received::Taken;
-        let args = [run.number << 16 | u64::from(receive.tag), 0, 0, 0];
-        let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
-        self.send_soon(receive.from, Lane::Request, taken)
-    }
-
     /// Gives up a collective, and so all later ones of its team.
     pub(super) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
         let Some(run) = self.take_run(key) else { return };
@@ -476,6 +424,7 @@ impl<T: Transport> Node<T> {
                 self.give_up(get, error);
             }
         }
+        run.pulls.iter().for_each(|pull| self.give_up(pull.get, error));
         self.tell_of_end(key, run.steps_told);
         self.finish(key, Err(error));
     }

@@ -20,6 +20,7 @@ mod hits;
 mod keyed;
 mod memories;
 mod moves;
+mod offers;
 mod progress;
 mod registering;
 mod registrar;

@@ -14,6 +14,9 @@ pub(super) const GIVEN_UP: u64 = 2;
 pub(super) const DROPPED: u64 = 3;
 pub(super) const FAILED: u64 = 4;
 
+/// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
+pub(super) const NOT_OFFERED: &str = "has offered no memory";
+
 /// What is said of one of two members that differ: which of them is wrong nobody knows.
 const DIFFER: &str = "and another member called different ones";
 
@@ -204,7 +207,10 @@ impl<T: Transport> Node<T> {
         let rest = &run.plan.steps[run.at..];
         let member_rank = |member: u32| self.member_rank(run.team, member);
         let expected = rest.iter().any(|step| {
-            matches!(step, Step::Receive { from, tag, .. } if member_rank(*from).is_some_and(|from| wanted(from, *tag)))
+            let (Step::Receive { from, tag, .. } | Step::Await { from, tag, .. }) = step else {
+                return false;
+            };
+            member_rank(*from).is_some_and(|from| wanted(from, *tag))
         });
         let team = self.teams.all.get_mut(&run.team).filter(|_| expected);
         let Some(team) = team else {
@@ -224,18 +230,26 @@ impl<T: Transport> Node<T> {
         arrived: Arrived,
     ) -> Result<(), OpError> {
         let receive = &run.receives[at];
-        let (peer, into, len) = (receive.from, receive.into, receive.into.len);
+        let (peer, into, len) = (receive.from, receive.into, receive.len);
         self.agree(run, arrived.signature, peer)?;
         if arrived.len != len {
             let of = |bytes| Signature { bytes, ..run.signature };
             return Err(self.differ(run, [of(arrived.len), of(len)], peer));
         }
-        match arrived.data {
-            Data::At(offered) => return self.get_offered(key, run, at, offered),
-            Data::Word(word) => run.memories.write(&mut self.transport, into, &word[..len as usize])?,
-            Data::Bytes(bytes) => run.memories.write(&mut self.transport, into, &bytes)?,
-        }
-        run.receives[at].state = Received::Over;
+        let state = match (arrived.data, into) {
+            (Data::At(offered), Some(into)) => return self.get_offered(key, run, at, (offered, into)),
+            (Data::At(offered), None) => Received::Known(offered),
+            (_, None) => return Err(OpError::Protocol { peer, what: NOT_OFFERED }),
+            (Data::Word(word), Some(into)) => {
+                run.memories.write(&mut self.transport, into, &word[..len as usize])?;
+                Received::Over
+            }
+            (Data::Bytes(bytes), Some(into)) => {
+                run.memories.write(&mut self.transport, into, &bytes)?;
+                Received::Over
+            }
+        };
+        run.receives[at].state = state;
         run.open -= 1;
         Ok(())
     }

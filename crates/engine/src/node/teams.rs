@@ -184,7 +184,9 @@ pub(super) struct Run {
     pub(super) memories: Memories,
     pub(super) sends: Vec<Sending>,
     pub(super) receives: Vec<Receiving>,
-    /// How many of both are not over.
+    /// Parts that are being gotten.
+    pub(super) pulls: Vec<Pulling>,
+    /// How many of all these are still waited for.
     pub(super) open: usize,
     pub(super) steps_told: bool,
 }
@@ -207,13 +209,23 @@ pub(super) enum Sent {
 pub(super) struct Receiving {
     pub(super) from: Rank,
     pub(super) tag: u16,
-    pub(super) into: Span,
+    pub(super) len: u64,
+    /// `None`: only where they lie is to be heard.
+    pub(super) into: Option<Span>,
     pub(super) state: Received,
+}
+
+/// A transfer that is getting a part of what was awaited.
+pub(super) struct Pulling {
+    pub(super) get: OpKey,
+    pub(super) into: Span,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
     No,
+    /// This is where they lie: parts of them are gotten one by one.
+    Known(Place),
     /// This transfer is getting the bytes.
     Getting(OpKey),
     /// They are here; the sender has not said yet that they still lay there then.
@@ -242,10 +254,23 @@ impl Run {
         self.receives.iter().any(|receive| receive.from == rank && receive.state != Received::Over)
             || self.sends.iter().any(|send| send.to == rank && send.state != Sent::Over)
             || self.plan.steps[self.at..].iter().any(|step| match step {
-                Step::Receive { from, tag, .. } => *from == member && !came(*tag),
+                Step::Receive { from, tag, .. } | Step::Await { from, tag, .. } => {
+                    *from == member && !came(*tag)
+                }
+                Step::Pull { from, .. } | Step::Release { from, .. } => *from == member,
                 Step::Send { to, .. } => *to == member,
                 Step::Wait | Step::Copy { .. } | Step::Combine { .. } => false,
             })
+    }
+
+    /// Whether a step in own memory has all its bytes.
+    pub(super) fn has_all_of(&self, step: Step) -> bool {
+        match step {
+            Step::Copy { from, into } | Step::Combine { into, from } => {
+                !self.pulls.iter().any(|pull| pull.into.meets(from) || pull.into.meets(into))
+            }
+            _ => true,
+        }
     }
 
     /// Somebody whom it waits for; rank 0 if that is nobody.

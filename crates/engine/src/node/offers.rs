@@ -1,0 +1,124 @@
+//! What members of a team offer each other, and get: all of it at once, or part by part.
+
+use super::collective::Came;
+use super::table::Node;
+use super::table::OpKind;
+use super::team_messages::NOT_OFFERED;
+use super::teams::{Pulling, Received, Receiving, Run};
+use crate::collective::Span;
+use crate::op_id::OpKey;
+use crate::wire::Kind;
+use crate::{Direction, Header, Lane, OpError, Piece, Place, Rank, Transport};
+
+impl<T: Transport> Node<T> {
+    /// The offered bytes that some transfer of a collective was getting are here, or not. Returns whether `parent` is a
+    /// collective.
+    pub(super) fn on_read(&mut self, parent: OpKey, result: Result<(), OpError>) -> bool {
+        let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
+        let Some(mut run) = self.take_run(parent) else {
+            if self.ops.get(parent).is_some_and(|op| op.outcome.is_none()) {
+                self.teams.missed.push((parent, result));
+            }
+            return true;
+        };
+        let result = self.take_read(&mut run, result);
+        self.put_run(parent, run, result);
+        self.go_on_with(parent);
+        true
+    }
+
+    /// Begins to get a part of what has been offered.
+    pub(super) fn pull(
+        &mut self,
+        key: OpKey,
+        run: &mut Run,
+        (from, tag, at): (u32, u16, u64),
+        into: Span,
+    ) -> Result<Came, OpError> {
+        let from = self.member_rank(run.team, from).expect("plans name members");
+        let awaited = run.receives.iter().find(|receive| (receive.from, receive.tag) == (from, tag));
+        let Received::Known(offered) = awaited.expect("plans await what they pull").state else {
+            return Ok(Came::Stopped);
+        };
+        let part = offered.offset.checked_add(at).map(|offset| Place { offset, ..offered });
+        let part = part.ok_or(OpError::Protocol { peer: from, what: NOT_OFFERED })?;
+        if let Some(get) = self.get_part(key, run, from, part, into)? {
+            run.pulls.push(Pulling { get, into });
+            run.open += 1;
+        }
+        Ok(Came::On)
+    }
+
+    /// All of what was awaited is here.
+    pub(super) fn release(&mut self, run: &mut Run, from: u32, tag: u16) -> Result<(), OpError> {
+        let from = self.member_rank(run.team, from).expect("plans name members");
+        let awaited = |receive: &Receiving| (receive.from, receive.tag) == (from, tag);
+        let at = run.receives.iter().position(awaited).expect("plans await what they release");
+        run.open += 1;
+        self.took(run, at)
+    }
+
+    /// Some transfer of offered bytes has ended: which one, its place in the table of operations tells.
+    pub(super) fn take_read(&mut self, run: &mut Run, result: Result<(), OpError>) -> Result<(), OpError> {
+        result?;
+        if let Some(at) = run.pulls.iter().position(|pull| !self.ops.contains_key(pull.get)) {
+            run.pulls.swap_remove(at);
+            run.open -= 1;
+            return Ok(());
+        }
+        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
+        match run.receives.iter().position(|receive| over(receive.state)) {
+            Some(at) => self.took(run, at),
+            None => Ok(()),
+        }
+    }
+
+    /// Gets what a member offers.
+    pub(super) fn get_offered(
+        &mut self,
+        key: OpKey,
+        run: &mut Run,
+        at: usize,
+        (offered, into): (Place, Span),
+    ) -> Result<(), OpError> {
+        match self.get_part(key, run, run.receives[at].from, offered, into)? {
+            Some(get) => run.receives[at].state = Received::Getting(get),
+            None => self.took(run, at)?,
+        }
+        Ok(())
+    }
+
+    /// Gets bytes of a member's that lie where it says. `None`: they are here.
+    fn get_part(
+        &mut self,
+        key: OpKey,
+        run: &Run,
+        from: Rank,
+        offered: Place,
+        into: Span,
+    ) -> Result<Option<OpKey>, OpError> {
+        let fault = OpError::Protocol { peer: from, what: NOT_OFFERED };
+        // What is kept here is too little for anybody to offer.
+        let local = run.memories.place(into).ok_or(fault)?;
+        let piece = Piece::new(offered, local, into.len).ok_or(fault)?;
+        let get = self.start_transfer(from, Direction::Get, &[piece], None, None);
+        if let Some(outcome) = self.outcome(get) {
+            return outcome.map(|_| None);
+        }
+        let get = get.key();
+        if let Some(op) = self.ops.get_mut(get) {
+            // It is counted no more: the collective is.
+            op.parent = Some(key);
+            self.pending -= 1;
+        }
+        Ok(Some(get))
+    }
+
+    fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
+        let receive = &mut run.receives[at];
+        receive.state = Received::Taken;
+        let args = [run.number << 16 | u64::from(receive.tag), 0, 0, 0];
+        let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
+        self.send_soon(receive.from, Lane::Request, taken)
+    }
+}
