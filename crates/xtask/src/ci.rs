@@ -1,9 +1,11 @@
-//! Everything, in short forms, in order.
+//! Everything, in short forms, in order; the longest that has work for one processor only beside others.
 
 use crate::form::Form;
 use crate::outcome::Outcome;
 use crate::{checks, command, fuzz, hits, nightly, verbs};
-use std::process::ExitCode;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// A check and its name.
@@ -24,27 +26,79 @@ const CHECKS: &[Named] = &[
     ("clippy", checks::clippy),
     ("doc", checks::doc),
     ("loom", checks::loom),
-    ("miri", nightly::miri),
-    ("tsan", || nightly::tsan(Form::Short)),
-    ("asan", || nightly::asan(Form::Short)),
     ("hits", hits::hits),
     ("verbs", || verbs::verbs(Form::Short)),
+    ("tsan", || nightly::tsan(Form::Short)),
+    ("asan", || nightly::asan(Form::Short)),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 
+/// Takes minutes of one processor, and nothing in it depends on time.
+const BESIDE: &str = "miri";
+
+/// The checks that it runs beside, first and last: they count instructions, and wait for a virtual machine.
+const BESIDE_THESE: [&str; 2] = ["hits", "verbs"];
+
 /// Runs every check, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`.
 pub(crate) fn run() -> ExitCode {
-    let mut rows = Vec::new();
+    let (mut rows, mut beside) = (Vec::new(), None);
     for (name, check) in CHECKS {
+        if *name == BESIDE_THESE[0] {
+            beside = Some(Beside::begin(BESIDE));
+        }
         println!("\n== {name}");
         let (start, before) = (Instant::now(), command::processor());
         let outcome = check();
         outcome.announce(name);
         let processor = command::processor() - before;
         rows.push(Row { name, outcome, clock: start.elapsed(), processor });
+        if *name == BESIDE_THESE[1] {
+            rows.extend(beside.take().map(Beside::end));
+        }
     }
     println!("\n{}", table(&rows));
     ExitCode::from(u8::from(rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_)))))
+}
+
+/// A check in a process of its own, which runs beside others; it is shown when it has ended.
+struct Beside {
+    name: &'static str,
+    start: Instant,
+    child: std::io::Result<(Child, File)>,
+}
+
+impl Beside {
+    fn begin(name: &'static str) -> Beside {
+        let child = || {
+            let shown = tempfile::tempfile()?;
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg(name).stdin(Stdio::null()).stdout(shown.try_clone()?).stderr(shown.try_clone()?);
+            Ok((command.spawn()?, shown))
+        };
+        Beside { name, start: Instant::now(), child: child() }
+    }
+
+    fn end(self) -> Row {
+        let Beside { name, start, child } = self;
+        println!("\n== {name}");
+        let before = command::processor();
+        let ended = child.and_then(|(mut child, mut shown)| {
+            child.wait()?;
+            let mut said = Vec::new();
+            shown.rewind()?;
+            shown.read_to_end(&mut said)?;
+            Ok(String::from_utf8_lossy(&said).into_owned())
+        });
+        let outcome = match ended {
+            Ok(said) => {
+                print!("{said}");
+                Outcome::told(name, &said)
+            }
+            Err(error) => Outcome::Failed(format!("it could not be run: {error}")),
+        };
+        let processor = command::processor() - before;
+        Row { name, outcome, clock: start.elapsed(), processor }
+    }
 }
 
 fn table(rows: &[Row]) -> String {
