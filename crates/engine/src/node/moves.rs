@@ -67,9 +67,7 @@ impl<T: Transport> Node<T> {
             }
             detach.append(&mut owed);
         }
-        let bytes =
-            runs.iter().map(|run| u64::from(run.count)).sum::<u64>() * registrar.settings.bucket.bytes();
-        registrar.hoses.make_room(peer, bytes, detach_max, detach);
+        registrar.hoses.make_room(peer, 0, detach_max, detach);
         registrar.counters.moves += 1;
         registrar.hoses.count_move(peer);
         let mut payload = std::mem::take(&mut registrar.payload);

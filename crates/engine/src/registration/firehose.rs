@@ -93,6 +93,8 @@ struct Peer {
     queue: Queue,
     /// Bytes.
     held: u64,
+    /// Bytes that moves ask for which have not been answered.
+    asked: u64,
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
     /// What its counters say at this end.
@@ -288,11 +290,13 @@ impl Firehoses {
 
     /// Marks what is not held of `wanted` as asked for by move `by`. Returns what there was to ask for, in runs.
     pub(crate) fn ask(&mut self, peer: Rank, wanted: Run, by: u32, asked: &mut Vec<Run>) {
+        let known = self.known(peer);
         for bucket in wanted.first..end_of(wanted) {
             if self.index.contains_key(&Theirs { bucket, peer }) {
                 continue;
             }
             self.index.insert(Theirs { bucket, peer }, Slot::asked(by));
+            self.peers[known as usize].asked += self.bucket_bytes;
             match asked.last_mut() {
                 Some(last) if end_of(*last) == bucket => last.count += 1,
                 _ => asked.push(Run { first: bucket, count: 1 }),
@@ -302,6 +306,12 @@ impl Firehoses {
 
     /// Takes back the marks of a move that has been answered.
     pub(crate) fn answered(&mut self, peer: Rank, asked: &[Run], by: u32) {
+        // Of a process that is gone, what was asked for went with it.
+        if let Some(known) = self.place_of(peer) {
+            let bytes: u64 = asked.iter().map(|run| self.bytes(*run)).sum();
+            let known = &mut self.peers[known as usize];
+            known.asked = known.asked.saturating_sub(bytes);
+        }
         for bucket in asked.iter().flat_map(|run| run.first..end_of(*run)) {
             if self.index.get(&Theirs { bucket, peer }) == Some(&Slot::asked(by)) {
                 self.index.remove(&Theirs { bucket, peer });
@@ -378,13 +388,13 @@ impl Firehoses {
         self.peers[known as usize].limit = limit;
     }
 
-    /// Gives up idle firehoses of `peer` until `more` bytes can be held besides what is left, as far as the peer has
-    /// said; all that are idle, if need be. At most `most` of them.
+    /// Gives up idle firehoses of `peer` until `more` bytes can be held besides what is left and what is asked for, as far
+    /// as the peer has said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, more: u64, most: usize, given_up: &mut Vec<HolderId>) {
         let Some(known) = self.place_of(peer) else { return };
         while given_up.len() < most {
             let known = &mut self.peers[known as usize];
-            if known.held + more <= known.limit {
+            if known.held + known.asked + more <= known.limit {
                 return;
             }
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
@@ -532,9 +542,19 @@ impl Firehoses {
     fn make_known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
             let queue = Queue::new(self.order);
-            let (held, limit, changed) = (0, self.limit, Cell::new(true));
-            let known =
-                Peer { rank: peer, queue, held, limit, hits: 0, misses: 0, moves: 0, gone: false, changed };
+            let (held, asked, limit, changed) = (0, 0, self.limit, Cell::new(true));
+            let known = Peer {
+                rank: peer,
+                queue,
+                held,
+                asked,
+                limit,
+                hits: 0,
+                misses: 0,
+                moves: 0,
+                gone: false,
+                changed,
+            };
             match self.free_peers.pop() {
                 Some(free) => {
                     self.peers[free as usize] = known;

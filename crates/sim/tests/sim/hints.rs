@@ -68,6 +68,26 @@ fn a_transfer_waits_for_what_was_asked_for_and_asks_not_again() {
     assert!(cluster.take_violations().is_empty());
 }
 
+/// What is not used any more makes room for what is going to be, in as many moves as that takes.
+#[test]
+fn what_was_used_before_makes_room() {
+    let mut cluster = pair();
+    let [here, there] = [0, 1].map(|rank| cluster.map(rank, 32 * PAGE, Access::Full));
+    let id = cluster.node(0).transfer(1, Direction::Get, &[piece(there, here, 16 * PAGE)], None);
+    assert_eq!(wait(&mut cluster, 0, id), Ok(0));
+    // Two hints in a row, of which neither has been answered when the other comes.
+    cluster.node(0).prefetch(1, there.plus(16 * PAGE), 8 * PAGE);
+    cluster.node(0).prefetch(1, there.plus(24 * PAGE), 8 * PAGE);
+    settle(&mut cluster);
+    let before = cluster.node(0).registration_counters();
+    let all = piece(there.plus(16 * PAGE), here, 16 * PAGE);
+    let id = cluster.node(0).transfer(1, Direction::Get, &[all], None);
+    assert_eq!(wait(&mut cluster, 0, id), Ok(0));
+    let after = cluster.node(0).registration_counters();
+    assert_eq!((after.misses, after.moves), (before.misses, before.moves), "all of it was there");
+    assert!(cluster.take_violations().is_empty());
+}
+
 #[test]
 fn no_more_is_asked_for_than_may_be_held() {
     let mut cluster = pair();
