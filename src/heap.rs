@@ -46,7 +46,7 @@ impl Heap<'_> {
     /// [`HeapError`] where the heap cannot grow so far.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
         let inner = &self.node.inner;
-        let size = inner.heap.segment().len();
+        let size = inner.heap.len();
         assert!(
             align_of::<T>() as u64 <= ALIGN,
             "no plain-old-data type is aligned to more than a cache line"
@@ -91,9 +91,9 @@ impl Heap<'_> {
         Some(GlobalPtr::new(self.node.rank(), offset))
     }
 
-    /// Bytes that the heap may grow to.
+    /// Bytes that the heap's arrays may grow to; what the program's allocator has of it is not counted.
     pub fn size(&self) -> u64 {
-        self.node.inner.heap.segment().len()
+        self.node.inner.heap.len()
     }
 
     /// Bytes of physical memory that the heap takes now; 0 where the system does not say.

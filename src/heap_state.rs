@@ -39,6 +39,8 @@ impl Drop for Block {
 pub(crate) struct HeapState {
     segment: Segment,
     control: Control,
+    /// Bytes of it that its program's allocator divides.
+    allocated: u64,
     pages: Mutex<Pages>,
 }
 
@@ -51,8 +53,24 @@ struct Pages {
 }
 
 impl HeapState {
-    pub(crate) fn new(segment: Segment, control: Control, allocator: HeapAllocator) -> HeapState {
-        HeapState { segment, control, pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }) }
+    /// A heap of which its program's allocator has the first bytes, so many, and `allocator` divides the others.
+    pub(crate) fn new(
+        segment: Segment,
+        control: Control,
+        allocator: HeapAllocator,
+        allocated: u64,
+    ) -> HeapState {
+        HeapState {
+            segment,
+            control,
+            allocated,
+            pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
+        }
+    }
+
+    /// Bytes that its blocks may take in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.segment.len() - self.allocated
     }
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.

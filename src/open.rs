@@ -326,7 +326,12 @@ impl Seat {
                 network: plan(config),
             });
         }
-        Ok(Seat { peers, heap: Arc::new(HeapState::new(heap, control, allocator)), nonce, outside })
+        Ok(Seat {
+            peers,
+            heap: Arc::new(HeapState::new(heap, control, allocator, allocated.len)),
+            nonce,
+            outside,
+        })
     }
 }
 

@@ -26,6 +26,7 @@ fn child() {
         Some("forks") => forks(),
         Some("frees") => frees(),
         Some("shows") => shows(),
+        Some("limited") => limited(),
         _ => members::play(),
     }
 }
@@ -146,6 +147,37 @@ fn a_second_node_has_a_heap_of_its_own() {
     assert!(pointers[1].is_none(), "{pointers:?}");
     let array = nodes[1].heap().alloc_from(&[5_u64]).expect("room");
     assert_eq!(array.read(0), 5);
+}
+
+#[test]
+fn a_heap_for_which_there_is_no_room_may_be_made_smaller() {
+    let out = itself("limited").output().expect("it ran");
+    let (said, error) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("the second has it"), "{said}\n{error}");
+}
+
+/// Opens a node whose heap does not fit into the address space that this process may have, and then one whose heap does.
+fn limited() {
+    let memory = |line: &str| {
+        let all = std::fs::read_to_string("/proc/meminfo").expect("it is told");
+        let found = all.lines().find_map(|told| told.strip_prefix(line)).expect("a line of it");
+        found.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    };
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("it is told");
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    // What the allocator divides is mapped once more by the node.
+    let most = pages * 4096 + memory("MemTotal:") / 2 + (512 << 20);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: only this process is limited, by a value that lives until the call returns.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let open = |heap| Node::open_in(config().heap_bytes(heap), None);
+    let error = open(4 << 30).map(|_| ()).expect_err("there is no room");
+    let node = open(8 << 20).unwrap_or_else(|error| panic!("no smaller one either: {error}"));
+    let word = Box::new(AtomicU64::new(7));
+    assert!(node.heap().ptr_of(word.as_ptr()).is_some(), "it is not in the heap");
+    let full = node.heap().alloc_zeroed::<u8>(64 << 20).map(|_| ()).expect_err("there is no room");
+    assert_eq!((full.size, node.heap().size()), (8 << 20, 8 << 20), "{full}");
+    say(format!("the second has it: {error}"));
 }
 
 #[test]

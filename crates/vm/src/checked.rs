@@ -4,7 +4,7 @@
 //! ourselves could kill us; instead the kernel copies between it and a scratch file, and says EFAULT.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
@@ -154,7 +154,8 @@ pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
 }
 
 /// Whether `len` bytes from `addr` on can be read, or written if they are to be, so far as the kernel tells: pages that nobody has touched
-/// yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot tell, and the answer is yes. Any thread.
+/// yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot tell, and the answer is yes. Memory of devices is
+/// not there: cross-memory attach does not reach it, either. Any thread.
 pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
     let page = rustix::param::page_size() as u64;
     let start = addr - addr % page;
@@ -165,7 +166,24 @@ pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
     // SAFETY: this advice changes no byte and removes no page: the kernel checks the range and does to its pages what an
     // access would.
     let populated = unsafe { rustix::mm::madvise(start as *mut _, (end - start) as usize, advice) };
-    matches!(populated, Ok(()) | Err(Errno::INVAL))
+    match populated {
+        Ok(()) => true,
+        // Either the kernel does not know the advice, or the pages may not be accessed so.
+        Err(Errno::INVAL) => !knows_populate(),
+        Err(_) => false,
+    }
+}
+
+/// Whether the kernel knows the advice that [`is_there`] gives it (since Linux 5.14).
+fn knows_populate() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let here = std::ptr::from_ref(&KNOWN).addr();
+        let page = rustix::param::page_size();
+        let start = (here - here % page) as *mut _;
+        // SAFETY: as in `is_there`; the page is one of this program's variables, which may be read.
+        unsafe { rustix::mm::madvise(start, page, Advice::LinuxPopulateRead) }.is_ok()
+    })
 }
 
 /// How many bytes a system call copied, none being a fault at `addr`.
@@ -187,6 +205,20 @@ mod tests {
 
     fn copier() -> CheckedCopy {
         CheckedCopy::new().expect("a scratch file")
+    }
+
+    #[test]
+    fn memory_is_there_where_it_may_be_used() {
+        let pages = Pages::new(4);
+        pages.make_read_only(1);
+        pages.forbid(2);
+        pages.unmap(3);
+        let is = |page| [false, true].map(|written| is_there(pages.addr(page) + 5, PAGE - 5, written));
+        assert_eq!(is(0), [true, true]);
+        if knows_populate() {
+            assert_eq!([is(1), is(2)], [[true, false], [false, false]]);
+        }
+        assert_eq!(is(3), [false, false]);
     }
 
     #[test]

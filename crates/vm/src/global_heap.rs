@@ -1,7 +1,7 @@
 //! The heap as the program's allocator: whatever the program allocates lies in memory that peers map.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,9 @@ use crate::segment::{Segment, SegmentError};
 /// and pages that nobody uses are given back to the system.
 ///
 /// A process made by a plain `fork` would share the heap with its parent, and both would write into it. It ends at once, with
-/// a message; what starts a program by `posix_spawn` or `vfork`, as [`std::process::Command`] does unless it is told
-/// to call something in the child, works as ever.
+/// a message; what starts a program by `posix_spawn` or `vfork` works as ever. [`std::process::Command`] does so, unless it is
+/// told to call something in the child, to change its user or groups, or to find a program named without a slash by
+/// another `PATH` than this process's (which clearing the environment is, too).
 #[derive(Debug)]
 pub struct GlobalHeap(());
 
@@ -84,6 +85,26 @@ static REGION: OnceLock<Option<Region>> = OnceLock::new();
 /// Regions are of whole pieces of this size, as mimalloc divides them.
 const REGION_STEP: usize = 32 << 20;
 
+/// Bytes of all regions of a job, at most: each of its processes must have room to map all of them, and as much again.
+const REGIONS_MAX: usize = 32 << 40;
+
+/// Where the processes of a job find how many they are.
+const JOB_SIZE: &CStr = c"STANDPIPE_SIZE";
+
+/// How many processes the job has; 1 if nobody says.
+fn job_size() -> usize {
+    // SAFETY: the name ends with a zero byte. This is before the program's first allocation has returned, so that nothing can
+    // have begun to change the environment.
+    let value = unsafe { libc::getenv(JOB_SIZE.as_ptr()) };
+    if value.is_null() {
+        return 1;
+    }
+    // SAFETY: the environment's strings end with a zero byte, and nobody changes them now, as above.
+    let value = unsafe { CStr::from_ptr(value) };
+    let digits = std::str::from_utf8(value.to_bytes()).ok().and_then(|digits| digits.parse().ok());
+    digits.unwrap_or(1).max(1)
+}
+
 /// The region, made at the first call. Nothing on the way may allocate.
 #[inline]
 fn region() -> Option<&'static Region> {
@@ -94,7 +115,8 @@ impl Region {
     #[cold]
     fn make() -> Option<Region> {
         let system = rustix::system::sysinfo();
-        let bytes = (system.totalram as usize).checked_mul(system.mem_unit as usize)? / 2;
+        let half = (system.totalram as usize).checked_mul(system.mem_unit as usize)? / 2;
+        let bytes = half.min(REGIONS_MAX / job_size());
         let len = bytes.checked_next_multiple_of(REGION_STEP)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(c"standpipe-global-heap", flags).ok()?;
@@ -152,7 +174,7 @@ pub fn is_used() -> bool {
 }
 
 /// Makes a segment of what the program's allocator divides, followed by `more` bytes. `None` where the program has no
-/// [`GlobalHeap`], and for all calls but the first.
+/// [`GlobalHeap`], and once a segment has been made.
 ///
 /// # Errors
 /// As for [`Segment::create`].
@@ -165,6 +187,8 @@ pub fn adopt(more: u64) -> Result<Option<(Segment, Adopted)>, SegmentError> {
     let whole = adopted.len.checked_add(more).ok_or(SegmentError::BadLength { len: more })?;
     let segment = Segment::grown(region.fd.as_fd(), whole);
     if segment.is_err() {
+        // It is not sealed yet, and another length may do. If the system keeps the bytes, they are sparse.
+        let _ = rustix::fs::ftruncate(&region.fd, region.len as u64);
         region.adopted.store(false, Ordering::SeqCst);
     }
     Ok(Some((segment?, adopted)))
@@ -229,9 +253,13 @@ unsafe extern "C" fn commit(
 /// # Safety
 /// Only the system's library calls it, in a child that has just been forked.
 unsafe extern "C" fn end_forked_child() {
+    // The region was not to be had after all, and memory comes from the system: it was forked as any other.
+    if !is_used() {
+        return;
+    }
     let said = b"standpipe: a process whose allocator is standpipe's heap was forked. The child would write into its parent's \
-                 memory, and ends. Start programs by posix_spawn or vfork, as std::process::Command does without \
-                 pre_exec.\n";
+                 memory, and ends. Start programs by posix_spawn or vfork, as std::process::Command does \
+                 without pre_exec, uid, gid, groups, and another PATH for a program named without a slash.\n";
     // SAFETY: the standard error's number, whether open or not; nothing is closed.
     let err = unsafe { std::os::fd::BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(err, said);

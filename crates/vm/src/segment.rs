@@ -104,12 +104,13 @@ impl Segment {
         Segment::sealed(fd, len)
     }
 
-    /// Gives a memory file its length for good, and maps it.
+    /// Gives a memory file its length, for good once it is mapped.
     fn sealed(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
         rustix::fs::ftruncate(&fd, len).map_err(os("ftruncate"))?;
+        let segment = Segment::map(fd, len)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
-        Segment::map(fd, len)
+        rustix::fs::fcntl_add_seals(&segment.fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
+        Ok(segment)
     }
 
     /// Maps the segment behind a descriptor that a peer sent. Whatever the descriptor is, the result is a segment

@@ -76,7 +76,7 @@ impl Blocks {
 /// Copies blocks between two places, each with the bytes between its blocks.
 ///
 /// # Safety
-/// All blocks must be readable at `from` and writable at `to`, and the two lie apart. A stride counts only where there is more
+/// All blocks must be readable at `from` and writable at `to`. A stride counts only where there is more
 /// than one block.
 #[inline]
 unsafe fn copy_blocks(from: (*const u8, usize), to: (*mut u8, usize), blocks: Blocks) {
@@ -101,7 +101,7 @@ unsafe fn copy_blocks(from: (*const u8, usize), to: (*mut u8, usize), blocks: Bl
 unsafe fn copy_each(from: (*const u8, usize), to: (*mut u8, usize), count: usize, block: usize) {
     for i in 0..count {
         // SAFETY: the caller promises this block at both ends; `i` steps lead to no later one than the last.
-        unsafe { ptr::copy_nonoverlapping(from.0.add(i * from.1), to.0.add(i * to.1), block) };
+        unsafe { ptr::copy(from.0.add(i * from.1), to.0.add(i * to.1), block) };
     }
 }
 
@@ -219,9 +219,9 @@ impl SharedMemory {
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Outside> {
         let at = self.at(offset, bytes.len() as u64)?;
         // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the source is
-        // a borrowed slice, which cannot lie in this mapping because no slice of it is ever handed out. Races with
-        // other processes only decide which bytes end there.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+        // a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare pointer: the two may
+        // overlap. Races with other processes only decide which bytes end there.
+        unsafe { ptr::copy(bytes.as_ptr(), at, bytes.len()) };
         Ok(())
     }
 
@@ -233,9 +233,9 @@ impl SharedMemory {
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Outside> {
         let at = self.at(offset, bytes.len() as u64)?;
         // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
-        // a slice borrowed for writing, apart from this mapping for the reason given in `copy_in`. Whatever bytes a
+        // a slice borrowed for writing, which the source may overlap for the reason given in `copy_in`. Whatever bytes a
         // racing peer leaves are valid `u8`s.
-        unsafe { ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { ptr::copy(at, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 

@@ -214,12 +214,12 @@ pub(crate) fn blocks(
     match local.direction {
         Direction::Put => {
             let addr = std::ptr::with_exposed_provenance(local.addr);
-            // SAFETY: memory borrowed for reading until this returns, outside every mapping of ours.
+            // SAFETY: memory borrowed for reading until this returns.
             heap.copy_in_blocks(offset, unsafe { std::slice::from_raw_parts(addr, local.len) }, blocks)
         }
         Direction::Get => {
             let addr = std::ptr::with_exposed_provenance_mut(local.addr);
-            // SAFETY: memory borrowed for writing until this returns, outside every mapping of ours.
+            // SAFETY: memory borrowed for writing until this returns, and by nobody else.
             heap.copy_out_blocks(offset, unsafe { std::slice::from_raw_parts_mut(addr, local.len) }, blocks)
         }
     }
@@ -269,7 +269,7 @@ unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Resul
     let copied = match direction {
         Direction::Put => {
             // SAFETY: the caller promises `len` readable bytes at this address; the address was exposed by whoever
-            // borrowed them. They lie outside every mapping of ours, of which no slice exists.
+            // borrowed them. They may lie in the heap itself.
             let from = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr), len) };
             heap.copy_in(piece.remote.offset, from)
         }

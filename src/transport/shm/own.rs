@@ -39,7 +39,7 @@ impl OwnMemory {
     /// Takes one more stage of the heap, for good: where in it that begins.
     pub(crate) fn make_stage(&mut self) -> Option<u64> {
         let heap = self.heap.as_ref()?;
-        let most = (heap.segment().len() / STAGES_SHARE / STAGE_BYTES).min(STAGES_MAX);
+        let most = (heap.len() / STAGES_SHARE / STAGE_BYTES).min(STAGES_MAX);
         if self.stages.len() as u64 >= most {
             return None;
         }
