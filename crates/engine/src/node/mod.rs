@@ -26,6 +26,7 @@ mod registering;
 mod registrar;
 mod relay;
 mod rma;
+mod spans;
 mod stages;
 mod table;
 mod team_messages;

@@ -3,6 +3,7 @@
 
 use super::exposing::allow_key;
 use super::registrar::{Asked, Serve, Waiter};
+use super::spans::MoveSpan;
 use super::table::Node;
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
@@ -68,6 +69,7 @@ impl<T: Transport> Node<T> {
             detach.append(&mut owed);
         }
         registrar.hoses.make_room(peer, 0, detach_max, detach);
+        asked.span = Some(MoveSpan::begin(peer, runs, detach.len(), rider.is_some()));
         registrar.counters.moves += 1;
         registrar.hoses.count_move(peer);
         let mut payload = std::mem::take(&mut registrar.payload);
@@ -216,13 +218,14 @@ impl<T: Transport> Node<T> {
         let mut asked = registrar.moves.remove(key);
         registrar.hoses.answered(peer, &asked.runs, key as u32);
         registrar.hoses.set_limit(peer, header.args[0]);
-        let mut refused = Vec::new();
+        let (mut refused, mut moved) = (Vec::new(), 0);
         for Given { run, key, holder } in given {
             // No owner registers more as one, or gives two rights one name.
             if run.count > registrar.settings.run_max.max(1) || registrar.hoses.has(peer, holder) {
                 self.counters.malformed += 1;
                 continue;
             }
+            moved += u64::from(run.count);
             match registrar.early.iter().position(|early| *early == (peer, holder)) {
                 Some(at) => refused.push(registrar.early.swap_remove(at).1),
                 None => registrar.hoses.add(peer, run, key, holder),
@@ -234,6 +237,9 @@ impl<T: Transport> Node<T> {
         }
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
+        if let Some(span) = asked.span.take() {
+            span.answered(&asked.runs, moved);
+        }
         let rider = asked.rider.take();
         asked.runs.clear();
         if let Some(registrar) = &mut self.registrar {
@@ -361,7 +367,11 @@ impl<T: Transport> Node<T> {
         let gone: Vec<usize> =
             registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {
-            self.ready.extend(registrar.moves.remove(key).waiters);
+            let asked = registrar.moves.remove(key);
+            self.ready.extend(asked.waiters);
+            if let Some(span) = asked.span {
+                span.lost();
+            }
         }
         self.run_actions();
     }

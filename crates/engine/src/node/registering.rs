@@ -158,8 +158,7 @@ impl<T: Transport> Node<T> {
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);
             }
             Action::Recall(peer, bytes) => {
-                registrar.recalled.entry(peer).or_insert(None);
-                registrar.wants_time = true;
+                registrar.recall(peer, bytes);
                 let args = [bytes, 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Recall) }, &[]);
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::spans::{MoveSpan, RecallSpan};
 use super::waiting::Waiting;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
@@ -62,7 +63,7 @@ pub(super) struct Registrar {
     pub(super) revocations: u64,
     /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
     /// once anybody has looked.
-    pub(super) recalled: BTreeMap<Rank, Option<Nanos>>,
+    pub(super) recalled: BTreeMap<Rank, Recalled>,
     /// Somebody is waited for, and nobody has looked since when.
     pub(super) wants_time: bool,
     pub(super) counters: RegistrationCounters,
@@ -86,6 +87,13 @@ pub(super) struct Revoked {
     pub(super) given_up: bool,
 }
 
+/// A peer that was asked to give back what it does not use.
+pub(super) struct Recalled {
+    /// Since when it is waited for, once anybody has looked.
+    since: Option<Nanos>,
+    span: RecallSpan,
+}
+
 /// A message that waits.
 pub(super) struct Later {
     pub(super) header: Header,
@@ -103,6 +111,7 @@ pub(super) struct Asked {
     pub(super) waiters: Vec<OpKey>,
     /// The operation whose data went with it.
     pub(super) rider: Option<OpKey>,
+    pub(super) span: Option<MoveSpan>,
 }
 
 /// A move that a peer has asked for.
@@ -193,12 +202,23 @@ impl Registrar {
             self.revoked.iter().filter(|r| r.peer == peer && r.given_up).map(|r| r.holder).collect();
         gone.into_iter().for_each(|holder| self.table.free_name(holder));
         self.revoked.retain(|revoked| revoked.peer != peer);
-        self.recalled.remove(&peer);
+        if let Some(recalled) = self.recalled.remove(&peer) {
+            recalled.span.lost();
+        }
+    }
+
+    /// A peer is asked to give so many bytes back, of those that it does not use.
+    pub(super) fn recall(&mut self, peer: Rank, bytes: u64) {
+        let recalled = || Recalled { since: None, span: RecallSpan::begin(peer, bytes) };
+        self.recalled.entry(peer).or_insert_with(recalled);
+        self.wants_time = true;
     }
 
     /// A peer has answered that it gave back what it could.
     pub(super) fn recall_answered(&mut self, peer: Rank) {
-        self.recalled.remove(&peer);
+        if let Some(recalled) = self.recalled.remove(&peer) {
+            recalled.span.answered();
+        }
         self.table.recall_answered(peer);
     }
 
@@ -208,10 +228,16 @@ impl Registrar {
         self.wants_time = false;
         let table = &self.table;
         // Who has given back as much by itself has answered.
-        self.recalled.retain(|peer, _| table.owes(*peer));
+        self.recalled.retain(|peer, recalled| {
+            let owes = table.owes(*peer);
+            if !owes {
+                recalled.span.answered();
+            }
+            owes
+        });
         let revoked = self.revoked.iter_mut().filter(|revoked| !revoked.given_up);
         let revoked = revoked.map(|revoked| (revoked.peer, &mut revoked.since));
-        let recalled = self.recalled.iter_mut().map(|(peer, since)| (*peer, since));
+        let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, &mut recalled.since));
         let (mut late, mut next) = (Vec::new(), None);
         for (peer, since) in revoked.chain(recalled) {
             let ends = since.get_or_insert(now).saturating_add(self.settings.recall_within);
