@@ -44,7 +44,9 @@ impl Handlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
         // One call through a pointer and no more: the call is made up where the handler itself is compiled in.
         let handler: Handler = Box::new(move |inner, inbox, peer, lane| {
-            handler(&mut Call { inner, inbox, peer, lane, replied: false });
+            let mut call = Call { inner, inbox, peer, lane, replied: false };
+            handler(&mut call);
+            call.replied
         });
         self.insert(name, handler);
     }
@@ -169,7 +171,8 @@ impl Call<'_> {
         payload: &[u8],
     ) -> Result<(), Error> {
         self.reply_is_due()?;
-        let long = Long { lane: Lane::Reply, handler, args, to: to.into(), payload };
+        let long =
+            Long { lane: Lane::Reply, handler, args, to: to.into(), payload, stamp: self.inbox.stamp() };
         self.node().send_long(self.peer, &long)?;
         self.replied = true;
         Ok(())
@@ -179,7 +182,7 @@ impl Call<'_> {
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
         let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.0, args, body };
-        match self.inner.engine().send_am(&message) {
+        match self.inner.engine().send_am_stamped(&message, self.inbox.stamp()) {
             Ok(()) => {
                 self.replied = true;
                 Ok(())
@@ -250,7 +253,8 @@ impl Node {
     ) -> Result<(), Error> {
         let to = to.into();
         self.inner.may_wait("a request")?;
-        match self.send_long(to.peer, &Long { lane: Lane::Request, handler, args, to, payload })? {
+        let long = Long { lane: Lane::Request, handler, args, to, payload, stamp: self.inner.stamp() };
+        match self.send_long(to.peer, &long)? {
             Some(op) => self.finish(op).map(|_| ()),
             None => Ok(()),
         }
@@ -266,30 +270,32 @@ impl Node {
     ) -> Result<(), Error> {
         self.inner.may_wait("a request")?;
         self.inner.peers.get(peer, self.timeout)?;
-        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body })
+        let stamp = self.inner.stamp();
+        self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, stamp)
     }
 
     #[inline]
-    fn send(&self, message: &AmSend<'_>) -> Result<(), Error> {
-        let first = self.inner.engine().send_am(message);
+    fn send(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
+        let first = self.inner.engine().send_am_stamped(message, stamp);
         match first {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
             // A copy, so that the message need not be in memory on the other way.
             Err(SendError::Busy) => {
                 let message = *message;
-                self.send_when_there_is_room(&message)
+                self.send_when_there_is_room(&message, stamp)
             }
         }
     }
 
     #[cold]
-    fn send_when_there_is_room(&self, message: &AmSend<'_>) -> Result<(), Error> {
-        let sent = self.inner.wait_for_room(self.timeout, || match self.inner.engine().send_am(message) {
+    fn send_when_there_is_room(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
+        let send = || match self.inner.engine().send_am_stamped(message, stamp) {
             Ok(()) => Some(Ok(())),
             Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
             Err(SendError::Busy) => None,
-        });
+        };
+        let sent = self.inner.wait_for_room(self.timeout, send);
         sent.unwrap_or(Err(Error::Timeout { peer: message.peer }))
     }
 
@@ -316,8 +322,8 @@ impl Node {
             Ok(mechanism) => {
                 self.count(engine::Direction::Put, mechanism, u64::from(len));
                 match long.lane {
-                    Lane::Request => self.send(&message).map(|()| None),
-                    Lane::Reply => match self.inner.engine().send_am(&message) {
+                    Lane::Request => self.send(&message, long.stamp).map(|()| None),
+                    Lane::Reply => match self.inner.engine().send_am_stamped(&message, long.stamp) {
                         Ok(()) => Ok(None),
                         Err(SendError::Failed(error)) => Err(error.into()),
                         Err(SendError::Busy) => Err(Error::PeerLost { peer }),
@@ -345,7 +351,7 @@ impl Node {
         let deadline = self.deadline();
         let op = {
             let mut engine = self.inner.engine();
-            let op = engine.transfer_then_am(list.pieces(), message, deadline);
+            let op = engine.transfer_then_am_stamped(list.pieces(), message, long.stamp, deadline);
             if long.lane == Lane::Reply {
                 engine.detach(op);
             }
@@ -363,6 +369,8 @@ struct Long<'a> {
     args: [u64; 4],
     to: Remote,
     payload: &'a [u8],
+    /// As [`engine::Node::send_am_stamped`] takes it.
+    stamp: u64,
 }
 
 /// What is counted of a message.

@@ -146,7 +146,12 @@ impl Node {
             return Ok(None);
         }
         let place = Place::new(MemId::Heap, word.offset());
-        Ok(Some(self.inner.engine().atomic(word.peer(), place, atomic, self.deadline())))
+        let begun = self.inner.begin(Timed::Atomic);
+        let op = self.inner.engine().atomic(word.peer(), place, atomic, self.deadline());
+        if let Some(begun) = begun {
+            self.inner.follow(Timed::Atomic, begun, op);
+        }
+        Ok(Some(op))
     }
 
     /// Does it if the peer has been talked to, and the word is one of its mapped heap.

@@ -5,6 +5,7 @@
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
 mod losses;
+mod timing;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use vm::{Bell, BiasedGuard, BiasedLock, Words};
 use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
-use crate::latency::Recorder;
+use crate::latency::{Recorder, Timed};
 use crate::memory;
 use crate::network::Plan;
 use crate::patience::{Next, Patience};
@@ -66,11 +67,11 @@ const LOSSES: u8 = 1;
 /// A bit of [`Inner::news`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// A bit of [`Inner::errands`]: there are tasks to wake.
+/// Bits of [`Inner::errands`]: there are tasks to wake; buffers of operations that may have ended; operations whose time is
+/// taken.
 const WAKERS: u8 = 1;
-
-/// A bit of [`Inner::errands`]: there are buffers of operations that may have ended.
 const ORPHANS: u8 = 2;
+const FOLLOWED: u8 = 4;
 
 /// Messages that are heard before news are, at most.
 const HEARD_MAX: u32 = 1000;
@@ -81,8 +82,8 @@ const GRACE: Duration = Duration::from_millis(20);
 /// How long a node that closes waits for the network to take what it has sent.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// Handles the message in the inbox, which that rank sent by that lane.
-pub(crate) type Handler = Box<dyn Fn(&Arc<Inner>, &Inbox, Rank, Lane) + Send + Sync>;
+/// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
+pub(crate) type Handler = Box<dyn Fn(&Arc<Inner>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
@@ -130,12 +131,14 @@ pub(crate) struct Inner {
     heard: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WAKERS`], [`ORPHANS`] or both, in one word as [`Inner::news`].
+    /// What there is to do once something has moved: [`WAKERS`], [`ORPHANS`], [`FOLLOWED`], in one word as [`Inner::news`].
     errands: AtomicU8,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
     /// Buffers of operations whose events were dropped, kept until the operations end.
     orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
+    /// Operations under way whose time is taken: of which kind, and since when.
+    followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// The first failure of an operation that ended at once and whose event was dropped.
     failure: Mutex<Option<Error>>,
     any_failure: AtomicBool,
@@ -211,6 +214,7 @@ impl Inner {
             errands: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
             orphans: Mutex::new(Vec::new()),
+            followed: Mutex::default(),
             failure: Mutex::default(),
             any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -264,7 +268,12 @@ impl Inner {
         let polled = self.poll_engine(&mut inbox, polls);
         if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
             let _scope = HandlerScope::enter();
-            self.handlers[usize::from(handler)](self, &inbox, peer, lane);
+            match inbox.stamp() {
+                0 => _ = self.handlers[usize::from(handler)](self, &inbox, peer, lane),
+                stamp => self.handle_stamped(&inbox, Delivery { peer, lane, handler }, stamp),
+            }
+        } else if let Polled::Acknowledged(stamp) = polled {
+            self.on_stamp(stamp);
         } else if let Polled::Local(op) = polled {
             let _scope = HandlerScope::enter();
             self.works.run(op);
@@ -345,6 +354,9 @@ impl Inner {
         }
         if errands & ORPHANS != 0 {
             self.bury_orphans();
+        }
+        if errands & FOLLOWED != 0 {
+            self.look_after_followed();
         }
     }
 
@@ -569,6 +581,7 @@ impl Inner {
             (under_way(&engine) != before, next)
         };
         if ended {
+            self.look_after_followed();
             self.wake();
         }
         next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))

@@ -1,6 +1,9 @@
-//! How long calls took: a histogram for each kind of call that waits, of one call in sixteen.
+//! How long calls took: a histogram for each kind of call that waits, of some of the calls.
 //!
 //! What completes at the call by a plain copy is not among them: reading the clock takes longer than that.
+//!
+//! Who waits in the call is timed there. An operation that goes on after its call is looked after by whoever makes progress; a
+//! request carries the time of its call as a stamp, which the reply or the word of the handler's end brings back.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The calls whose time is taken: those that wait for others, or for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timed {
-    /// Puts by cross-memory attach, by message, or over a network.
+    /// Puts by cross-memory attach, by message, or over a network, from the call to their end; non-blocking ones, too.
     Put,
     /// Gets, likewise.
     Get,
@@ -18,11 +21,15 @@ pub enum Timed {
     Collective,
     /// [`Node::barrier`](crate::Node::barrier), with the waiting for the node's puts.
     Barrier,
+    /// Requests by Active Message, from the call to the arrival of the reply; where the handler does not reply, of the word
+    /// that it has run.
+    Request,
 }
 
 impl Timed {
     /// All of them.
-    pub const ALL: [Timed; 5] = [Timed::Put, Timed::Get, Timed::Atomic, Timed::Collective, Timed::Barrier];
+    pub const ALL: [Timed; 6] =
+        [Timed::Put, Timed::Get, Timed::Atomic, Timed::Collective, Timed::Barrier, Timed::Request];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -32,12 +39,18 @@ impl Timed {
             Timed::Atomic => "atomic",
             Timed::Collective => "collective",
             Timed::Barrier => "barrier",
+            Timed::Request => "request",
+        }
+    }
+
+    /// Of so many calls one is timed: of requests fewer, as the word of a handler's end is a message more.
+    pub const fn sampled_of(self) -> u32 {
+        match self {
+            Timed::Request => 64,
+            _ => 16,
         }
     }
 }
-
-/// Of so many calls of a kind one is timed.
-const SAMPLED_OF: u32 = 16;
 
 /// The first bucket ends here, and each power of two from here on is cut into four: the end of a bucket is less than a
 /// quarter more than its beginning.
@@ -50,8 +63,13 @@ const BUCKETS: usize = (36 - FIRST_NS.ilog2() as usize) * PARTS + 2;
 /// No figure is larger, so that a kind's add up.
 const FIGURE_MAX: u64 = u64::MAX >> 16;
 
-/// Words that show the latencies of all kinds: of each its buckets, and its time in all.
-pub(crate) const WORDS: usize = Timed::ALL.len() * (BUCKETS + 1);
+/// Words that show the latency of one kind: its buckets, its time in all, and the longest.
+const KIND_WORDS: usize = BUCKETS + 2;
+const TOTAL: usize = BUCKETS;
+const LONGEST: usize = BUCKETS + 1;
+
+/// Words that show the latencies of all kinds.
+pub(crate) const WORDS: usize = Timed::ALL.len() * KIND_WORDS;
 
 /// The bucket of a duration.
 fn bucket(ns: u64) -> usize {
@@ -77,10 +95,11 @@ fn end_of(bucket: usize) -> Option<u64> {
 pub struct Latency {
     counts: [u64; BUCKETS],
     total_ns: u64,
+    max_ns: u64,
 }
 
 impl Latency {
-    /// Calls that were timed: about one in sixteen.
+    /// Calls that were timed: about one in [so many](Timed::sampled_of).
     pub fn sampled(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -90,8 +109,13 @@ impl Latency {
         Duration::from_nanos(self.total_ns)
     }
 
+    /// The longest of those that were timed, as it was measured; `None` where none was.
+    pub fn max(&self) -> Option<Duration> {
+        (self.sampled() > 0).then(|| Duration::from_nanos(self.max_ns))
+    }
+
     /// What no more than that share of the calls took longer than; `None` where none was timed. `0.5` gives the median, `1.0`
-    /// the longest. It is the end of a bucket, up to a quarter more than what was measured; of a minute or more all that is told is a minute.
+    /// the longest. It is the end of a bucket, up to a quarter more than what was measured, but never more than the longest.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let sampled = self.sampled();
         let wanted = ((share.clamp(0.0, 1.0) * sampled as f64).ceil() as u64).max(1);
@@ -100,7 +124,7 @@ impl Latency {
             seen = seen.saturating_add(*count);
             seen >= wanted
         })?;
-        Some(Duration::from_nanos(end_of(found).unwrap_or(1 << 36)))
+        Some(Duration::from_nanos(end_of(found).unwrap_or(u64::MAX).min(self.max_ns)))
     }
 
     /// The buckets: of each its end, and how many calls were in it. The last has no end.
@@ -114,6 +138,7 @@ impl Latency {
             *mine = mine.saturating_add(*theirs);
         }
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
 }
 
@@ -136,9 +161,10 @@ impl Latencies {
     pub(crate) fn from_words(words: &[u64; WORDS]) -> Latencies {
         let one = |words: &[u64]| Latency {
             counts: std::array::from_fn(|bucket| words[bucket].min(FIGURE_MAX)),
-            total_ns: words[BUCKETS].min(FIGURE_MAX),
+            total_ns: words[TOTAL].min(FIGURE_MAX),
+            max_ns: words[LONGEST].min(FIGURE_MAX),
         };
-        Latencies(words.chunks_exact(BUCKETS + 1).map(one).collect())
+        Latencies(words.chunks_exact(KIND_WORDS).map(one).collect())
     }
 }
 
@@ -159,13 +185,19 @@ impl Recorder {
         Recorder { turns: Default::default(), words: Box::new([const { AtomicU64::new(0) }; WORDS]) }
     }
 
-    /// Makes a call, and takes its time if it is its turn. Failures count as much as all else: their callers waited.
+    /// Whether a call that begins is to be timed.
     #[inline]
-    pub(crate) fn time<R>(&self, what: Timed, call: impl FnOnce() -> R) -> R {
+    pub(crate) fn is_turn(&self, what: Timed) -> bool {
         // Threads that come at once may take the same turn: one sample more or less.
         let turn = self.turns[what as usize].load(Ordering::Relaxed);
         self.turns[what as usize].store(turn.wrapping_add(1), Ordering::Relaxed);
-        if !turn.is_multiple_of(SAMPLED_OF) {
+        turn.is_multiple_of(what.sampled_of())
+    }
+
+    /// Makes a call, and takes its time if it is its turn. Failures count as much as all else: their callers waited.
+    #[inline]
+    pub(crate) fn time<R>(&self, what: Timed, call: impl FnOnce() -> R) -> R {
+        if !self.is_turn(what) {
             return call();
         }
         let begun = Instant::now();
@@ -174,12 +206,15 @@ impl Recorder {
         result
     }
 
+    /// Enters what a call took.
     #[cold]
-    fn record(&self, what: Timed, took: Duration) {
+    pub(crate) fn record(&self, what: Timed, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let first = what as usize * (BUCKETS + 1);
+        let first = what as usize * KIND_WORDS;
+        // First, so that none is seen that is longer.
+        self.words[first + LONGEST].fetch_max(ns, Ordering::Relaxed);
         self.words[first + bucket(ns)].fetch_add(1, Ordering::Relaxed);
-        self.words[first + BUCKETS].fetch_add(ns, Ordering::Relaxed);
+        self.words[first + TOTAL].fetch_add(ns, Ordering::Relaxed);
     }
 
     /// All that was timed so far, as it is shown.
@@ -225,8 +260,11 @@ mod tests {
         assert_eq!((put.sampled(), put.total()), (200, Duration::from_micros(10_100)));
         for (share, us) in [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)] {
             let (found, real) = (put.quantile(share).expect("some"), Duration::from_micros(us));
-            assert!(found > real && found <= real * 5 / 4 + Duration::from_nanos(1), "{share}: {found:?}");
+            assert!(found >= real && found <= real * 5 / 4 + Duration::from_nanos(1), "{share}: {found:?}");
         }
+        let longest = Some(Duration::from_micros(100));
+        assert_eq!((put.max(), put.quantile(1.0)), (longest, longest), "as it was, and no bucket's end");
+        assert_eq!(latencies.get(Timed::Get).max(), None);
     }
 
     #[test]

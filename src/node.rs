@@ -227,7 +227,8 @@ impl Node {
         Stats::new(counters)
     }
 
-    /// How long this node's calls took, of those that wait for others or the kernel, one in sixteen.
+    /// How long this node's calls took, of those that wait for others or the kernel, one in
+    /// [so many](Timed::sampled_of).
     pub fn latencies(&self) -> Latencies {
         Latencies::from_words(&self.inner.latencies.words())
     }
@@ -271,7 +272,11 @@ impl Unfinished<'_> {
     fn end(&self) -> Option<engine::Outcome> {
         let mut engine = self.node.inner.engine();
         engine.cancel(self.op);
-        engine.outcome(self.op)
+        let outcome = engine.outcome(self.op);
+        drop(engine);
+        // Its time may be taken, and nothing may move for long.
+        self.node.inner.after_cancel();
+        outcome
     }
 }
 

@@ -162,8 +162,9 @@ impl Node {
     /// this returns.
     pub fn put_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B) -> Event<B> {
         let to = to.into();
-        let started =
-            self.connected(to.peer).and_then(|peer| match copy::put_one(peer, to.place, buffer.bytes()) {
+        let started = self.connected(to.peer).and_then(|peer| {
+            let copy = || copy::put_one(peer, to.place, buffer.bytes());
+            match self.timed_copy(Timed::Put, peer, to, copy) {
                 Ok(mechanism) => {
                     self.count(Direction::Put, mechanism, buffer.bytes().len() as u64);
                     Ok(None)
@@ -172,7 +173,8 @@ impl Node {
                 Err(CopyError::Unreachable(_)) => {
                     Ok(Some(self.start(peer, &one(to, Lent::source(buffer.bytes()))?)))
                 }
-            });
+            }
+        });
         Event::new(self, to.peer, started, buffer)
     }
 
@@ -181,7 +183,8 @@ impl Node {
         let from = from.into();
         let started = self.connected(from.peer).and_then(|peer| {
             let len = buffer.bytes().len();
-            match copy::get_one(peer, from.place, buffer.bytes_mut()) {
+            let copy = || copy::get_one(peer, from.place, buffer.bytes_mut());
+            match self.timed_copy(Timed::Get, peer, from, copy) {
                 Ok(mechanism) => {
                     self.count(Direction::Get, mechanism, len as u64);
                     Ok(None)
@@ -203,7 +206,7 @@ impl Node {
     pub fn put_nbi<T: Pod>(&self, to: impl Into<Remote>, from: &[T]) -> Result<(), Error> {
         let (to, from) = (to.into(), bytemuck::cast_slice(from));
         let peer = self.connected(to.peer)?;
-        match copy::put_one(peer, to.place, from) {
+        match self.timed_copy(Timed::Put, peer, to, || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => {
                 self.count(Direction::Put, mechanism, from.len() as u64);
                 Ok(())
@@ -299,7 +302,13 @@ impl Node {
     }
 
     pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
-        self.start_by(peer, list, self.deadline())
+        let what = timed(list.direction());
+        let begun = self.inner.begin(what);
+        let op = self.start_by(peer, list, self.deadline());
+        if let Some(begun) = begun {
+            self.inner.follow(what, begun, op);
+        }
+        op
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank,
 use crate::error::Error;
 use crate::event::{Buffer, Event};
 use crate::global::{GlobalPtr, Remote};
+use crate::latency::Timed;
 use crate::node::Node;
 use crate::rma::wraps;
 use crate::tally::Direct;
@@ -73,8 +74,10 @@ impl Node {
             return Ok(());
         }
         self.inner.may_wait("a put with a signal by message")?;
-        let op = self.start_signal(peer, to, from, signal, None)?;
-        self.finish(op).map(|_| ())
+        self.inner.latencies.time(Timed::Put, || {
+            let op = self.start_signal(peer, to, from, signal, None)?;
+            self.finish(op).map(|_| ())
+        })
     }
 
     /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the counter has
@@ -85,7 +88,7 @@ impl Node {
             if self.signal_here(peer, to, buffer.bytes(), signal)? {
                 return Ok(None);
             }
-            self.start_signal(peer, to, buffer.bytes(), signal, self.deadline()).map(Some)
+            self.follow_signal(peer, to, buffer.bytes(), signal).map(Some)
         });
         Event::new(self, to.peer(), started, buffer)
     }
@@ -105,7 +108,7 @@ impl Node {
         let peer = self.target(to, signal)?;
         if !self.signal_here(peer, to, from, signal)? {
             let bytes = from.to_vec();
-            let op = self.start_signal(peer, to, &bytes, signal, self.deadline())?;
+            let op = self.follow_signal(peer, to, &bytes, signal)?;
             drop(Event::new(self, to.peer(), Ok(Some(op)), bytes));
         }
         Ok(())
@@ -224,6 +227,22 @@ impl Node {
         self.inner.tallies.add(Direct::Atomic8Mapped, 8);
         self.wake_there(peer);
         Ok(true)
+    }
+
+    /// Starts it, and takes its time if it is its turn.
+    fn follow_signal(
+        &self,
+        peer: &Peer,
+        to: Remote,
+        from: &[u8],
+        signal: Signal,
+    ) -> Result<engine::OpId, Error> {
+        let begun = self.inner.begin(Timed::Put);
+        let op = self.start_signal(peer, to, from, signal, self.deadline())?;
+        if let Some(begun) = begun {
+            self.inner.follow(Timed::Put, begun, op);
+        }
+        Ok(op)
     }
 
     #[cold]

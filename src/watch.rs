@@ -206,7 +206,8 @@ impl RankView {
         self.peers.as_ref()
     }
 
-    /// How long its calls took, of those that wait for others or the kernel, one in sixteen. `None` where it has shown nothing.
+    /// How long its calls took, of those that wait for others or the kernel, as
+    /// [`Node::latencies`](crate::Node::latencies) tells it. `None` where it has shown nothing.
     pub fn latencies(&self) -> Option<&Latencies> {
         self.latencies.as_ref()
     }

@@ -7,6 +7,7 @@ mod events;
 mod exposure;
 mod groups;
 mod heap;
+mod latencies;
 mod losses;
 mod model;
 mod network;

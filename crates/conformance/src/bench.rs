@@ -107,7 +107,7 @@ impl<C: Cluster> Bench<C> {
             for _ in 0..EVENTS {
                 match self.cluster.node(rank).poll(&mut self.inbox) {
                     Polled::Idle => break,
-                    Polled::Progressed => {}
+                    Polled::Progressed | Polled::Acknowledged(_) => {}
                     Polled::Deliver(delivery) => self.handle(rank, delivery),
                     Polled::Local(id) => _ = self.do_local_steps(rank, id),
                 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
-//! word 1   token: the initiator's operation, echoed by the answer
+//! word 1   token: the initiator's operation, echoed by the answer; of an Active Message the memory that it landed in (8 bits),
+//!          and a stamp that the answer echoes (56 bits, from bit 8)
 //! word 2-5 arguments
 //! word 6   place: an offset in the memory that argument 0 names, or an Active Message's landing address
 //! ```
@@ -73,9 +74,12 @@ pub enum Kind {
     /// those say, which lies with the rank in argument 1. Where two differ, both ranks are there, one in each half; and the same
     /// for what each called, in the place, and for the bytes, in arguments 2 and 3.
     TeamBroken,
+    /// The handler of an Active Message has run, and has not replied: the answer to one that carried a
+    /// [stamp](crate::Inbox::stamp), which the token echoes.
+    AmDone,
 }
 
-const KINDS: [Kind; 26] = [
+const KINDS: [Kind; 27] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -102,6 +106,7 @@ const KINDS: [Kind; 26] = [
     Kind::TeamConfirmed,
     Kind::TeamPace,
     Kind::TeamBroken,
+    Kind::AmDone,
 ];
 
 /// A message's header.
@@ -174,7 +179,7 @@ impl Header {
             Kind::Revoke | Kind::Recall | Kind::Release => false,
             Kind::StageTake | Kind::StageFill | Kind::StageDrain | Kind::StageGive | Kind::Staged => false,
             Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
-            Kind::TeamPace | Kind::TeamBroken => false,
+            Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {
             return Err(WireError::Length { header: len, payload });

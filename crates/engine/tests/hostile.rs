@@ -403,8 +403,9 @@ impl Trial {
         let Ok(header) = Header::decode(words, payload.len()) else { return Verdict::Malformed };
         match (header.kind, lane) {
             (Kind::AmShort | Kind::AmMedium, _) if header.handler < HANDLERS => Verdict::Deliver,
-            (Kind::AmLong, _) if header.handler < HANDLERS && header.token < 3 => Verdict::Deliver,
+            (Kind::AmLong, _) if header.handler < HANDLERS && header.token & 0xff < 3 => Verdict::Deliver,
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
+            (Kind::AmDone, Lane::Reply) if header.token >> 8 != 0 => Verdict::Nothing,
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
             // It may bring a put with it, and is answered though nothing is registered here.
             (Kind::Move, Lane::Request) => Verdict::Unanswerable,

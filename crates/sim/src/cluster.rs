@@ -337,7 +337,7 @@ impl Cluster {
             // What its card has, if anything, cannot be taken yet: to wake it for that would go on for ever.
             Polled::Idle => None,
             // No rank of a storm has collectives.
-            Polled::Progressed | Polled::Local(_) => {
+            Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {
                 Some(self.replaced(rank).unwrap_or_else(|| self.poll(rank)))
             }
             Polled::Deliver(delivery) => {
@@ -363,7 +363,7 @@ impl Cluster {
             self.tell_time(rank);
             match polled {
                 Polled::Idle => return Step::Polled(rank),
-                Polled::Progressed | Polled::Local(_) => {
+                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {
                     if let Some(step) = self.replaced(rank) {
                         return step;
                     }

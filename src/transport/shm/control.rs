@@ -8,7 +8,7 @@
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
-//! 59904    what it shows of how long its calls took (see `shown`)
+//! 58880    what it shows of how long its calls took (see `shown`)
 //! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
@@ -47,7 +47,7 @@ const ENDPOINT_AT: u64 = BELL_AT - 512;
 pub(crate) const ENDPOINT_MAX: usize = 504;
 
 /// What the process shows of how long its calls took.
-pub(super) const LATENCIES_BYTES: u64 = 5120;
+pub(super) const LATENCIES_BYTES: u64 = 6144;
 pub(super) const LATENCIES_AT: u64 = ENDPOINT_AT - LATENCIES_BYTES;
 
 /// Bytes that the sorted handler names may take in all.

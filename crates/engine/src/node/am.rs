@@ -3,6 +3,7 @@
 use super::after::After;
 use super::table::Node;
 use crate::op_id::OpId;
+use crate::transport::STAMP_SHIFT;
 use crate::wire::{AmHead, Kind};
 use crate::{
     Direction, Header, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
@@ -55,14 +56,19 @@ pub enum Polled {
     /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
     /// have run, and sent its reply if it sends one, before the next call of `poll`.
     Deliver(Delivery),
+    /// The handler of a stamped request of this node's has run at the peer, and has not replied; the stamp.
+    Acknowledged(u64),
     /// A collective that was started with [`Start::steps_told`](super::Start::steps_told) has come to a step in this
     /// process's own memory: see [`Node::local_step`].
     Local(OpId),
 }
 
 impl AmSend<'_> {
-    fn header(&self) -> Header {
-        let mut header = Header { handler: self.handler, args: self.args, ..Header::new(Kind::AmShort) };
+    #[inline(always)]
+    fn header(&self, stamp: u64) -> Header {
+        let token = stamp << STAMP_SHIFT;
+        let mut header =
+            Header { handler: self.handler, args: self.args, token, ..Header::new(Kind::AmShort) };
         match self.body {
             AmBody::Short => {}
             AmBody::Medium(payload) => {
@@ -72,7 +78,7 @@ impl AmSend<'_> {
             AmBody::Long(place, len) => {
                 header.kind = Kind::AmLong;
                 header.len = len;
-                header.token = place.mem.to_wire();
+                header.token |= place.mem.to_wire();
                 header.place = place.offset;
             }
         }
@@ -92,6 +98,13 @@ impl<T: Transport> Node<T> {
     /// never `Busy`.
     #[inline(always)]
     pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
+        self.send_am_stamped(message, 0)
+    }
+
+    /// As [`Node::send_am`], with a stamp: a number of 56 bits that is echoed by the reply's sender, who passes here what
+    /// [`Inbox::stamp`](crate::Inbox::stamp) says, or, where the handler does not reply, by [`Node::acknowledge`]. 0 is none.
+    #[inline(always)]
+    pub fn send_am_stamped(&mut self, message: &AmSend<'_>, stamp: u64) -> Result<(), SendError> {
         // Who is replied to is the process that has asked.
         let is_reply = message.lane == Lane::Reply;
         if !self.lost.is_empty() && (self.is_gone(message.peer) || !is_reply && self.is_lost(message.peer)) {
@@ -106,13 +119,22 @@ impl<T: Transport> Node<T> {
             if message.lane == Lane::Request {
                 return Err(SendError::Busy);
             }
-            self.hold(message.peer, message.lane, message.header(), payload);
+            self.hold(message.peer, message.lane, message.header(stamp), payload);
             self.count_am(message.lane, payload.len() as u64);
             return Ok(());
         }
-        self.transport.send(message.peer, message.lane, &message.header().encode(), payload)?;
+        self.transport.send(message.peer, message.lane, &message.header(stamp).encode(), payload)?;
         self.count_am(message.lane, payload.len() as u64);
         Ok(())
+    }
+
+    /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the next poll, and only
+    /// where it has not replied.
+    #[cold]
+    pub fn acknowledge(&mut self, peer: Rank, stamp: u64) {
+        let header = Header { token: stamp << STAMP_SHIFT, ..Header::new(Kind::AmDone) };
+        // Who is gone wants no answer.
+        let _ = self.send_soon(peer, Lane::Reply, header);
     }
 
     /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after the bytes
@@ -123,8 +145,19 @@ impl<T: Transport> Node<T> {
         message: &AmSend<'_>,
         deadline: Option<Nanos>,
     ) -> OpId {
+        self.transfer_then_am_stamped(pieces, message, 0, deadline)
+    }
+
+    /// As [`Node::transfer_then_am`], with a stamp as [`Node::send_am_stamped`] takes one.
+    pub fn transfer_then_am_stamped(
+        &mut self,
+        pieces: &[Piece],
+        message: &AmSend<'_>,
+        stamp: u64,
+        deadline: Option<Nanos>,
+    ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = After::Tell(message.lane, message.header());
+        let announce = After::Tell(message.lane, message.header(stamp));
         self.count_am(message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }

@@ -196,6 +196,9 @@ impl<T: Transport> Node<T> {
             Ok(Header { kind: Kind::AmLong, len, .. }) if inbox.landed().is_some() => {
                 self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
             }
+            Ok(Header { kind: Kind::AmDone, .. }) if lane == Lane::Reply && inbox.stamp() != 0 => {
+                Polled::Acknowledged(inbox.stamp())
+            }
             Err(_) | Ok(Header { kind: Kind::AmLong, .. }) => {
                 self.counters.malformed += 1;
                 Polled::Progressed

@@ -349,6 +349,14 @@ impl<T: Transport> Node<T> {
         self.ops.get(id.key()).is_some_and(|op| op.outcome.is_some())
     }
 
+    /// Whether nothing more comes of the operation: its outcome is there, has been taken, or is nobody's.
+    pub fn is_over(&self, id: OpId) -> bool {
+        match id.hit() {
+            Some(hit) => !self.hits.is_under_way(hit),
+            None => self.ops.get(id.key()).is_none_or(|op| op.outcome.is_some()),
+        }
+    }
+
     /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
     pub fn is_locally_done(&self, id: OpId) -> bool {
         if let Some(hit) = id.hit() {

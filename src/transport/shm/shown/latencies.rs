@@ -47,10 +47,10 @@ mod tests {
         let page = segment.fd().try_clone_to_owned().expect("a descriptor");
         assert_eq!(read_latencies(&page), None);
         let mut words = [0; WORDS];
-        words[WORDS - 2] = 3;
+        words[WORDS - 3] = 3;
         control.show_latencies(1, &words);
         let read = read_latencies(&page).expect("shown");
-        assert_eq!((read.get(Timed::Barrier).sampled(), read.get(Timed::Put).sampled()), (3, 0));
+        assert_eq!((read.get(Timed::Request).sampled(), read.get(Timed::Put).sampled()), (3, 0));
         // A watcher of one that is hostile gets numbers.
         control.show_latencies(2, &[u64::MAX; WORDS]);
         assert!(read_latencies(&page).expect("shown").get(Timed::Put).sampled() > 1 << 40);

@@ -232,7 +232,7 @@ impl Scene {
         for _ in 0..EVENTS {
             match self.cluster.node(rank).poll(&mut inbox) {
                 Polled::Idle => break,
-                Polled::Progressed | Polled::Local(_) => {}
+                Polled::Progressed | Polled::Local(_) | Polled::Acknowledged(_) => {}
                 Polled::Deliver(Delivery { peer, lane: Lane::Request, .. }) => {
                     let args = inbox.args();
                     let reply =
