@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::nodes::Node;
+
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -27,4 +29,7 @@ pub struct Check {
     pub value: String,
     /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
+    /// The running node that it is about, with its figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Node>,
 }

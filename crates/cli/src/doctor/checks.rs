@@ -35,7 +35,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
 }
 
 fn check(check: &'static str, status: Status, value: impl Into<String>, remedy: &str) -> Check {
-    Check { check, status, value: value.into(), remedy: remedy.to_owned() }
+    Check { check, status, value: value.into(), remedy: remedy.to_owned(), node: None }
 }
 
 fn unknown() -> String {

@@ -1,9 +1,12 @@
-//! `standpipe doctor`: what this host allows, which path each kind of memory takes here, and what to change.
+//! `standpipe doctor`: what this host allows, which path each kind of memory takes here, how long the calls of running nodes
+//! take, and what to change.
 
 mod check;
 mod checks;
 mod facts;
+mod nodes;
 pub mod peer;
+mod remarks;
 
 use std::process::ExitCode;
 
@@ -12,6 +15,7 @@ pub use check::{Check, Status};
 use clap::Args;
 use comfy_table::{Cell, Color};
 use facts::Facts;
+pub use nodes::Node;
 
 use crate::printed::print;
 
@@ -28,7 +32,8 @@ pub struct DoctorArgs {
 /// # Errors
 /// If standard output cannot take the result.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
-    let checks = checks::of(&Facts::gather());
+    let mut checks = checks::of(&Facts::gather());
+    checks.extend(remarks::checks(nodes::gather()));
     if args.json {
         print(serde_json::to_string_pretty(&checks)?)?;
     } else {
@@ -71,6 +76,7 @@ mod tests {
             status: Status::Warn,
             value: "v".to_owned(),
             remedy: remedy.to_owned(),
+            node: None,
         };
         assert!(remedies(&[check(&remedy)]).lines().any(|line| line == format!("c: {remedy}")));
         assert_eq!(remedies(&[check("")]), "");
@@ -78,8 +84,13 @@ mod tests {
 
     #[test]
     fn a_check_is_written_as_promised() {
-        let check =
-            Check { check: "memfd", status: Status::Warn, value: "v".to_owned(), remedy: "r".to_owned() };
+        let check = Check {
+            check: "memfd",
+            status: Status::Warn,
+            value: "v".to_owned(),
+            remedy: "r".to_owned(),
+            node: None,
+        };
         let json = serde_json::to_string(&[&check]).expect("plain data");
         assert_eq!(json, r#"[{"check":"memfd","status":"warn","value":"v","remedy":"r"}]"#);
         assert!(table(&[check]).to_string().contains("warn"));

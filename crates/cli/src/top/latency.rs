@@ -5,43 +5,16 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use standpipe::{Latencies, Latency, Timed};
 
 use super::report::Report;
+use crate::calls::{Calls, QUANTILES};
 use crate::units::nanos;
-
-/// The quantiles that are shown, by name.
-const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
 
 /// Of each kind that was timed: how many calls were, and how long they took.
 pub(super) fn serialize<S: Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
-    let timed = timed(latencies);
-    let mut map = serializer.serialize_map(Some(timed.len()))?;
-    for (what, latency) in timed {
-        map.serialize_entry(what.name(), &Quantiles::of(latency))?;
-    }
-    map.end()
-}
-
-#[derive(Serialize)]
-struct Quantiles {
-    sampled: u64,
-    p50_ns: u64,
-    p99_ns: u64,
-    max_ns: u64,
-}
-
-impl Quantiles {
-    fn of(latency: &Latency) -> Quantiles {
-        let [p50_ns, p99_ns, max_ns] = QUANTILES.map(|(_, share)| quantile_ns(latency, share));
-        Quantiles { sampled: latency.sampled(), p50_ns, p99_ns, max_ns }
-    }
-}
-
-fn quantile_ns(latency: &Latency, share: f64) -> u64 {
-    latency.quantile(share).map_or(0, |time| time.as_nanos() as u64)
+    Calls::of(latencies).serialize(serializer)
 }
 
 fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
@@ -51,18 +24,17 @@ fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
 
 /// A table of what the whole job's calls took; nothing where none was timed.
 pub(super) fn lines(report: &Report) -> Vec<String> {
-    let timed = timed(&report.totals.latencies);
-    if timed.is_empty() {
+    let Calls(calls) = Calls::of(&report.totals.latencies);
+    if calls.is_empty() {
         return Vec::new();
     }
     let header: Vec<&str> =
         ["call", "timed"].into_iter().chain(QUANTILES.iter().map(|(name, _)| *name)).collect();
     let mut table = crate::table::plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    for (what, latency) in timed {
-        let times = QUANTILES.map(|(_, share)| nanos(quantile_ns(latency, share) as f64));
-        let names = [what.name().to_owned(), latency.sampled().to_string()];
-        table.add_row(names.into_iter().chain(times));
+    for (what, times) in calls {
+        let names = [what.name().to_owned(), times.sampled.to_string()];
+        table.add_row(names.into_iter().chain(times.quantiles_ns().map(|ns| nanos(ns as f64))));
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     std::iter::once(String::new()).chain(table.lines()).collect()
@@ -93,7 +65,7 @@ impl Histograms {
 
 impl Collector for Histograms {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "How long calls took that wait for others or the kernel, of one in sixteen";
+        let help = "How long calls took that wait for others or the kernel, of one in 16, or 64 of requests";
         let mut family =
             encoder.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (rank, latencies) in &self.0 {
