@@ -37,6 +37,7 @@ mod exchange;
 mod guests;
 mod host;
 mod host_id;
+mod line;
 mod member;
 pub(crate) mod poll;
 mod proof;
@@ -45,6 +46,7 @@ mod roster;
 mod secret;
 mod socket;
 mod watcher;
+mod watchers;
 mod wire;
 
 pub use address::{Address, AddressError, check_address};

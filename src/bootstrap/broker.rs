@@ -1,9 +1,7 @@
 //! The job's meeting point: one thread that lets members in, introduces them to each other and tells all when one
 //! is gone.
 
-mod line;
 mod service;
-mod watchers;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::line::{Handles, Line, STARVED_PAUSE};
-use super::watchers::Watchers;
 use crate::bootstrap::guests::{Applicant, Guests};
+use crate::bootstrap::line::{Handles, Line, STARVED_PAUSE};
 use crate::bootstrap::poll::{Waker, poll_until};
 use crate::bootstrap::roster::{Candidate, Mail, Roster};
 use crate::bootstrap::secret::Secret;
 use crate::bootstrap::socket::{HANDLES, Received, receive};
+use crate::bootstrap::watchers::Watchers;
 use crate::bootstrap::wire::{How, Refusal, Reply, Request, decode};
 
 /// Connections that have not joined: one for each rank, and some for strangers.
