@@ -70,3 +70,36 @@ fn calls_that_wait_are_spans_with_what_they_are_about() {
         },
     );
 }
+
+/// The spans that all of this made on this thread.
+fn spans_of(run: impl FnOnce()) -> Vec<String> {
+    let spans = Spans::default();
+    tracing::subscriber::with_default(spans.clone(), run);
+    spans.0.lock().expect("no panic").clone()
+}
+
+#[test]
+fn opening_and_meeting_are_spans_and_what_is_there_already_is_none() {
+    let mut nodes = Vec::new();
+    let opened = spans_of(|| nodes.extend([alone(config()), alone(config())]));
+    assert_eq!(opened, ["open rank=0 size=1", "open rank=0 size=1"]);
+    let address = nodes[1].address().expect("a door");
+    let met = spans_of(|| assert_eq!(nodes[0].connect_to(&address).expect("peers"), 1));
+    assert_eq!(met, ["meet"]);
+}
+
+#[test]
+fn the_first_contact_with_a_peer_is_a_span_and_no_other_is() {
+    job(
+        3,
+        |_| config(),
+        |node| {
+            let peer = right_of(node);
+            let seen = spans_of(|| {
+                node.connect(peer).expect("it comes");
+                node.connect(peer).expect("it is connected to");
+            });
+            assert_eq!(seen, [format!("connect peer={peer}")]);
+        },
+    );
+}
