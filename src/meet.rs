@@ -272,6 +272,9 @@ impl Node {
             tell: tell(&self.inner),
         };
         let door = Arc::new(Door::open(house, network.listen)?);
+        if door.listens() {
+            peers.own().control.show_door(&door.for_watchers());
+        }
         peers.set_door(&door);
         *outside = None;
         Ok(door)

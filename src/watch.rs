@@ -12,7 +12,8 @@
 //!
 //! A rank copies its counters into memory that the watcher reads when it is told that somebody looks, and not
 //! otherwise: a job that nobody watches does nothing for this. Watching cannot change anything in a job. It needs the
-//! job's secret, which [`jobs()`] finds where the processes of the same user have it: in their environment.
+//! job's secret, which [`jobs()`] finds where the processes of the same user have it: in their environment; of a node that nobody
+//! launched, in the memory that it shares with peers.
 
 mod jobs;
 mod rates;
@@ -50,6 +51,8 @@ pub struct Watch {
     /// What each rank has shown of its peers.
     peers: Vec<Option<Peers>>,
     latencies: Vec<Option<Latencies>>,
+    /// The numbers of peers are below this.
+    peers_end: u32,
     ended: bool,
 }
 
@@ -103,7 +106,13 @@ impl Watch {
         let shown = watcher.places().iter().map(|_| [None, None]).collect();
         let peers = watcher.places().iter().map(|_| None).collect();
         let latencies = watcher.places().iter().map(|_| None).collect();
-        Ok(Watch { watcher, shown, peers, latencies, ended: false })
+        let peers_end = watcher.places().len() as u32;
+        Ok(Watch { watcher, shown, peers, latencies, peers_end, ended: false })
+    }
+
+    /// The same for a node that nobody launched: it numbers its peers itself.
+    fn of_node(self) -> Watch {
+        Watch { peers_end: u32::MAX, ..self }
     }
 
     /// The process that started the job; zero where it is out of sight.
@@ -145,7 +154,7 @@ impl Watch {
     /// over. Returns which ranks' watching threads have.
     fn gather(&mut self, deadline: Instant) -> Vec<bool> {
         let mut answered = vec![[false; PARTS.len()]; self.shown.len()];
-        let (mut pause, size) = (PAUSES.0, self.size());
+        let (mut pause, peers_end) = (PAUSES.0, self.peers_end);
         loop {
             let mut missing = false;
             let views = self.shown.iter_mut().zip(&mut self.peers).zip(&mut self.latencies);
@@ -158,7 +167,7 @@ impl Watch {
                         *answered = update(shown, shown::read(page, *part));
                         missing |= !*answered && place.over.is_none();
                         match part {
-                            Part::Engine if *answered => *peers = read_peers(page, size),
+                            Part::Engine if *answered => *peers = read_peers(page, peers_end),
                             Part::Direct if *answered => *latencies = read_latencies(page),
                             Part::Engine | Part::Direct => {}
                         }

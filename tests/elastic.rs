@@ -7,7 +7,8 @@ mod members;
 mod support;
 
 use standpipe::bootstrap::Broker;
-use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Transport};
+use standpipe::watch::{Job, RankView, Snapshot, jobs};
+use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Transport};
 
 use members::{Member, config};
 
@@ -174,4 +175,39 @@ fn a_launched_job_has_no_door() {
     let node = Node::open_in(config(), Some(&broker.env(0))).expect("a node");
     assert!(matches!(node.address(), Err(MeetError::InJob { size: 1 })));
     assert!(matches!(node.connect_to([]), Err(MeetError::InJob { size: 1 })));
+}
+
+/// The node of that process, as its user finds it from outside.
+fn seen(pid: u32) -> Option<Job> {
+    let is_node = |job: &Job| !job.is_launched() && job.launcher_pid() == pid;
+    jobs().expect("there is /proc").into_iter().find(is_node)
+}
+
+#[test]
+fn a_node_is_seen_from_outside_and_nothing_is_left_of_one_that_is_killed() {
+    let here = Member::new(config());
+    let mut other = members::Other::start("seen");
+    let peer = here.node.connect_to(&other.address).expect("peers");
+    for _ in 0..3 {
+        assert_eq!(here.ask(peer, 5), Ok(()));
+    }
+    assert_eq!(other.order("noted", "noted"), "15");
+    let pid = other.child.id();
+    let job = seen(pid).expect("it has a door");
+    assert!(job.size() == 1 && job.has(pid) && !job.has(std::process::id()), "{job:?}");
+    let mut watch = job.watch().expect("let in");
+    let handled = |rank: &RankView| rank.stats().total(Operation::Handled).count;
+    let is_told = |look: Snapshot| {
+        let [rank] = &look.ranks[..] else { panic!("{look:?}") };
+        assert_eq!(rank.pid, Some(pid));
+        handled(rank) == 3 && rank.peers().is_some() && rank.latencies().is_some()
+    };
+    assert!(
+        support::eventually(|| is_told(watch.look().expect("it runs"))),
+        "its figures are those of the node"
+    );
+    other.signal(rustix::process::Signal::KILL);
+    assert!(support::eventually(|| watch.look().expect("an end is no error").ended));
+    other.child.wait().expect("ours");
+    assert!(seen(pid).is_none(), "neither socket nor memory");
 }

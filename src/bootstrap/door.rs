@@ -37,11 +37,11 @@ use self::porch::Porch;
 use self::shared::Shared;
 pub(crate) use self::shared::{Arrival, DoorError, House, Introduce, Introduction, Way};
 use super::address::{Address, Told};
-use super::env::JobName;
+use super::env::{JobName, NAME_BYTES};
 use super::guests::Guests;
 use super::host_id::HostId;
 use super::poll::Waker;
-use super::secret::Secret;
+use super::secret::{SECRET_BYTES, Secret};
 use super::socket::listen_at;
 use super::wire::How;
 
@@ -62,6 +62,7 @@ impl Door {
     /// Opens it, and starts the thread that watches it.
     pub(crate) fn open(house: House, listen: Listen) -> Result<Door, DoorError> {
         let (node, secret) = (JobName::random()?, Secret::random()?);
+        let looking = Secret::random()?;
         let socket = if house.listens { Some(listen_at(&node)?) } else { None };
         let guests = Guests::new(socket, GUESTS_MAX);
         let book = Mutex::new(Book::new(house.first, house.places));
@@ -69,7 +70,7 @@ impl Door {
         let porch = Porch::open(listen)?;
         let told = Told::new(HostId::own(), &node, secret.clone()).over_network(porch.ways(), house.near);
         let address = told.to_address();
-        let shared = Arc::new(Shared { node, secret, house, book, settled: Condvar::new(), waker });
+        let shared = Arc::new(Shared { node, secret, looking, house, book, settled: Condvar::new(), waker });
         let thread = watch::start(Arc::clone(&shared), guests, porch)?;
         Ok(Door { shared, address, thread: Some(thread), pid: std::process::id() })
     }
@@ -77,6 +78,15 @@ impl Door {
     /// The node's address, which is of use only where it [listens](House::listens).
     pub(crate) fn address(&self) -> Address {
         self.address.clone()
+    }
+
+    /// What leads those who only look here: [`JobEnv::of_door`](super::JobEnv::of_door).
+    pub(crate) fn for_watchers(&self) -> [u8; NAME_BYTES + SECRET_BYTES] {
+        let mut bytes = [0; NAME_BYTES + SECRET_BYTES];
+        let (name, secret) = bytes.split_at_mut(NAME_BYTES);
+        name.copy_from_slice(&self.shared.node.bytes());
+        secret.copy_from_slice(self.shared.looking.bytes());
+        bytes
     }
 
     /// Whether anybody can come.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use super::secret::{Secret, from_hex, random_bytes, to_hex};
+use super::secret::{SECRET_BYTES, Secret, from_hex, random_bytes, to_hex};
 use crate::readable::debug_is_display;
 
 /// The most ranks one host's job can have.
@@ -11,6 +11,9 @@ pub const RANKS_MAX: u32 = 1024;
 
 /// Random bytes that a name stands for.
 pub(super) const NAME_BYTES: usize = 16;
+
+/// Bytes by which those who look find a node that nobody launched.
+const DOOR_BYTES: usize = NAME_BYTES + SECRET_BYTES;
 
 const JOB: &str = "STANDPIPE_JOB";
 const SECRET: &str = "STANDPIPE_SECRET";
@@ -113,6 +116,14 @@ impl JobEnv {
             return Err(JobEnvError::OutOfRange { rank, size });
         }
         Ok(Some(Self { name, secret, rank, size }))
+    }
+
+    /// What leads those who only look to a node that nobody launched: the name of its door, and the secret for them.
+    pub(crate) fn of_door(door: &[u8; DOOR_BYTES]) -> Self {
+        let (name, secret) = door.split_at(NAME_BYTES);
+        let name = JobName::of(name.try_into().expect("split there"));
+        let secret = Secret::of(secret.try_into().expect("the rest of the door's bytes"));
+        Self { name, secret, rank: 0, size: 1 }
     }
 
     /// The variables that hand this invitation to a process about to be started.

@@ -1,28 +1,35 @@
 //! Finding this user's jobs: every rank has the job's name and secret in its environment, which the kernel shows to its
-//! own user only.
+//! own user only. A node that nobody launched says in its control segment how to look at it; the kernel lets that user open the
+//! segment by the process's descriptors, and removes it with the process.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use super::Watch;
 use crate::bootstrap::{JobEnv, JoinError, find_launcher};
+use crate::transport::shm::control::SEGMENT;
+use crate::transport::shm::shown::door::read_door;
 
 /// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 
-/// A job of this user on this host.
+/// A job of this user on this host, or a node that nobody launched, as a job of one.
 #[derive(Debug)]
 pub struct Job {
     env: JobEnv,
     launcher_pid: u32,
     pids: Vec<u32>,
     program: String,
+    launched: bool,
 }
 
-/// Every job of this user on this host whose launcher runs, in the order of the launchers' process numbers.
+/// Every job of this user on this host whose launcher runs, and every node that nobody launched and that others can come to
+/// ([`Node::address`](crate::Node::address)), in the order of their process numbers.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -35,14 +42,23 @@ pub fn jobs() -> io::Result<Vec<Job>> {
     pids.sort_unstable();
     for pid in pids {
         // It may have ended meanwhile, or hide.
-        let Some(env) = invitation(pid) else { continue };
-        match found.iter_mut().find(|job| job.env.is_same_job(&env)) {
+        let Some(process) = own_process(pid) else { continue };
+        found.extend(doors(&process, pid));
+        let Some(env) = invitation(&process) else { continue };
+        match found.iter_mut().find(|job| job.launched && job.env.is_same_job(&env)) {
             Some(job) => job.pids.push(pid),
-            None => found.push(Job { env, launcher_pid: 0, pids: vec![pid], program: program(pid) }),
+            None => found.push(Job {
+                env,
+                launcher_pid: 0,
+                pids: vec![pid],
+                program: program(pid),
+                launched: true,
+            }),
         }
     }
     found.retain_mut(|job| {
-        let launcher = find_launcher(&job.env);
+        // Of a node, only the process itself has the door that its segment names.
+        let launcher = find_launcher(&job.env).filter(|pid| job.launched || job.pids == [*pid]);
         job.launcher_pid = launcher.unwrap_or(0);
         launcher.is_some()
     });
@@ -54,6 +70,11 @@ impl Job {
     /// The process that started it; zero where that is out of sight.
     pub fn launcher_pid(&self) -> u32 {
         self.launcher_pid
+    }
+
+    /// Whether a launcher started it. Otherwise it is one node, of the process [`launcher_pid`](Self::launcher_pid).
+    pub fn is_launched(&self) -> bool {
+        self.launched
     }
 
     /// How many ranks it has.
@@ -76,16 +97,42 @@ impl Job {
     /// # Errors
     /// When it has just ended, or its launcher refuses.
     pub fn watch(&self) -> Result<Watch, JoinError> {
-        Watch::attach(&self.env)
+        let watch = Watch::attach(&self.env)?;
+        Ok(if self.launched { watch } else { watch.of_node() })
     }
 }
 
-/// What the environment of a process of this user invites it to.
-fn invitation(pid: u32) -> Option<JobEnv> {
+/// Where `/proc` tells of a process, if that is one of this user's.
+fn own_process(pid: u32) -> Option<PathBuf> {
     let process = Path::new("/proc").join(pid.to_string());
-    if std::fs::metadata(&process).ok()?.uid() != rustix::process::geteuid().as_raw() {
-        return None;
+    let uid = std::fs::metadata(&process).ok()?.uid();
+    (uid == rustix::process::geteuid().as_raw()).then_some(process)
+}
+
+/// The nodes of a process that nobody launched; also those of others whose segments it has.
+fn doors(process: &Path, pid: u32) -> Vec<Job> {
+    let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return Vec::new() };
+    let mut envs: Vec<JobEnv> = Vec::new();
+    for path in descriptors.flatten().map(|entry| entry.path()) {
+        let env = door(&path).filter(|env| !envs.iter().any(|known| known.is_same_job(env)));
+        envs.extend(env);
     }
+    let job = |env| Job { env, launcher_pid: 0, pids: vec![pid], program: program(pid), launched: false };
+    envs.into_iter().map(job).collect()
+}
+
+/// What leads to the door that a descriptor's segment names, if it is a control segment and names one.
+fn door(descriptor: &Path) -> Option<JobEnv> {
+    let target = std::fs::read_link(descriptor).ok()?;
+    let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
+    name.starts_with(SEGMENT.as_bytes()).then_some(())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let page = rustix::fs::open(descriptor, flags, Mode::empty()).ok()?;
+    read_door(&page).map(|door| JobEnv::of_door(&door))
+}
+
+/// What the environment of a process invites it to.
+fn invitation(process: &Path) -> Option<JobEnv> {
     let mut text = Vec::new();
     let environment = std::fs::File::open(process.join("environ")).ok()?;
     environment.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut text).ok()?;

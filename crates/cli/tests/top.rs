@@ -34,6 +34,49 @@ fn child() {
     }
 }
 
+/// A node that nobody launched, in a process of its own.
+#[test]
+fn elastic_child() {
+    let Some(end) = std::env::var_os(END).map(PathBuf::from) else { return };
+    let node = Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node");
+    node.address().expect("a door");
+    for _ in 0..16 {
+        node.barrier().expect("it is alone");
+    }
+    println!("@@");
+    let give_up = Instant::now() + 2 * PATIENCE;
+    while !end.exists() && Instant::now() < give_up {
+        node.progress();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_node_that_nobody_launched_is_shown_by_top_and_doctor() {
+    let end = std::env::temp_dir().join(format!("standpipe-top-{}-elastic", std::process::id()));
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", "elastic_child", "--nocapture"]).env(END, &end);
+    let mut launcher =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program runs");
+    let mut out = BufReader::new(launcher.stdout.take().expect("piped above"));
+    assert!(out.by_ref().lines().map_while(Result::ok).any(|line| line.contains("@@")));
+    let job = Job { launcher, _out: out, end };
+    let output = run_awake(&[&job.pid(), "--json"]);
+    let (out, err) = texts(&output);
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("one object: {err}"));
+    assert_eq!((report["launcher_pid"].to_string(), &report["size"]), (job.pid(), &1.into()));
+    assert_eq!(report["totals"]["latencies"]["barrier"]["sampled"], 1);
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let (out, _) = texts(&doctor.args(["doctor", "--json"]).output().expect("the command runs"));
+    let checks: Vec<Value> = serde_json::from_str(&out).expect("a list");
+    let check = checks.iter().find(|check| check["node"]["pid"] == job.launcher.id());
+    let check = check.unwrap_or_else(|| panic!("the node is there: {out}"));
+    assert_eq!(check["check"], "running node");
+    let barrier = &check["node"]["calls"]["barrier"];
+    assert_eq!(barrier["sampled"], 1);
+    assert!(barrier["max_ns"].as_u64() > Some(0) && barrier["p50_ns"] == barrier["max_ns"], "{barrier}");
+}
+
 #[test]
 fn the_help_explains_the_columns() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));

@@ -89,6 +89,8 @@ pub(crate) struct House {
 pub(super) struct Shared {
     pub(super) node: JobName,
     pub(super) secret: Secret,
+    /// For those who only look.
+    pub(super) looking: Secret,
     pub(super) house: House,
     pub(super) book: Mutex<Book>,
     /// Rung when a call has ended or a peer has come.

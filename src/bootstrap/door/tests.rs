@@ -8,9 +8,11 @@ use std::time::Duration;
 use super::book::Wire;
 use super::shared::{Admit, Tell};
 use super::*;
+use crate::bootstrap::env::JobEnv;
 use crate::bootstrap::member::{JoinError, Notice};
 use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::{Received, connect_to, receive, send};
+use crate::bootstrap::watcher::Watcher;
 use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
@@ -223,4 +225,33 @@ fn noise_is_answered_or_cut_off_and_harms_nobody() {
     assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Vanished }));
     assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: number, how: How::Vanished }));
     assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in again"), number + 1);
+}
+
+#[test]
+fn who_has_the_secret_for_it_looks_and_becomes_no_peer() {
+    let (a, at_a, noticed) = door(4);
+    let mut watcher = Watcher::attach(&JobEnv::of_door(&a.for_watchers()), soon()).expect("let in");
+    assert_eq!(watcher.launcher_pid(), std::process::id());
+    assert!(watcher.look(soon()).expect("the door is open"));
+    assert_eq!(noticed.recv_timeout(LIMIT), Ok(Notice::Look));
+    let [itself] = watcher.places() else { panic!("one node") };
+    assert!(itself.pid == Some(std::process::id()) && itself.over.is_none());
+    // Neither the secret by which peers come, nor any other, lets anybody look.
+    let mut by_address = a.for_watchers();
+    by_address[NAME_BYTES..].copy_from_slice(a.shared.secret.bytes());
+    for door in
+        [by_address, [&a.for_watchers()[..NAME_BYTES], &[7; SECRET_BYTES]].concat().try_into().expect("48")]
+    {
+        let error = Watcher::attach(&JobEnv::of_door(&door), soon()).expect_err("another secret");
+        assert!(matches!(error, JoinError::Refused(Refusal::Secret)), "{error}");
+    }
+    // And by that for looking nobody comes.
+    let (b, ..) = door(1);
+    let looking = Secret::of(*a.shared.looking.bytes());
+    let forged = Told::new(HostId::own(), &told(&a).node(), looking);
+    let error = b.call(forged.to_address().as_bytes(), soon()).expect_err("another secret");
+    assert!(matches!(error, CallError::Declined(Decline::Secret)), "{error:?}");
+    assert!(at_a.try_recv().is_err());
+    drop(a);
+    assert!((0..100).any(|_| !watcher.look(soon()).expect("over, which is no error")));
 }

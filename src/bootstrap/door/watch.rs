@@ -15,9 +15,12 @@ use super::porch::Porch;
 use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::env::JobName;
 use crate::bootstrap::guests::{Applicant, Guests};
+use crate::bootstrap::line::Handles;
 use crate::bootstrap::member::Notice;
 use crate::bootstrap::poll::poll_until;
+use crate::bootstrap::roster::{Candidate, Roster};
 use crate::bootstrap::socket::{Received, receive};
+use crate::bootstrap::watchers::Watchers;
 use crate::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, short_reason};
 
 /// How long to leave all alone when the kernel has no memory for a poll.
@@ -35,17 +38,31 @@ enum Source {
     Guest(u64),
     Line(u32),
     Process(u32),
+    Watcher(u64),
 }
 
 struct Doorkeeper {
     shared: Arc<Shared>,
     guests: Guests,
     porch: Porch,
+    watchers: Watchers,
+    /// Those who look see this process, and no other.
+    roster: Roster<Handles>,
 }
 
 pub(super) fn start(shared: Arc<Shared>, guests: Guests, porch: Porch) -> io::Result<JoinHandle<()>> {
-    let keeper = Doorkeeper { shared, guests, porch };
+    let (watchers, roster) = (Watchers::default(), alone(&shared)?);
+    let keeper = Doorkeeper { shared, guests, porch, watchers, roster };
     std::thread::Builder::new().name("standpipe-door".into()).spawn(move || keeper.run())
+}
+
+/// This process as the only one there is.
+fn alone(shared: &Shared) -> io::Result<Roster<Handles>> {
+    let handles: Handles = [shared.house.control.try_clone()?].into();
+    let itself = Candidate { rank: 0, size: 1, pid: std::process::id(), program: String::new(), handles };
+    let mut roster = Roster::new(1);
+    roster.join(itself, 0).expect("nobody else has joined");
+    Ok(roster)
 }
 
 impl Doorkeeper {
@@ -68,21 +85,35 @@ impl Doorkeeper {
                         self.hear(number);
                         self.shared.lose(number, How::Vanished);
                     }
+                    Source::Watcher(id) => self.watchers.hear(id, Instant::now()),
                 }
             }
             self.guests.expire(Instant::now());
             self.porch.expire(Instant::now());
+            self.serve_watchers(Instant::now());
         }
+    }
+
+    /// Has the node show its counters where somebody looks, and tells them so.
+    fn serve_watchers(&mut self, now: Instant) {
+        if self.watchers.is_look_due(now) {
+            (self.shared.house.tell)(Notice::Look);
+        }
+        self.watchers.tell(&self.roster, now);
     }
 
     /// Sleeps until something is ready or due.
     fn sleep(&self, lines: &[(u32, Arc<Line>)]) -> Vec<Source> {
         let mut sources = vec![Source::Waker];
         let mut fds = vec![PollFd::new(&self.shared.waker, PollFlags::IN)];
-        let mut add = |source, fd| {
+        let mut add_for = |source, fd, flags| {
             sources.push(source);
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
         };
+        for (id, socket, flags) in self.watchers.sockets() {
+            add_for(Source::Watcher(id), socket.as_fd(), flags);
+        }
+        let mut add = |source, fd| add_for(source, fd, PollFlags::IN);
         if let Some(listener) = self.guests.listener() {
             add(Source::Listener, listener.as_fd());
         }
@@ -98,7 +129,8 @@ impl Doorkeeper {
                 add(Source::Process(*number), process);
             }
         }
-        let until = self.guests.expire_at().into_iter().chain(self.porch.expire_at()).min();
+        let until = self.guests.expire_at().into_iter().chain(self.porch.expire_at());
+        let until = until.chain(self.watchers.due_at()).min();
         if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
             tracing::warn!(%error, "the door cannot poll");
@@ -109,7 +141,13 @@ impl Doorkeeper {
     }
 
     /// Lets a guest in, or says why not.
-    fn consider(&self, mut applicant: Applicant) {
+    fn consider(&mut self, mut applicant: Applicant) {
+        if let Ok(Request::Watch { secret }) = &applicant.request {
+            return match secret.matches(&self.shared.looking) {
+                true => self.watchers.admit(applicant, &self.roster),
+                false => applicant.refuse(Refusal::Secret),
+            };
+        }
         let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed));
         let (secret, who, place, places) = match request {
             Ok(Request::Meet { secret, node, proof, place, places }) => {

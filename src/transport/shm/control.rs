@@ -4,6 +4,7 @@
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
+//! 136      how those who look find its door, if it has one (see `shown::door`)
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
@@ -23,6 +24,9 @@ use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Wor
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What the kernel calls the segment.
+pub(crate) const SEGMENT: &str = "standpipe-control";
+
 const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x01");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
@@ -33,7 +37,8 @@ const DIRECTORY_AT: u64 = 40;
 pub(crate) const FENCES_AT: u64 = 48;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
-const ALLOCATED_AT: u64 = 192;
+pub(super) const DOOR_AT: u64 = 136;
+pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
 pub(super) const SHOWN_AT: u64 = 256;
 pub(super) const NAMES_AT: u64 = 4096;
@@ -128,7 +133,7 @@ impl Control {
             names.len() <= NAMES_MAX,
             "handlers are refused at registration where their names are too long"
         );
-        let segment = Segment::create("standpipe-control", Control::bytes(places))?;
+        let segment = Segment::create(SEGMENT, Control::bytes(places))?;
         let control = Control { memory: segment.memory().clone(), places };
         control.word(RANK_AT).store(in_job(identity.rank, identity.size), Ordering::Relaxed);
         control.word(NONCE_AT).store(identity.nonce, Ordering::Relaxed);

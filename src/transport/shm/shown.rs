@@ -5,6 +5,7 @@
 //! is shown. Watchers read it from a descriptor that does not let them write, and map nothing. What they read may be
 //! anything: they get numbers that add up without overflow.
 
+pub(crate) mod door;
 pub(crate) mod latencies;
 pub(crate) mod peers;
 

@@ -30,7 +30,7 @@ const UNSEEN: &str = "cannot look at the job any more";
 /// Arguments of `standpipe top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// The launcher or any process of the job; needed where several jobs run
+    /// The launcher or any process of the job, or of a node that nobody launched; needed where several run
     #[arg(value_name = "PID")]
     pid: Option<u32>,
     /// Time between two looks: 1 unless given, 0.1 at least
@@ -109,7 +109,7 @@ fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
     }
     match jobs.len() {
         0 => bail!(
-            "no job of yours runs on this host; start one with `standpipe run -n 4 -- PROGRAM`, and look again while \
+            "no job of yours runs on this host, and no node that others can come to; start one with `standpipe run -n 4 -- PROGRAM`, and look again while \
              it runs"
         ),
         1 => Ok(jobs.remove(0)),
@@ -119,7 +119,8 @@ fn choose(mut jobs: Vec<Job>, pid: Option<u32>) -> Result<Job> {
 
 fn listed(jobs: &[Job]) -> String {
     let line = |job: &Job| {
-        format!("\n  standpipe top {:<8} {} ranks of {}", job.launcher_pid(), job.size(), job.program())
+        let what = if job.is_launched() { format!("{} ranks", job.size()) } else { "a node".to_owned() };
+        format!("\n  standpipe top {:<8} {what} of {}", job.launcher_pid(), job.program())
     };
     jobs.iter().map(line).collect()
 }
