@@ -214,7 +214,7 @@ pub(crate) fn blocks(
     match local.direction {
         Direction::Put => {
             let addr = std::ptr::with_exposed_provenance(local.addr);
-            // SAFETY: memory borrowed for reading until this returns.
+            // SAFETY: so many bytes there are borrowed for reading until this returns.
             heap.copy_in_blocks(offset, unsafe { std::slice::from_raw_parts(addr, local.len) }, blocks)
         }
         Direction::Get => {
