@@ -15,6 +15,7 @@ mod rma;
 mod runs;
 mod signals;
 mod spans;
+mod spans_seen;
 mod teams;
 mod threads;
 

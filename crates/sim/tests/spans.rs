@@ -1,60 +1,14 @@
 //! What a program's subscriber sees of moves and recalls.
 
 mod race;
-
-use std::sync::{Arc, Mutex};
+#[path = "../../../tests/api/spans_seen.rs"]
+mod spans;
 
 use engine::Direction::Put;
 use engine::Rank;
 use race::{PAGE, Race, settings};
 use sim::Access;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-
-/// Notes each span of the engine's: its name and fields, also those that are told later, and whether it is over.
-#[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Vec<(String, bool)>>>);
-
-struct Fields<'a>(&'a mut String);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        *self.0 += &format!(" {field}={value:?}");
-    }
-}
-
-impl Subscriber for Spans {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.target().starts_with("standpipe_engine")
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut text = span.metadata().name().to_owned();
-        span.record(&mut Fields(&mut text));
-        let mut spans = self.0.lock().expect("no panic");
-        spans.push((text, false));
-        Id::from_u64(spans.len() as u64)
-    }
-
-    fn record(&self, id: &Id, values: &Record<'_>) {
-        let mut spans = self.0.lock().expect("no panic");
-        values.record(&mut Fields(&mut spans[id.into_u64() as usize - 1].0));
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-
-    fn try_close(&self, id: Id) -> bool {
-        self.0.lock().expect("no panic")[id.into_u64() as usize - 1].1 = true;
-        true
-    }
-}
+use spans::spans_of;
 
 /// Puts so many pages into memory of `peer`'s that was never asked for.
 fn put(race: &mut Race, rank: Rank, peer: Rank, pages: u64) {
@@ -63,15 +17,6 @@ fn put(race: &mut Race, rank: Rank, peer: Rank, pages: u64) {
     let op = race.start(rank, peer, Put, &[(theirs, ours, pages * PAGE)]);
     race.wait(rank, op).expect("there is room for it");
     race.rest();
-}
-
-/// The spans that all of this made; every one must be over.
-fn spans_of(run: impl FnOnce()) -> Vec<String> {
-    let spans = Spans::default();
-    tracing::subscriber::with_default(spans.clone(), run);
-    let spans = spans.0.lock().expect("no panic").clone();
-    assert!(spans.iter().all(|(_, over)| *over), "{spans:?}");
-    spans.into_iter().map(|(text, _)| text).collect()
 }
 
 #[test]
