@@ -170,7 +170,7 @@ impl OfiTransport {
         let Err((buffer, busy)) = started else {
             self.copies.all[part.copy].under_way += 1;
             if let Some(link) = self.links.get_mut(rank) {
-                link.busy = None;
+                link.has_room();
             }
             return true;
         };

@@ -38,6 +38,17 @@ pub(super) struct Busy {
     pub(super) last: Instant,
     /// From the first look to the last.
     pub(super) waited: Duration,
+    /// The same for whoever traces: until it has room, or the peer is lost.
+    pub(super) span: tracing::Span,
+}
+
+impl Busy {
+    /// Begins to wait. The provider is connecting to the peer; where it has reached that before, it is connecting again, or
+    /// has its queues full.
+    pub(super) fn since(now: Instant, peer: Rank, again: bool) -> Busy {
+        let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
+        Busy { last: now, waited: Duration::ZERO, span }
+    }
 }
 
 /// One peer, or this process itself.
@@ -156,6 +167,14 @@ impl Link {
             listed: false,
             stuck: false,
             owing: false,
+        }
+    }
+
+    /// The provider has taken something for the peer.
+    #[inline]
+    pub(super) fn has_room(&mut self) {
+        if let Some(busy) = self.busy.take() {
+            busy.span.record("outcome", "reached");
         }
     }
 

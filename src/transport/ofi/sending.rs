@@ -88,7 +88,8 @@ impl OfiTransport {
             match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
                     self.sending += 1;
-                    (link.busy, link.reached) = (None, true);
+                    link.has_room();
+                    link.reached = true;
                 }
                 Err(Kept { buffer, busy: true }) => {
                     link.unsent.push_front(Unsent { buffer, len, answers });
@@ -119,11 +120,13 @@ impl OfiTransport {
             Link { doubted: true, .. } => SUSPECT_WITHIN,
             _ => self.patience,
         });
-        let busy = link.busy.get_or_insert(Busy { last: now, waited: Duration::ZERO });
+        let again = link.reached;
+        let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, again));
         // A process that was stopped meanwhile has not waited.
         busy.waited += now.duration_since(busy.last).min(LOOK_MAX);
         busy.last = now;
         if busy.waited > patience {
+            busy.span.record("outcome", "lost");
             tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
             self.lose(rank);
         }

@@ -49,7 +49,7 @@ impl OfiTransport {
         match lent {
             Ok(()) => {
                 link.parts[SMALL] += 1;
-                link.busy = None;
+                link.has_room();
                 true
             }
             Err(Kept { buffer, .. }) => {

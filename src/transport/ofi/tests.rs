@@ -8,4 +8,5 @@ mod failing;
 mod heaps;
 mod hostile;
 mod processes;
+mod spans;
 mod suite;
