@@ -10,7 +10,7 @@ use standpipe::bootstrap::Broker;
 use standpipe::watch::{Job, RankView, Snapshot, jobs};
 use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Transport};
 
-use members::{Member, config};
+use members::{Member, Other, config};
 
 /// What the nodes of this program reach each other by.
 const OVER: &str = "shm";
@@ -149,6 +149,20 @@ fn a_node_listens_at_the_one_address_that_it_is_given() {
     assert!(std::net::TcpStream::connect(place).is_ok(), "there, and nowhere else:");
     assert!(std::net::TcpStream::connect(("127.0.0.2", place.port())).is_err());
     assert_eq!(one.node.connect_to(&address).expect("near ones come by the socket"), 1);
+}
+
+/// Whoever has seen its end is not told that it is a peer, though nobody here has seen it.
+#[test]
+fn a_process_that_has_ended_is_no_peer() {
+    let here = Member::new(config());
+    for peer in 1..=8 {
+        let mut other = Other::start("serve");
+        assert_eq!(here.node.connect_to(&other.address).expect("connected"), peer);
+        other.child.kill().expect("ours");
+        other.child.wait().expect("ours");
+        let called = here.node.connect_to(&other.address);
+        assert!(matches!(called, Err(MeetError::Gone)), "{called:?}");
+    }
 }
 
 #[test]

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::bootstrap::env::JobName;
+use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::send;
 use crate::bootstrap::wire::{Request, encode};
@@ -51,6 +54,14 @@ impl Line {
             Wire::Near { process, .. } => Some(process.as_fd()),
             Wire::Far(_) => None,
         }
+    }
+
+    /// Whether the peer's process is known to have ended, though nobody has been told.
+    pub(super) fn has_ended(&self) -> bool {
+        self.process().is_some_and(|process| {
+            let mut process = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+            matches!(poll_until(&mut process, Some(Instant::now())), Ok(1))
+        })
     }
 
     /// Says something that the other need not hear where it has no room, as it reads what it is told.

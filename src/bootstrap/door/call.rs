@@ -88,6 +88,11 @@ impl Shared {
         let mut pause = AGAIN;
         loop {
             let turn = match self.begin(&who, begun, deadline)? {
+                // Whoever watches it may not have got to tell.
+                Begun::Peer(number) if self.book().line(number).is_some_and(|line| line.has_ended()) => {
+                    self.lose(number, How::Vanished);
+                    continue;
+                }
                 Begun::Peer(number) => return Ok(number),
                 Begun::Call(turn) => turn,
             };
