@@ -127,6 +127,29 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its commands, and by
+/// its tests, whose names go on.
+const OTHERS: [&str; 15] = [
+    "STANDPIPE_JOB",
+    "STANDPIPE_SECRET",
+    "STANDPIPE_RANK",
+    "STANDPIPE_SIZE",
+    "STANDPIPE_PORT",
+    "STANDPIPE_LAUNCHER",
+    "STANDPIPE_RENDEZVOUS",
+    "STANDPIPE_LIBFABRIC",
+    "STANDPIPE_PMIX",
+    "STANDPIPE_RDMA_VM",
+    "STANDPIPE_INSIDE_RDMA_VM",
+    "STANDPIPE_PERF_STARTED",
+    "STANDPIPE_COST",
+    "STANDPIPE_CHANGE_",
+    "STANDPIPE_TEST_",
+];
+
+/// What all names of variables begin with that this project reads.
+const PREFIX: &str = "STANDPIPE_";
+
 /// How long a rank on another host may be silent where nothing else is said: no network that is to be used again is away
 /// for longer, and few machines that are busy.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -273,12 +296,23 @@ impl Config {
         Config::default()
     }
 
-    /// The defaults, changed by the variables of [`SETTINGS`] that are set.
+    /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of [others](Config::unknown_variables) with such a name
+    /// a warning is logged.
     ///
     /// # Errors
     /// [`ConfigError`] for the first variable whose value is not what the table says.
     pub fn from_env() -> Result<Config, ConfigError> {
+        for name in Config::unknown_variables() {
+            tracing::warn!("{name} is set, and is no setting of standpipe's");
+        }
         Config::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that nothing of
+    /// Standpipe reads: misspelt ones.
+    pub fn unknown_variables() -> Vec<String> {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        names.filter(|name| is_unknown(name)).collect()
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
@@ -444,8 +478,18 @@ fn parse_bytes(text: &str) -> Option<u64> {
     count.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
+/// Whether a variable looks as if it were one of this project's, and is not.
+fn is_unknown(name: &str) -> bool {
+    let is_setting = SETTINGS.iter().any(|setting| setting.name == name);
+    let is_other =
+        || OTHERS.iter().any(|other| *other == name || other.ends_with('_') && name.starts_with(other));
+    name.starts_with(PREFIX) && !is_setting && !is_other()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn config(name: &'static str, value: &'static str) -> Result<Config, ConfigError> {
@@ -475,6 +519,34 @@ mod tests {
             Ok(Some(Duration::from_millis(250)))
         );
         assert_eq!(config("STANDPIPE_TIMEOUT_MS", "0").map(|c| c.timeout), Ok(None));
+    }
+
+    #[test]
+    fn every_variable_that_is_read_anywhere_is_known() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut folders, mut found) = (vec![root.join("src"), root.join("crates")], 0);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("there") {
+                let path = entry.expect("readable").path();
+                // What only tests and examples give their children, no user sets.
+                if path.ends_with("tests") || path.ends_with("examples") {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).expect("text");
+                    let words = text.split('"').filter(|word| word.starts_with(PREFIX));
+                    let is_name = |word: &&str| word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+                    for name in words.filter(is_name).filter(|name| *name != PREFIX) {
+                        assert!(!is_unknown(name), "{name} in {}", path.display());
+                        found += 1;
+                    }
+                }
+            }
+        }
+        assert!(found > 50, "{found} names found");
+        assert!(is_unknown(&format!("{PREFIX}HEPA")) && !is_unknown("PATH"));
     }
 
     #[test]

@@ -41,6 +41,14 @@ fn a_setting_that_stops_every_job_is_a_failure() {
 }
 
 #[test]
+fn a_misspelt_setting_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let output = command.args(["doctor", "--json"]).env("STANDPIPE_HEPA", "1G").output().expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("STANDPIPE_HEPA has no meaning"), "{text}");
+}
+
+#[test]
 fn the_table_has_no_colours_where_nobody_would_see_them() {
     let output = Command::new(env!("CARGO_BIN_EXE_standpipe")).arg("doctor").output().expect("it starts");
     let text = String::from_utf8(output.stdout).expect("text");

@@ -57,6 +57,12 @@ fn cores(cores: usize) -> Check {
 /// A bad one stops every job when its nodes open.
 fn settings(facts: &Facts) -> Check {
     match &facts.bad_setting {
+        None if !facts.unknown_settings.is_empty() => check(
+            "settings",
+            Status::Warn,
+            format!("{} has no meaning", facts.unknown_settings.join(", ")),
+            "nothing reads such a variable: look for the right name in docs/API.md (Settings)",
+        ),
         None => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
         Some((why, name)) => check(
             "settings",
@@ -281,6 +287,7 @@ mod tests {
             attach: Attach::Works,
             attach_never: false,
             bad_setting: None,
+            unknown_settings: Vec::new(),
             memlock: Limit { soft: Some(8 << 20), hard: None },
             locks_anything: Some(false),
             verbs_devices: Vec::new(),

@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) attach_never: bool,
     /// What is wrong with a setting in the environment, and its name.
     pub(super) bad_setting: Option<(String, &'static str)>,
+    /// Variables that look like settings, and are none.
+    pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
     /// Whether that limit does not bind this process.
     pub(super) locks_anything: Option<bool>,
@@ -54,6 +56,7 @@ impl Facts {
             attach: peer::try_attach(),
             attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
             bad_setting: Config::from_env().err().map(|error| (error.to_string(), error.name)),
+            unknown_settings: Config::unknown_variables(),
             memlock: memlock(),
             locks_anything: locks_anything(),
             verbs_devices: verbs_devices(),
