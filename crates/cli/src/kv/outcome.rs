@@ -8,6 +8,7 @@ use serde::Serialize;
 use standpipe::Strategy;
 
 use super::lines::{Done, Pull, Sweep, Tick};
+use crate::machine;
 use crate::table::{Table, plain};
 use crate::transport::Chosen;
 
@@ -169,6 +170,10 @@ fn peak_pinned(ticks: &[Tick]) -> u64 {
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
+    /// How this program was built: `debug` or `release`.
+    pub build: &'static str,
+    /// How many processes wanted a processor, on average over the last minute of it.
+    pub load_average: Option<f64>,
     /// How workers reached each other: `shm`, or `ofi` with the provider.
     pub transport: String,
     /// What they registered; `None` over shared memory, where nothing is.
@@ -245,6 +250,8 @@ impl Outcome {
         let blocks = local_hits + pulls + made;
         let done = || record.done.iter().flatten();
         Self {
+            build: machine::BUILD,
+            load_average: machine::load_average(),
             transport: record.chosen.transport.to_string(),
             strategy: record.chosen.strategy.map(Strategy::name),
             workers: record.done.len(),

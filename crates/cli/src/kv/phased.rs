@@ -6,7 +6,7 @@ use crate::report::page::Grid;
 /// The phases, and what changed from one to the next; `None` where no worker was killed.
 #[must_use]
 pub fn grid(outcome: &Outcome) -> Option<Grid> {
-    let first = outcome.phases.first()?;
+    outcome.phases.first()?;
     let pulls = |phase: &Phase, text: String| if phase.pulls == 0 { "no pulls".to_owned() } else { text };
     let cells = |phase: &Phase| {
         vec![
@@ -24,7 +24,7 @@ pub fn grid(outcome: &Outcome) -> Option<Grid> {
         ["phase", "duration", "requests", "a second", "pulls", "pull, median", "99th percentile", "held"];
     Some(Grid {
         title: "A worker is killed, another joins".to_owned(),
-        note: [cost(first, &outcome.phases), unserved(outcome)].concat(),
+        note: [cost(&outcome.phases), unserved(outcome)].concat(),
         header: header.map(str::to_owned).to_vec(),
         rows: outcome.phases.iter().map(cells).collect(),
     })
@@ -39,22 +39,27 @@ fn in_words(name: &str) -> &str {
     }
 }
 
-/// How the median pull of each later phase stands to that of the first.
-fn cost(first: &Phase, phases: &[Phase]) -> String {
-    let later = phases.iter().skip(1).filter(|phase| phase.pulls > 0 && first.pulls > 0);
-    let said = later.map(|phase| {
-        let times = phase.pull_p50_us / first.pull_p50_us;
-        format!(
-            "{}, the median pull took {times:.2} times as long as before. ",
-            capital(in_words(phase.name))
-        )
-    });
-    said.collect()
+/// Pulls of a phase below which its median says little.
+const FEW_PULLS: u64 = 200;
+
+/// The median pull of each phase, in a sentence.
+fn cost(phases: &[Phase]) -> String {
+    let pulled = phases.iter().filter(|phase| phase.pulls > 0);
+    let said: Vec<String> = pulled
+        .map(|phase| format!("{} {}", micros(phase.pull_p50_us), in_the_sentence(phase.name)))
+        .collect();
+    if said.is_empty() {
+        return String::new();
+    }
+    let few = match phases.iter().map(|phase| phase.pulls).min() {
+        Some(least) if least < FEW_PULLS => " Some phases had too few pulls to compare them by that.",
+        _ => "",
+    };
+    format!("The median pull took {}.{few} ", said.join(", "))
 }
 
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+fn in_the_sentence(name: &str) -> &str {
+    if name == "all" { "before" } else { in_words(name) }
 }
 
 /// What became of the requests.
@@ -99,11 +104,8 @@ mod tests {
     #[test]
     fn the_cost_is_said_in_words() {
         let grid = grid(&Outcome::of(&record())).expect("a worker was killed");
-        assert!(
-            grid.note.starts_with("After one was killed, the median pull took 3.00 times"),
-            "{}",
-            grid.note
-        );
+        let begins = "The median pull took 1.0 µs before, 3.0 µs after one was killed, 2.0 µs after another joined. Some";
+        assert!(grid.note.starts_with(begins), "{}", grid.note);
         assert!(grid.note.ends_with("the others served the rest."), "{}", grid.note);
         let never = Record { joined_ms: None, ..record() };
         assert_eq!(Outcome::of(&never).phases.len(), 2);

@@ -21,6 +21,7 @@ use crate::{
     machine,
     refused::Refused,
     report::output::{Output, OutputArgs},
+    signals,
     transport::{Chosen, TransportArgs},
     vm::{self, VmArgs},
 };
@@ -64,6 +65,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
+    machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let requests = trace.requests as u64;
     let record = match args.phases {
         true => phases::replay(&args.kv, chosen, requests)?,
@@ -160,6 +162,11 @@ fn report<'a>(
         favourite_share: 0.0,
         keep_copies: plan.keep_copies,
         setup: vec![
+            row("build", outcome.build.to_owned()),
+            row(
+                "load average after it",
+                outcome.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
+            ),
             row("workers", outcome.workers.to_string()),
             row("reached by", record.chosen.to_string()),
             row("memory for blocks, each", bytes(plan.cap_bytes as u64)),

@@ -33,7 +33,8 @@ pub struct GupsArgs {
     /// network one for 64 words
     #[arg(long, value_name = "N", value_parser = between(1_u64, 1 << 40))]
     updates: Option<u64>,
-    /// How often each way has its turn; the round in the middle counts
+    /// How often each way has its turn; the round in the middle counts, of an even number the
+    /// faster of the two there
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = between(1_u32, 1000))]
     rounds: u32,
     /// Run no other programs beside

@@ -92,7 +92,7 @@ fn point(plan: &Plan, ranks: &[Vec<Turn>], words: u64, way: Way) -> Point {
         way: way.name(),
         table_bytes: words * 8,
         updates,
-        gups: at(took.len() / 2),
+        gups: at(took.len().saturating_sub(1) / 2),
         gups_spread: [at(took.len().saturating_sub(1)), at(0)],
         errors: ranks.iter().flatten().filter(of).map(|turn| turn.wrong).sum(),
     }

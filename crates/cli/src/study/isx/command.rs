@@ -25,7 +25,8 @@ pub struct IsxArgs {
     /// Keys that each process draws, of 4 bytes
     #[arg(long, default_value_t = 1 << 22, value_name = "KEYS", value_parser = between(1_u64, 1 << 31))]
     keys: u64,
-    /// Sorts by each job, each of other keys; the one in the middle counts
+    /// Sorts by each job, each of other keys; the one in the middle counts, of an even number the
+    /// faster of the two there
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1_u32, 1000))]
     rounds: u32,
     /// Decides the keys

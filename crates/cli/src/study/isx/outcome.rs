@@ -60,7 +60,7 @@ impl Job {
             |ranks: &[Round], of: fn(&Round) -> u64| ranks.iter().map(of).max().unwrap_or(0) as f64 / 1e9;
         let took = |ranks: &Vec<Round>| longest(ranks, |round| round.took_ns);
         rounds.sort_by(|one, other| took(one).total_cmp(&took(other)));
-        let middle = &rounds[rounds.len() / 2];
+        let middle = &rounds[(rounds.len() - 1) / 2];
         Job {
             ranks: told.len(),
             keys,
