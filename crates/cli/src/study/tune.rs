@@ -10,6 +10,7 @@ use standpipe::{STAGED_MIN, Transport, network};
 
 use super::show::{Show, row};
 use super::work::Bar;
+use crate::doctor::peer::{self, Attach};
 use crate::perf::case::{Case, Cores, Memory, Op, Target};
 use crate::report::output::{Output, OutputArgs};
 use crate::report::page::{Figure, Grid};
@@ -40,6 +41,8 @@ struct Way {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sizes {
     All,
+    /// All but words, which go by message for the sake of atomics.
+    NoWord,
     /// Less than [`STAGED_MIN`].
     Short,
     Long,
@@ -47,9 +50,12 @@ enum Sizes {
 
 const SHM: &str = "shm";
 const TCP: &str = "ofi:tcp";
-const MESSAGES: &[(&str, &str)] = &[("STANDPIPE_ATTACH", "never")];
-const BOUNCE: &[(&str, &str)] = &[(transport::STRATEGY, "bounce")];
-const FIREHOSE: &[(&str, &str)] = &[(transport::STRATEGY, "firehose")];
+const MESSAGES: &[(&str, &str)] = &[EXPOSED, ("STANDPIPE_ATTACH", "never")];
+const DIRECTLY: &[(&str, &str)] = &[EXPOSED, ("STANDPIPE_ATTACH", "auto")];
+const BOUNCE: &[(&str, &str)] = &[EXPOSED, (transport::STRATEGY, "bounce")];
+const FIREHOSE: &[(&str, &str)] = &[EXPOSED, (transport::STRATEGY, "firehose")];
+/// Whatever the user's own environment says, ways are what they are called.
+const EXPOSED: (&str, &str) = ("STANDPIPE_EXPOSE", "everything");
 
 const fn way(
     name: &'static str,
@@ -62,11 +68,11 @@ const fn way(
 }
 
 const WAYS: [Way; 8] = [
-    way("shm: heap, mapped", SHM, Memory::Heap, &[], Sizes::All),
-    way("shm: private, attach", SHM, Memory::Private, &[], Sizes::All),
+    way("shm: heap, mapped", SHM, Memory::Heap, DIRECTLY, Sizes::All),
+    way("shm: private, attach", SHM, Memory::Private, DIRECTLY, Sizes::All),
     way("shm: private, chunks", SHM, Memory::Private, MESSAGES, Sizes::Short),
     way("shm: private, stages", SHM, Memory::Private, MESSAGES, Sizes::Long),
-    way("tcp: heap, one-sided", TCP, Memory::Heap, BOUNCE, Sizes::All),
+    way("tcp: heap, one-sided", TCP, Memory::Heap, BOUNCE, Sizes::NoWord),
     way("tcp: private, chunks", TCP, Memory::Private, BOUNCE, Sizes::Short),
     way("tcp: private, stages", TCP, Memory::Private, BOUNCE, Sizes::Long),
     way("tcp: private, registered", TCP, Memory::Private, FIREHOSE, Sizes::All),
@@ -141,7 +147,8 @@ struct Verdict {
     or_less: bool,
     /// It is so up to so many only.
     cheaper_to_bytes: Option<u64>,
-    agrees: bool,
+    /// `None`: it cannot be told, as the two were not measured for the same sizes.
+    agrees: Option<bool>,
     setting: &'static str,
 }
 
@@ -152,8 +159,17 @@ struct Verdict {
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
     let has_tcp = network::look_for(Some("tcp"));
-    let ways: Vec<&Way> =
-        WAYS.iter().filter(|way| way.network == SHM || (has_tcp.is_ok() && !args.quick)).collect();
+    // All of these are measured beside the kernel's own call.
+    let attach = match peer::try_attach() {
+        Attach::Works => Ok(()),
+        Attach::Denied(why) | Attach::Failed(why) => Err(why),
+    };
+    let is_there = |way: &&Way| match (way.network, way.memory) {
+        (SHM, Memory::Heap) => true,
+        (SHM, Memory::Private) => attach.is_ok(),
+        _ => has_tcp.is_ok() && !args.quick,
+    };
+    let ways: Vec<&Way> = WAYS.iter().filter(is_there).collect();
     let ops = if args.quick { &[Op::Put][..] } else { &[Op::Put, Op::Get] };
     let runs: usize = ways.iter().map(|way| ops.len() * sizes(way.sizes, args.quick).len()).sum();
     let (bar, mut lines) = (Bar::new(runs, "measurements"), Vec::new());
@@ -171,8 +187,9 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let choices =
         ops.iter().flat_map(|op| CHOICES.iter().filter_map(|choice| verdict(choice, op.name(), &lines)));
     let outcome = Outcome { choices: choices.collect(), lines };
-    let missing = has_tcp.err().map(|why| format!("Not measured: tcp. {why}."));
-    show(args, &outcome, missing).deliver(&output, &outcome)?;
+    let no_tcp = has_tcp.err().map(|why| format!("Not measured: tcp. {why}."));
+    let no_attach = attach.err().map(|why| format!("Not measured: private memory over shm. {why}."));
+    show(args, &outcome, no_tcp.into_iter().chain(no_attach).collect()).deliver(&output, &outcome)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -187,6 +204,7 @@ fn sizes(sizes: Sizes, quick: bool) -> Vec<usize> {
         Sizes::Long => long.to_vec(),
         Sizes::All if quick => vec![short[0], long[1]],
         Sizes::All => [short, long].concat(),
+        Sizes::NoWord => [&[16], &short[1..], long].concat(),
     }
 }
 
@@ -249,7 +267,9 @@ const MATTERS_BYTES: u64 = 64 << 20;
 fn verdict(choice: &Choice, op: &'static str, lines: &[Line]) -> Option<Verdict> {
     let find = |name| lines.iter().find(|line| line.way == name && line.op == op);
     let (first, then) = (find(choice.first)?, find(choice.then)?);
-    let least = then.measured.iter().map(|(bytes, _)| *bytes as u64).min()?;
+    // Of less one of the two was not measured.
+    let least = |line: &Line| line.measured.iter().map(|(bytes, _)| *bytes as u64).min();
+    let least = least(first)?.max(least(then)?);
     let range = first
         .undercut_by(then)
         .filter(|(from, to)| *from <= MATTERS_BYTES && to.is_none_or(|to| to >= least));
@@ -257,12 +277,14 @@ fn verdict(choice: &Choice, op: &'static str, lines: &[Line]) -> Option<Verdict>
     let (cheaper, or_less) =
         (crossed.map(|bytes| bytes.max(least)), crossed.is_some_and(|bytes| bytes < least));
     let agrees = match (choice.from, cheaper) {
-        (None, cheaper) => cheaper.is_none(),
-        (Some(taken), Some(_)) if or_less => taken <= least,
-        (Some(_), None) => false,
+        (None, cheaper) => Some(cheaper.is_none()),
+        // It is taken for all that are more.
+        (Some(_), None) => Some(false),
+        (Some(_), Some(_)) if range.is_some_and(|(_, to)| to.is_some()) => Some(false),
+        (Some(taken), Some(_)) if or_less => (taken > least).then_some(false),
         (Some(taken), Some(cheaper)) => {
             let (taken, cheaper) = (taken as f64, cheaper.max(1) as f64);
-            taken <= cheaper * NEAR && cheaper <= taken * NEAR
+            Some(taken <= cheaper * NEAR && cheaper <= taken * NEAR)
         }
     };
     Some(Verdict {
@@ -286,8 +308,9 @@ fn bytes(count: u64) -> String {
     }
 }
 
-fn show(args: &TuneArgs, outcome: &Outcome, missing: Option<String>) -> Show {
-    let disagreeing = outcome.choices.iter().filter(|verdict| !verdict.agrees).count();
+fn show(args: &TuneArgs, outcome: &Outcome, missing: Vec<String>) -> Show {
+    let count = |agrees| outcome.choices.iter().filter(|verdict| verdict.agrees == agrees).count();
+    let (agreeing, unknown) = (count(Some(true)), count(None));
     let quick = if args.quick { " --quick" } else { "" };
     Show {
         heading: "What each way to move bytes costs here",
@@ -295,13 +318,13 @@ fn show(args: &TuneArgs, outcome: &Outcome, missing: Option<String>) -> Show {
                byte costs; where two lines cross, the other way becomes the cheaper one."
             .to_owned(),
         summary: vec![format!(
-            "The library's choice agrees with {} of {} comparisons.",
-            outcome.choices.len() - disagreeing,
+            "The library's choice agrees with {agreeing} of {} comparisons; of {unknown} it cannot be told, as the two ways are never \
+             taken for the same sizes.",
             outcome.choices.len()
         )],
         figures: ["put", "get"].into_iter().filter_map(|op| figure(op, outcome)).collect(),
         grids: vec![costs(outcome), choices(outcome)],
-        findings: missing.into_iter().chain(outcome.choices.iter().filter(|v| !v.agrees).map(finding)).collect(),
+        findings: missing.into_iter().chain(outcome.choices.iter().filter(|v| v.agrees == Some(false)).map(finding)).collect(),
         explanations: Vec::new(),
         costs: None,
         seed: None,
@@ -355,7 +378,8 @@ fn costs(outcome: &Outcome) -> Grid {
     };
     Grid {
         title: "Costs".to_owned(),
-        note: "What a transfer costs at all, and each KiB of it; how far the line is from what was measured, at the worst."
+        note: "What a transfer costs at all, and each KiB of it; how far the line is from what was measured, at the worst (-: a \
+               line through two points)."
             .to_owned(),
         header: ["op", "way", "fixed", "a KiB", "GB/s", "off"].map(str::to_owned).to_vec(),
         rows: outcome.lines.iter().map(cells).collect(),
@@ -370,13 +394,13 @@ fn choices(outcome: &Outcome) -> Grid {
             verdict.then.to_owned(),
             verdict.taken_from_bytes.map_or("never".to_owned(), bytes),
             cheaper(verdict),
-            if verdict.agrees { "yes" } else { "no" }.to_owned(),
+            verdict.agrees.map_or("cannot be told", |agrees| if agrees { "yes" } else { "no" }).to_owned(),
         ]
     };
     Grid {
         title: "Choices".to_owned(),
         note: "From how many bytes on the library takes the second way by itself, and from how many on it is cheaper here. Within a \
-               factor of two both cost nearly the same."
+               factor of two both cost nearly the same. What is registered was used before: a first use costs more."
             .to_owned(),
         header: ["op", "first", "then", "taken from", "cheaper from", "agrees"].map(str::to_owned).to_vec(),
         rows: outcome.choices.iter().map(cells).collect(),
@@ -456,7 +480,20 @@ mod tests {
         let verdicts: Vec<Verdict> =
             CHOICES.iter().filter_map(|choice| verdict(choice, "put", &lines)).collect();
         assert_eq!(verdicts.len(), 2, "of shm nothing was measured");
-        assert!(verdicts[0].agrees, "{:?}", verdicts[0]);
-        assert!(!verdicts[1].agrees && finding(&verdicts[1]).contains("STANDPIPE_STRATEGY=firehose"));
+        assert_eq!(verdicts[0].agrees, Some(true), "{:?}", verdicts[0]);
+        assert!(
+            verdicts[1].agrees == Some(false)
+                && finding(&verdicts[1]).contains("STANDPIPE_STRATEGY=firehose")
+        );
+        // Cheaper already for sizes of which one of the two was not measured, or only for a while.
+        let only =
+            |line: Line, at: std::ops::Range<usize>| Line { measured: line.measured[at].to_vec(), ..line };
+        let (short, long) =
+            (only(lines[0].clone(), 0..3), only(of("tcp: private, stages", line(9e3, 0.2, 0.0)), 3..4));
+        let judged = |lines: &[Line]| verdict(&CHOICES[2], "put", lines).expect("measured");
+        let both = judged(&[short.clone(), long]);
+        assert_eq!((both.agrees, both.cheaper_from_bytes, both.or_less), (None, Some(1 << 20), true));
+        let soon_dear = of("tcp: private, stages", line(9e3, 1.001, 0.0));
+        assert_eq!(judged(&[short, soon_dear]).agrees, Some(false));
     }
 }
