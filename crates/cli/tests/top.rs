@@ -66,6 +66,8 @@ fn a_node_that_nobody_launched_is_shown_by_top_and_doctor() {
     let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("one object: {err}"));
     assert_eq!((report["launcher_pid"].to_string(), &report["size"]), (job.pid(), &1.into()));
     assert_eq!(report["totals"]["latencies"]["barrier"]["sampled"], 1);
+    let (out, _) = texts(&run_awake(&[&job.pid(), "--once"]));
+    assert!(out.contains(&format!(": a node of process {}, 1 running", job.pid())), "{out}");
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_standpipe"));
     let (out, _) = texts(&doctor.args(["doctor", "--json"]).output().expect("the command runs"));
     let checks: Vec<Value> = serde_json::from_str(&out).expect("a list");

@@ -28,6 +28,10 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 /// What the job is, and how it is.
 pub(super) fn headline(report: &Report) -> String {
     let Report { program, size, launcher_pid, running, lost, .. } = report;
+    // A job of one is its process's own.
+    if matches!(&report.ranks[..], [rank] if rank.pid == Some(*launcher_pid)) {
+        return format!("{program}: a node of process {launcher_pid}, {running} running, {lost} lost");
+    }
     format!("{program}: {size} ranks started by {launcher_pid}, {running} running, {lost} lost")
 }
 
