@@ -15,9 +15,9 @@ pub enum Timed {
     Put,
     /// Gets, likewise.
     Get,
-    /// Atomics by message.
+    /// Atomics by message; non-blocking ones, too.
     Atomic,
-    /// Collectives of teams.
+    /// Collectives of teams; non-blocking ones, too.
     Collective,
     /// [`Node::barrier`](crate::Node::barrier), with the waiting for the node's puts.
     Barrier,

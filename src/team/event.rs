@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::handler_scope::HandlerScope;
 use crate::inner::Inner;
+use crate::latency::Timed;
 use crate::reduction::{Element, Reduction};
 use crate::sync::lock;
 use crate::works::Work;
@@ -304,6 +305,7 @@ impl Team {
         let started = plan.map(|(what, plan)| {
             let memories = lock(&owned.memory).buffers().0.places();
             let start = Start { memories, steps_told: true, deadline: self.node.deadline() };
+            let begun = inner.begin(Timed::Collective);
             let mut engine = inner.engine();
             let op = engine.collective(self.membership.id, &what, plan, start);
             // Before anybody else can be told of its steps. It keeps the memory, too.
@@ -311,6 +313,9 @@ impl Team {
             drop(engine);
             let _scope = HandlerScope::enter();
             inner.works.run(op);
+            if let Some(begun) = begun {
+                inner.follow(Timed::Collective, begun, op);
+            }
             Some(op)
         });
         let team = self.membership.id;

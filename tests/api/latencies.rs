@@ -74,3 +74,21 @@ fn operations_that_nobody_waits_for_are_timed_to_their_end() {
         },
     );
 }
+
+#[test]
+fn collectives_that_nobody_waits_for_are_timed_to_their_end() {
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let before = timed(node, Timed::Collective);
+            for _ in 0..2 * Timed::Collective.sampled_of() {
+                let (result, sum) =
+                    node.world().all_reduce_nb(vec![1_u32; 3], standpipe::Reduction::Sum).wait();
+                assert_eq!((result, sum), (Ok(()), vec![2; 3]));
+            }
+            node.wait_until(|| timed(node, Timed::Collective) == before + 2).expect("all are timed");
+            node.barrier().expect("both are done");
+        },
+    );
+}
