@@ -144,7 +144,7 @@ fn table(offers: &[&Offer]) -> crate::table::Table {
 const ENDLESS_BYTES: usize = 1 << 62;
 
 fn longest(bytes: usize) -> String {
-    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { crate::kv::outcome::bytes(bytes as u64) }
+    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { crate::units::bytes(bytes as u64) }
 }
 
 fn tested(tested: Tested) -> &'static str {

@@ -5,7 +5,8 @@ use std::{fs, thread};
 use rustix::system::uname;
 use standpipe::host;
 
-use crate::{kv::outcome::bytes, refused::Refused};
+use crate::refused::Refused;
+use crate::units::bytes;
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]

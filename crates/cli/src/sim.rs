@@ -13,10 +13,10 @@ use serde_json::json;
 use crate::refused::Refused;
 use crate::units::{at_least, between};
 use crate::{
-    kv::outcome::{bytes, grouped},
     measure,
     printed::print,
     progress, table,
+    units::{bytes, grouped},
 };
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.

@@ -78,6 +78,60 @@ pub(crate) fn nanos(ns: f64) -> String {
     }
 }
 
+/// A number of bytes with a binary unit, three digits or so: `1.50 GiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{count} B"),
+        (_, 100.0..) => format!("{value:.0} {}", UNITS[unit]),
+        (_, 10.0..) => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.2} {}", UNITS[unit]),
+    }
+}
+
+/// A number of things, of which one is called `one`: `1 request`, `2 requests`.
+#[must_use]
+pub fn counted(count: u64, one: &str) -> String {
+    let ending = match one {
+        _ if count == 1 => "",
+        _ if one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {one}{ending}", grouped(count))
+}
+
+/// A number with a space between groups of three digits: `19 686`.
+#[must_use]
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time given in microseconds, in the unit that suits it: `278 µs`, `40.4 ms`.
+#[must_use]
+pub fn micros(us: f64) -> String {
+    match us {
+        ..10.0 => format!("{us:.1} µs"),
+        10.0..1e3 => format!("{us:.0} µs"),
+        1e3..1e6 => format!("{:.1} ms", us / 1e3),
+        _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +156,19 @@ mod tests {
         for bad in ["", "K", "1X", "-1", "1.5G", "99999999999G"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!((grouped(0).as_str(), grouped(999).as_str()), ("0", "999"));
+        assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.50 KiB"));
+        assert_eq!([2.25, 278.4, 40_381.0, 2e6].map(micros), ["2.2 µs", "278 µs", "40.4 ms", "2.0 s"]);
+        assert_eq!(
+            [0, 1, 2].map(|count| counted(count, "process")),
+            ["0 processes", "1 process", "2 processes"]
+        );
+        assert_eq!(counted(1000, "request"), "1\u{202f}000 requests");
+        assert_eq!((bytes(20 << 20).as_str(), bytes(300 << 30).as_str()), ("20.0 MiB", "300 GiB"));
     }
 }

@@ -7,7 +7,7 @@ use super::{
     facts::Facts,
     peer::Attach,
 };
-use crate::kv::outcome::bytes;
+use crate::units::bytes;
 
 /// All checks, the most basic first; the paths that memory takes here come last.
 pub(super) fn of(facts: &Facts) -> Vec<Check> {

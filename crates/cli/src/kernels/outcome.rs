@@ -13,8 +13,8 @@ use super::{
     trace::Totals,
 };
 use crate::{
-    kv::outcome::{bytes, grouped, micros},
     table,
+    units::{bytes, grouped, micros},
 };
 
 /// The run in numbers; `--json` prints it.

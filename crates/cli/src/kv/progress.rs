@@ -4,10 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::ProgressBar;
 
-use super::{
-    lines::Line,
-    outcome::{Record, bytes, grouped},
-};
+use super::{lines::Line, outcome::Record};
+use crate::units::{bytes, grouped};
 use crate::{lines, progress, signals};
 
 /// Gathers the workers' lines, from any thread.

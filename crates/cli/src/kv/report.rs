@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use super::{
     charts,
     lines::Tick,
-    outcome::{Outcome, Record, Way, bytes, counted, grouped, micros},
+    outcome::{Outcome, Record, Way},
     phased,
     statistics::{FAVOURITES, Statistics},
 };
@@ -13,6 +13,7 @@ use crate::report::{
     page::{document, escape, table},
     plots,
 };
+use crate::units::{bytes, counted, grouped, micros};
 
 /// All that the report tells of.
 #[derive(Debug, Clone)]

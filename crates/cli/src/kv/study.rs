@@ -9,7 +9,7 @@ use standpipe::launch::{End, Launch, Stream};
 use super::{
     args::KvArgs,
     directory::WORKERS_MAX,
-    outcome::{Outcome, Record, bytes, counted, grouped},
+    outcome::{Outcome, Record},
     phased, phases,
     plan::Plan,
     progress::Progress,
@@ -17,6 +17,7 @@ use super::{
     statistics::{Statistics, favourite_share},
     worker_process::SUBCOMMAND,
 };
+use crate::units::{bytes, counted, grouped};
 use crate::{
     machine,
     refused::Refused,

@@ -19,8 +19,8 @@ use standpipe::launch::{Launch, Stream};
 use standpipe::{Transport, host};
 
 use self::case::{Case, Cores, Memory, Op, PROMISED, Row, Samples, Target, bound_for};
-use crate::kv::outcome::counted;
 use crate::refused::Refused;
+use crate::units::counted;
 use crate::{
     lines, machine,
     printed::print,

@@ -9,7 +9,8 @@ use super::{
     show::{beside, deviation, deviation_percent, row},
     work::{Bar, on_all_cores},
 };
-use crate::{kv::outcome::grouped, report::page::Grid};
+use crate::report::page::Grid;
+use crate::units::grouped;
 
 /// One program under one strategy.
 #[derive(Debug, Serialize)]

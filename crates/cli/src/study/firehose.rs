@@ -318,7 +318,7 @@ fn grid(experiment: &Figures, shape: Shape, result: &FigureResult) -> Grid {
         std::iter::once(series.name.to_owned()).chain(columns.iter().map(value)).collect()
     };
     let column = |x: &f64| match shape {
-        Shape::BandwidthBySize => crate::kv::outcome::bytes(*x as u64),
+        Shape::BandwidthBySize => crate::units::bytes(*x as u64),
         _ => format!("{x} MiB"),
     };
     Grid {

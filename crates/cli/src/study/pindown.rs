@@ -12,13 +12,13 @@ use super::{
     show::{Show, beside, deviation, deviation_percent, row},
     work::{Bar, on_all_cores},
 };
-use crate::kv::outcome::bytes;
 use crate::report::{
     output::{Output, OutputArgs},
     page::{Figure, Grid},
     plots::{Chart, Series, short},
 };
 use crate::transport;
+use crate::units::bytes;
 use crate::units::parse_bytes;
 use crate::vm::VmArgs;
 

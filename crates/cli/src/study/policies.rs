@@ -15,10 +15,10 @@ use super::{
     show::{Show, row},
     work::{Bar, on_all_cores},
 };
+use crate::units::grouped;
 use crate::{
     kv::{
         generate::Generator,
-        outcome::grouped,
         trace::{self, Request},
     },
     refused::Refused,

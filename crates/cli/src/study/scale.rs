@@ -15,7 +15,6 @@ use super::{
     work::{Bar, on_all_cores},
 };
 use crate::{
-    kv::outcome::{bytes, grouped},
     printed::print,
     report::{
         output::{Output, OutputArgs},
@@ -24,6 +23,7 @@ use crate::{
     },
     signals,
     units::between,
+    units::{bytes, grouped},
 };
 
 /// Arguments of `standpipe study scale`.

@@ -12,7 +12,6 @@ use standpipe::{Strategy, Transport, network};
 use super::case::{Answer, Case, Puts};
 use super::costs::Taker;
 use super::job::{Job, Plan};
-use crate::kv::outcome::{bytes, grouped};
 use crate::refused::Refused;
 use crate::report::{
     output::Output,
@@ -22,6 +21,7 @@ use crate::report::{
 use crate::study::pindown::PinDownArgs;
 use crate::study::show::{MEASURED, Show, row};
 use crate::study::work::Bar;
+use crate::units::{bytes, grouped};
 use crate::vm;
 
 /// Runs the study.

@@ -4,12 +4,12 @@ use sim::experiments::Shape;
 
 use super::experiment::{Experiment, Outcome, SHAPES, STRATEGIES};
 use super::outcome::{Point, deviations, words};
-use crate::kv::outcome::{bytes, grouped};
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Mark, Series, short};
 use crate::study::ahead;
 use crate::study::firehose::{FigureResult, FirehoseArgs};
 use crate::study::show::{MEASURED, Show, row};
+use crate::units::{bytes, grouped};
 use crate::vm;
 
 /// All that there is to show; `file` is the text of the costs.
