@@ -8,6 +8,10 @@ use super::{LIMIT, config, job};
 
 const LEN: usize = 30_000;
 
+/// Messages cut what they move at multiples of this, and each part is refused by itself: memory begins at one, so that what is
+/// small is one part.
+const CHUNK: usize = 8192;
+
 #[test]
 fn peers_reach_what_is_exposed_and_nothing_else() {
     job(
@@ -15,7 +19,9 @@ fn peers_reach_what_is_exposed_and_nothing_else() {
         |_| config().exposure(Exposure::Ranges),
         |node| {
             let other = 1 - node.rank();
-            let memory: Vec<AtomicU8> = (0..LEN).map(|_| AtomicU8::new(7)).collect();
+            let room: Vec<AtomicU8> = (0..LEN + CHUNK).map(|_| AtomicU8::new(7)).collect();
+            let begin = room.as_ptr().align_offset(CHUNK);
+            let memory = &room[begin..begin + LEN];
             let word = node.heap().alloc_zeroed::<u64>(1).expect("room");
             let own = [memory.as_ptr().expose_provenance() as u64, word.ptr(0).offset()];
             let name = |rank| format!("memory of {rank}");
