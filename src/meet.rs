@@ -86,7 +86,9 @@ pub enum MeetError {
         theirs: u32,
     },
     /// This node has had as many peers as it has room for: lost ones count.
-    #[error("this node has room for {peers} peers, and has had as many: give it more (STANDPIPE_PEERS, Config::peers_max)")]
+    #[error(
+        "this node has room for {peers} peers, and has had as many: give it more (STANDPIPE_PEERS, Config::peers_max)"
+    )]
     Full {
         /// The most peers that it can have.
         peers: u32,

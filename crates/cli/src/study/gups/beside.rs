@@ -77,12 +77,15 @@ const MPIS: [Mpi; 2] = [
 /// Updates by MPI's one-sided operations are many times slower than ours, and fewer are enough for a rate.
 const FEWER: u64 = 64;
 
+/// But no fewer than these, if there are so many: of less, beginning and ending would be what is measured.
+const ENOUGH: u64 = 1 << 16;
+
 /// Runs all that is installed, with so many processes, a table of so many words, and where they can be told with so many
 /// updates and rounds.
 pub(super) fn run(ranks: u32, words: u64, updates: u64, rounds: u32) -> Vec<Beside> {
     let mut all = vec![told(HPCC, "batches", hpcc(ranks, words))];
     for mpi in &MPIS {
-        match rma(mpi, ranks, words, (updates / FEWER).max(1), rounds) {
+        match rma(mpi, ranks, words, (updates / FEWER).max(updates.min(ENOUGH)), rounds) {
             Ok(figures) => all.extend(figures.map(|(way, figures)| Beside {
                 program: mpi.name,
                 way,

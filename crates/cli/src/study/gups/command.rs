@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use standpipe::Transport;
 use standpipe::launch::RANKS_MAX;
@@ -65,6 +65,11 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
     let bar = Arc::new(Bar::new(plan.turns().count(), "turns of a way"));
     let told: Vec<Vec<Turn>> = ranks::run(&chosen, SUBCOMMAND, &plan, args.ranks, &bar)?;
     drop(bar);
+    // Who says nothing of a turn has not verified it.
+    let turns = plan.turns().count();
+    for (rank, told) in told.iter().enumerate() {
+        ensure!(told.len() == turns, "rank {rank} told of {} of {turns} turns", told.len());
+    }
     let beside = match chosen.transport {
         Transport::Shm if !args.alone => beside::run(args.ranks, plan.words_max(), plan.updates, plan.rounds),
         _ => Vec::new(),
