@@ -240,3 +240,37 @@ fn whoever_has_done_its_steps_early_runs_not_ahead() {
     assert_eq!(node.collectives_in_flight(), 40);
     assert!(node.transport().sent.iter().all(|sent| sent.header.kind != Kind::TeamBroken));
 }
+
+/// A member may have done its part in a new team, and dropped it, before another has learned who its members are.
+#[test]
+fn what_came_of_a_team_before_it_was_made_still_counts() {
+    let what = Collective::Broadcast { root: 0, len: 8 };
+    let begin = |node: &mut Node<Script>, team: TeamId, me: u32, value: [u8; 8]| {
+        let mut kept = Kept::default();
+        kept.hold(None, &value, 0);
+        let memories = Memories::Kept(kept);
+        let plan = what.plan(2, me).into();
+        node.collective(team, &what, plan, Start { memories, steps_told: false, deadline: None })
+    };
+    let [mut first, mut second] = [0, 1].map(|me| Node::new(me, 2, 1, Script::new(MEMORY)));
+    let [team, same] =
+        [&mut first, &mut second].map(|node| node.begin_split(TeamId::WORLD, 7).expect("there is none yet"));
+    assert_eq!(team, same);
+    first.end_split(TeamId::WORLD, team, &[0, 1]);
+    let given = begin(&mut first, team, 0, *b"the root");
+    assert_eq!(first.outcome(given), Some(Ok(0)));
+    first.drop_team(team);
+    let sent = std::mem::take(&mut first.transport().sent);
+    assert!(sent.iter().any(|sent| sent.header.kind == Kind::TeamBroken), "it tells that it has dropped it");
+    for sent in sent {
+        second.transport().arrive(0, Lane::Request, sent.header.encode(), &[]);
+    }
+    let mut inbox = Inbox::default();
+    while second.poll(&mut inbox) != Polled::Idle {}
+    second.end_split(TeamId::WORLD, team, &[0, 1]);
+    let gotten = begin(&mut second, team, 1, [0; 8]);
+    assert_eq!(second.kept(gotten).map(|kept| kept.output().to_vec()), Some(b"the root".to_vec()));
+    assert_eq!(second.outcome(gotten), Some(Ok(0)));
+    let next = begin(&mut second, team, 1, [0; 8]);
+    assert!(matches!(second.outcome(next), Some(Err(engine::OpError::Team { peer: 0, .. }))));
+}

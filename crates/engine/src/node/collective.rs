@@ -481,7 +481,9 @@ impl<T: Transport> Node<T> {
     /// under way, or the next that may need it.
     pub(super) fn first_that_needs(&self, id: TeamId, peer: Rank, from: u64) -> u64 {
         let Some(team) = self.teams.all.get(&id) else { return 0 };
-        let Some(member) = team.members.as_ref().and_then(|members| members.member(peer)) else { return 0 };
+        // While the team is being made, none of its collectives is under way here.
+        let Some(members) = &team.members else { return from.max(team.started + 1) };
+        let Some(member) = members.member(peer) else { return 0 };
         let needs = |key: &OpKey| match self.ops.get(*key).map(|op| &op.kind) {
             Some(OpKind::Collective(Some(run))) => run.needs(team, member, peer),
             // Somebody is at it just now, and it may turn out either way.
