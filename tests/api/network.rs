@@ -38,11 +38,20 @@ fn all_other_tests_hold_over_the_network() {
 /// What was put after the owner had waited, and had told of new memory by other ways than ours, is there.
 #[test]
 fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
-    static TOLD: AtomicU64 = AtomicU64::new(0);
     if !is_there() {
         return;
     }
+    // Where the monitor gets its processor too late it cannot see that a removal is over, and that memory goes by message
+    // from then on: then nothing is held that could be let go of, and all is tried with other memory.
+    assert!((0..20).any(|_| rounds_that_held() > 1), "memory was never held twice");
+}
+
+/// Puts to memory that is emptied after each put. Returns how many of them were made by a key.
+fn rounds_that_held() -> u64 {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    static HELD: AtomicU64 = AtomicU64::new(0);
     TOLD.store(0, Ordering::SeqCst);
+    HELD.store(0, Ordering::SeqCst);
     let config = || by_network().strategy(Strategy::Firehose);
     job(
         2,
@@ -51,7 +60,7 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
             let mut mine = vec![0_u8; 1 << 20];
             let theirs = exchange_private(node, &mut mine);
             let by_key = || node.stats().get(Operation::Put, Mechanism::Registered).bytes;
-            let (mut given, mut held, mut times) = (0, false, 0);
+            let (mut given, mut held) = (0, false);
             for round in 1..60 {
                 let byte = round as u8;
                 if node.rank() == 0 {
@@ -66,7 +75,7 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
                     node.put_bytes(theirs, &vec![byte; 1 << 20]).expect("put");
                     // More than the ends of the memory, which stay as they are.
                     held = by_key() > before + 100_000;
-                    times += u32::from(held);
+                    HELD.fetch_add(u64::from(held), Ordering::SeqCst);
                 }
                 node.barrier().expect("barrier");
                 if node.rank() == 1 {
@@ -81,9 +90,9 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
                     TOLD.store(round, Ordering::SeqCst);
                 }
             }
-            assert!(node.rank() == 1 || times > 1, "it was held {times} times");
         },
     );
+    HELD.load(Ordering::SeqCst)
 }
 
 /// What was prefetched is no miss, and what is not a network's needs no hint.
