@@ -123,9 +123,9 @@ impl Call<'_> {
         let (place, len) = self.inbox.landed()?;
         let landed = match place.mem {
             MemId::Space => Landed::Private(place.offset),
-            MemId::Heap | MemId::Control => {
-                Landed::Heap(GlobalPtr::new(self.inner.peers.own().rank, place.offset))
-            }
+            MemId::Heap => Landed::Heap(GlobalPtr::new(self.inner.peers.own().rank, place.offset)),
+            // No correct sender names that.
+            MemId::Control => return None,
         };
         Some((landed, u64::from(len)))
     }

@@ -317,7 +317,10 @@ impl Seat {
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
             let member = Membership::join(env, control_segment.fd(), heap.fd(), deadline, on_notice)?;
-            allow_tracer(member.launcher_pid());
+            // To such a node no correct peer attaches.
+            if !peers.own().identity.ranges_only {
+                allow_tracer(member.launcher_pid());
+            }
             peers.set_membership(member);
         } else if config.peers > 0 {
             outside = Some(Outside {

@@ -188,7 +188,7 @@ impl Rendezvous {
     pub fn leave(&self, name: &str, address: &Address, within: Duration) -> Result<(), RendezvousError> {
         check_name(name)?;
         let ask = Ask::Leave { name: name.to_owned(), address: address.as_bytes().to_vec() };
-        match self.ask(&ask, Instant::now() + within)? {
+        match self.ask(&ask, soon(within))? {
             Some(Answer::Left) => Ok(()),
             Some(Answer::Full) => Err(RendezvousError::Full),
             Some(Answer::Found(_) | Answer::Nobody) => Err(self.failed(ErrorKind::InvalidData.into())),
@@ -203,7 +203,7 @@ impl Rendezvous {
     /// [`RendezvousError`], after `within` at the latest.
     pub fn find(&self, name: &str, within: Duration) -> Result<Address, RendezvousError> {
         check_name(name)?;
-        let (begun, deadline) = (Instant::now(), Instant::now() + within);
+        let (begun, deadline) = (Instant::now(), soon(within));
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).min(WAIT_MAX);
             let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
@@ -388,6 +388,8 @@ impl Registry {
         // Where there is no thread for it, the connection ends.
         let _ = std::thread::Builder::new().name("standpipe-guest".into()).spawn(move || {
             let visit = guest.0.hear(stream, from);
+            // Others may come, however long the telling takes.
+            drop(guest);
             if let Some(visit) =
                 visit.unwrap_or_else(|error| Some(Visit::Stranger { from, why: error.to_string() }))
             {
@@ -395,6 +397,12 @@ impl Registry {
             }
         });
     }
+}
+
+/// In so much time; in a year, where that is longer.
+fn soon(time: Duration) -> Instant {
+    const AGE: Duration = Duration::from_secs(365 * 86_400);
+    Instant::now() + time.min(AGE)
 }
 
 /// A guest that is there, counted while this lives.
@@ -432,7 +440,7 @@ impl Shelf {
             }
             Ask::Find { name, within_ms } => {
                 let within = Duration::from_millis(within_ms.into()).min(WAIT_MAX);
-                match self.find(&name, Instant::now() + within) {
+                match self.find(&name, self::soon(within)) {
                     Some(address) => (Answer::Found(address), Some(Visit::Found { name, from })),
                     None => (Answer::Nobody, None),
                 }

@@ -1,6 +1,7 @@
 //! `standpipe rendezvous`: a place where nodes that nobody launched find each other by name.
 
 use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
 
 use anyhow::Result;
 use clap::Args;
@@ -27,6 +28,9 @@ struct Listening {
     listening: String,
 }
 
+/// Lines that wait to be printed, at most; others are dropped.
+const UNREAD_MAX: usize = 1024;
+
 /// Serves until it is ended by a signal.
 ///
 /// # Errors
@@ -37,10 +41,14 @@ pub fn run(args: &RendezvousArgs) -> Result<ExitCode> {
     let line = format!("listening at {listening}");
     print(if args.json { serde_json::to_string(&Listening { listening })? } else { line })?;
     let json = args.json;
+    // Whether anybody reads it or not, nodes are to find each other: what nobody reads is not waited for.
+    let (told, lines) = sync_channel(UNREAD_MAX);
+    std::thread::Builder::new().name("standpipe-tells".into()).spawn(move || {
+        lines.into_iter().for_each(|line: String| _ = print(line));
+    })?;
     let failed = registry.serve(move |visit| {
         let line = if json { serde_json::to_string(visit).unwrap_or_default() } else { text(visit) };
-        // Whether anybody reads it or not, nodes are to find each other.
-        let _ = print(line);
+        let _ = told.try_send(line);
     });
     Err(failed.into())
 }

@@ -413,6 +413,8 @@ impl Trial {
             (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
                 Verdict::Unanswerable.unless_room(self.node.transport().room)
             }
+            // It may have been said before the peer was lost.
+            (Kind::StageGive, Lane::Request) if self.node.is_lost(peer) => Verdict::Nothing,
             (Kind::Staged, Lane::Reply) => self.judge_staged(&header),
             (Kind::BarrierOpen, Lane::Request) if (1..=self.arrived).contains(&header.args[0]) => {
                 self.opened = self.opened.max(header.args[0]);

@@ -274,3 +274,21 @@ fn what_cannot_be_sent_in_the_end_fails_its_transfer_and_nobody_elses() {
     assert!(matches!(node.outcome(get), Some(Err(OpError::Protocol { peer: 0, .. }))));
     assert_eq!(node.take_detached_error(), None, "nobody else has failed");
 }
+
+/// Others may write to the rings that a process's messages to itself lie in.
+#[test]
+fn what_comes_in_its_own_name_is_checked_like_any_other() {
+    let mut owner = node(0);
+    owner.expose_ranges_only();
+    owner.expose(64, 64, engine::Rights::ReadWrite);
+    for (at, status) in [(64, 0), (256, 3)] {
+        let before = owner.transport().sent.len();
+        let args = [MemId::Space.to_wire(), 0, 0, 0];
+        let get = Header { len: 16, token: 9, args, place: at, ..Header::new(Kind::GetChunk) };
+        owner.transport().arrive(1, Lane::Request, get.encode(), &[]);
+        polled(&mut owner);
+        let answer = &owner.transport().sent[before];
+        assert_eq!((answer.peer, answer.header.kind, answer.header.args[1]), (1, Kind::GetData, status));
+        assert_eq!(answer.payload.len(), if status == 0 { 16 } else { 0 });
+    }
+}

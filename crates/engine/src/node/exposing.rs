@@ -6,10 +6,12 @@
 
 use super::table::{Node, OpKind};
 use super::teams::{Run as Collective, Sent};
+use super::transfer::Transfer;
 use crate::exposure::{Ranges, Rights};
+use crate::op_id::OpId;
 use crate::registration::Run;
 use crate::span::BucketSize;
-use crate::{Direction, MemId, OpError, Place, Rank, Transport};
+use crate::{Direction, Header, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`] names.
@@ -29,7 +31,7 @@ impl<T: Transport> Node<T> {
     /// covers it. Who holds a key for it is told to give that back; until then nothing is sent, as after
     /// [`Node::invalidate`].
     pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
-        if let Some(exposed) = &mut self.exposed {
+        if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {
             exposed.withdraw(start, len, rights);
             self.invalidate(start, len);
         }
@@ -45,7 +47,7 @@ impl<T: Transport> Node<T> {
     ) -> Result<(), OpError> {
         let (addr, is_private) = (place.offset, place.mem == MemId::Space);
         match &self.exposed {
-            Some(exposed) if is_private && peer != self.rank && !exposed.allow(direction, addr, len) => {
+            Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
                 let offered = direction == Direction::Get && self.has_offered(peer, addr, len);
                 if offered {
                     Ok(())
@@ -54,6 +56,26 @@ impl<T: Transport> Node<T> {
                 }
             }
             _ => Ok(()),
+        }
+    }
+
+    /// As [`Node::permit`], for a part of a transfer, which `header` is about. What comes in this process's own name is only taken
+    /// for its own if it has just such a part under way: others may write to the rings that it lies in.
+    pub(super) fn permit_chunk(
+        &self,
+        peer: Rank,
+        direction: Direction,
+        piece: (Place, u64),
+        header: &Header,
+    ) -> Result<(), OpError> {
+        let is_own = |transfer: &Transfer| {
+            let sent = transfer.window.get(header.args[1] as usize).copied().flatten();
+            (transfer.peer, transfer.direction) == (peer, direction)
+                && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
+        };
+        match self.ops.get(OpId::from_token(header.token).key()).map(|op| &op.kind) {
+            Some(OpKind::Transfer(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
+            _ => self.permit(peer, direction, piece.0, piece.1),
         }
     }
 

@@ -264,7 +264,9 @@ impl<T: Transport> Node<T> {
         }
         if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {
             // The news may have overtaken the right itself, which must not be used when it comes.
-            registrar.early.push((peer, holder));
+            if !registrar.early.contains(&(peer, holder)) {
+                registrar.early.push((peer, holder));
+            }
         } else if registrar.hoses.revoke(peer, holder) {
             self.give_back(peer, &[holder], Because::Revoked);
         }

@@ -338,7 +338,7 @@ impl<T: Transport> Node<T> {
     pub(super) fn serve_put(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
         let result = match header.chunk_place() {
             Ok(place) if place.mem != MemId::Control => {
-                let permit = self.permit(peer, Direction::Put, place, payload.len() as u64);
+                let permit = self.permit_chunk(peer, Direction::Put, (place, payload.len() as u64), header);
                 permit.and_then(|()| self.transport.write(place, payload))
             }
             _ => Err(OpError::Protocol { peer, what: "a put into no memory" }),
@@ -356,7 +356,7 @@ impl<T: Transport> Node<T> {
         let len = header.len as usize;
         let result = match header.chunk_place() {
             Ok(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
-                let permit = self.permit(peer, Direction::Get, place, len as u64);
+                let permit = self.permit_chunk(peer, Direction::Get, (place, len as u64), header);
                 permit.and_then(|()| self.transport.read(place, &mut self.scratch[..len]))
             }
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
