@@ -81,8 +81,8 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "a move names what was given up for it",
         file: "engine/src/node/moves.rs",
-        keeps: "registrar.hoses.make_room(peer, 0, detach_max, detach);",
-        breaks: "registrar.hoses.make_room(peer, 0, detach_max, &mut Vec::new());",
+        keeps: "registrar.hoses.make_room(peer, detach_max, detach);",
+        breaks: "registrar.hoses.make_room(peer, detach_max, &mut Vec::new());",
     },
     Mutation {
         rule: "a right that its revocation has overtaken is refused",

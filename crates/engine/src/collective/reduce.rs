@@ -15,9 +15,6 @@ const PART_MAX: u64 = 2 << 20;
 /// Bytes that a member combines at a time, about: what all members give for them is still in the processor's caches then.
 const STRIP: u64 = 128 << 10;
 
-/// Strips of a part, at most.
-const STRIPS_MAX: u64 = 256;
-
 /// Elements in a row, whose parts the members combine.
 #[derive(Clone, Copy)]
 struct Segment {
@@ -165,7 +162,7 @@ impl Plan {
     /// The same of much: strip by strip, each gotten of the other members just before it is combined.
     fn combine_strips(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
         let (at, len) = segment.part(self.size, self.me);
-        let each = (STRIP.max(len / STRIPS_MAX) / elements.bytes).max(1) * elements.bytes;
+        let each = (STRIP / elements.bytes).max(1) * elements.bytes;
         let own = Span::input(at, len);
         let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
         // In the order of members, if that matters: what is combined may not overwrite what this one gives then.

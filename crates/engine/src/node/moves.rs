@@ -68,7 +68,7 @@ impl<T: Transport> Node<T> {
             }
             detach.append(&mut owed);
         }
-        registrar.hoses.make_room(peer, 0, detach_max, detach);
+        registrar.hoses.make_room(peer, detach_max, detach);
         asked.span = Some(MoveSpan::begin(peer, runs, detach.len(), rider.is_some()));
         registrar.counters.moves += 1;
         registrar.hoses.count_move(peer);

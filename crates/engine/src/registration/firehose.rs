@@ -388,13 +388,13 @@ impl Firehoses {
         self.peers[known as usize].limit = limit;
     }
 
-    /// Gives up idle firehoses of `peer` until `more` bytes can be held besides what is left and what is asked for, as far
-    /// as the peer has said; all that are idle, if need be. At most `most` of them.
-    pub(crate) fn make_room(&mut self, peer: Rank, more: u64, most: usize, given_up: &mut Vec<HolderId>) {
+    /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far as the peer has
+    /// said; all that are idle, if need be. At most `most` of them.
+    pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
         let Some(known) = self.place_of(peer) else { return };
         while given_up.len() < most {
             let known = &mut self.peers[known as usize];
-            if known.held + known.asked + more <= known.limit {
+            if known.held + known.asked <= known.limit {
                 return;
             }
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };

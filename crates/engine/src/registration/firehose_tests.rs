@@ -59,7 +59,8 @@ fn room_is_made_of_idle_ones_and_no_more_than_needed() {
     let busy = held(&hoses, 1, 0);
     hoses.acquire(busy);
     let mut given_up = Vec::new();
-    hoses.make_room(1, 2 * PAGE, 8, &mut given_up);
+    hoses.ask(1, run(10, 2), 7, &mut Vec::new());
+    hoses.make_room(1, 8, &mut given_up);
     assert_eq!(given_up, [HolderId(1), HolderId(2)]);
     assert_eq!((hoses.held(1), hoses.find(1, 1)), (2 * PAGE, Found::Miss));
     assert_eq!(hoses.release(busy), Released::Kept);
@@ -72,7 +73,10 @@ fn a_scan_does_not_drive_out_what_is_used_again() {
     let used = |hoses: &mut Firehoses, bucket| {
         let mut given_up = Vec::new();
         if hoses.find(1, bucket) == Found::Miss {
-            hoses.make_room(1, PAGE, 8, &mut given_up);
+            let mut asked = Vec::new();
+            hoses.ask(1, run(bucket, 1), 7, &mut asked);
+            hoses.make_room(1, 8, &mut given_up);
+            hoses.answered(1, &asked, 7);
             hoses.add(1, run(bucket, 1), Key(bucket), HolderId(bucket as u32));
         }
         let id = held(hoses, 1, bucket);
@@ -116,7 +120,7 @@ fn what_is_in_use_of_a_peer_that_is_gone_is_not_given_back_to_its_successor() {
     // The new process gives the same bucket under the same name, and lets more be held.
     hoses.add(1, run(0, 1), Key(2), HolderId(9));
     hoses.add(1, run(1, 3), Key(3), HolderId(10));
-    hoses.make_room(1, 0, 8, &mut Vec::new());
+    hoses.make_room(1, 8, &mut Vec::new());
     assert_eq!((hoses.held(1), hoses.holders_of(1)), (4 * PAGE, vec![9, 10]));
     assert_eq!(hoses.reach(old), (run(0, 1), Key(1)), "what is in use stays as it is");
     assert_eq!(hoses.release(old), Released::Gone);
@@ -154,7 +158,12 @@ proptest! {
                     let (_, id, _) = used.swap_remove(which % used.len());
                     hoses.release(id);
                 }
-                5 => hoses.make_room(peer, 2 * PAGE, 3, &mut given_up),
+                5 => {
+                    let mut asked = Vec::new();
+                    hoses.ask(peer, run(20, 2), next, &mut asked);
+                    hoses.make_room(peer, 3, &mut given_up);
+                    hoses.answered(peer, &asked, next);
+                }
                 6 => _ = hoses.revoke(peer, HolderId(which as u32 % (next + 1))),
                 7 if which % 8 == 0 => hoses.drop_peer(peer),
                 _ => {}
