@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, OpError, OpId, Piece,
-    Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, OpId,
+    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::alarm::Alarm;
@@ -231,6 +231,10 @@ impl Transport for Mixed {
     fn payload_max(&self) -> usize {
         let far = self.net.as_ref().map_or(usize::MAX, |net| net.ofi.payload_max());
         self.shm.payload_max().min(far)
+    }
+
+    fn now(&self) -> Option<Nanos> {
+        self.net.as_ref().and_then(|net| net.ofi.now())
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {

@@ -5,7 +5,7 @@
 
 use crate::registration::{Key, RegId, RegisterError};
 use crate::wire::Kind;
-use crate::{Atomic, Direction, Header, MemId, OpError, OpId, Piece, Place, Rank, Why};
+use crate::{Atomic, Direction, Header, MemId, Nanos, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -186,6 +186,12 @@ pub trait Transport {
 
     /// Bytes that one message's payload may have.
     fn payload_max(&self) -> usize;
+
+    /// The time, where something is registered: asked for around what takes long, to weigh one thing against another. `None`:
+    /// nothing is weighed. Optional.
+    fn now(&self) -> Option<Nanos> {
+        None
+    }
 
     /// Copies from this process's own memory; an inaccessible address is an error, never a signal.
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError>;

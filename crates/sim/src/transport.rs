@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use engine::{
     Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Mechanism, MemId,
-    OpError, OpId, Operation, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    Nanos, OpError, OpId, Operation, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Why,
 };
 
 use crate::space::Access;
@@ -72,6 +73,10 @@ impl Transport for SimTransport {
 
     fn payload_max(&self) -> usize {
         self.payload_max
+    }
+
+    fn now(&self) -> Option<Nanos> {
+        Some(self.world.borrow().time_of(self.rank))
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {

@@ -20,7 +20,8 @@ fn cluster(order: Order) -> Cluster {
         quota: Quota::Leases { guaranteed: 16 << 12 },
         order,
         keep: engine::registration::Keep::Firehoses,
-        put_in_move_max: 4096,
+        // Nothing rides, and so nothing is weighed: each miss moves, and tells what the order gave up.
+        put_in_move_max: 0,
         recall_within: u64::MAX / 2,
     };
     let registration = Strategy::Firehose.settings(settings);

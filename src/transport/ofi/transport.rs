@@ -68,6 +68,8 @@ pub(super) struct Registered {
 
 /// Messages, copies by key and atomics over libfabric, as the engine's transport.
 pub(crate) struct OfiTransport {
+    /// Where its clock begins.
+    pub(super) made_at: Instant,
     pub(super) own: OwnMemory,
     pub(super) members: Members,
     /// How long the provider may refuse what is for a peer before that is lost.
@@ -134,6 +136,7 @@ impl OfiTransport {
         let copies = Copies::new(port.description());
         let shares_heaps = port.description().mr_mode.is_free();
         OfiTransport {
+            made_at: Instant::now(),
             own,
             members,
             patience,

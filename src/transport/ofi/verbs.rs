@@ -2,8 +2,8 @@
 
 use engine::registration::RegisterError;
 use engine::{
-    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, OpError, OpId, Piece,
-    Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, Nanos, OpError, OpId,
+    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use fabric::Region;
@@ -87,6 +87,10 @@ impl Transport for OfiTransport {
 
     fn payload_max(&self) -> usize {
         PAYLOAD_MAX
+    }
+
+    fn now(&self) -> Option<Nanos> {
+        Some(Nanos::try_from(self.made_at.elapsed().as_nanos()).unwrap_or(Nanos::MAX))
     }
 
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {

@@ -174,8 +174,7 @@ impl<T: Transport> Node<T> {
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
         let registrar = self.registrar.as_mut().expect("keyed transfers need one");
         let wanted = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
-        let put_in_move =
-            u64::from(registrar.settings.put_in_move_max).min(self.transport.payload_max() as u64 / 4);
+        let is_small = piece.len <= registrar.small(self.transport.payload_max());
         let budget = registrar.settings.peers_bytes;
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         let (peer, direction) = (keyed.peer, keyed.direction);
@@ -191,21 +190,34 @@ impl<T: Transport> Node<T> {
             }
             _ => {}
         }
+        if let Some(registrar) = &mut self.registrar {
+            registrar.counters.misses += 1;
+            registrar.hoses.count_miss(peer);
+        }
+        if is_small && !self.is_worth_asking(peer, wanted) {
+            return Next::Bounce(piece);
+        }
+        let Some(keyed) = self.keyed(key) else { return Next::Wait };
         keyed.asked = true;
         let alone = keyed.todo.len() == 1 && keyed.children == 0;
-        let rides = direction == Direction::Put && alone && piece.len <= put_in_move;
+        let rides = direction == Direction::Put && alone && is_small;
         if rides {
             keyed.todo.pop();
             keyed.children += 1;
             keyed.riding = Some(piece);
             self.count(key, Mechanism::Message, piece.len);
         }
-        if let Some(registrar) = &mut self.registrar {
-            registrar.counters.misses += 1;
-            registrar.hoses.count_miss(peer);
-        }
         self.ask(peer, wanted, key, rides.then_some(piece));
         Next::Wait
+    }
+
+    /// Whether to ask for what lies around a small piece, or to send that by message.
+    fn is_worth_asking(&self, peer: Rank, wanted: Run) -> bool {
+        let Some(registrar) = self.registrar.as_ref().filter(|_| self.transport.now().is_some()) else {
+            return true;
+        };
+        let bytes = u64::from(wanted.count) * registrar.settings.bucket.bytes();
+        registrar.hoses.is_worth_asking(peer, bytes)
     }
 
     /// The part of a piece that was asked for, in `wanted`, and not given: it ends where something is held or asked for
@@ -312,11 +324,15 @@ impl<T: Transport> Node<T> {
         let Some(keyed) = self.keyed(parent) else { return };
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
+        let mut since = None;
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.bounced += 1;
+            let is_small = piece.len <= registrar.small(self.transport.payload_max());
+            since = self.transport.now().filter(|_| is_small);
         }
         self.counters.add_why(Why::NoRoom, 1);
-        let transfer = self.new_transfer(peer, direction, &[piece], None);
+        let mut transfer = self.new_transfer(peer, direction, &[piece], None);
+        transfer.since = since;
         let key = self.insert_child(OpKind::Transfer(transfer), parent);
         self.pump(key);
     }

@@ -17,6 +17,9 @@ use crate::{Direction, Header, Lane, Nanos, Piece, Place, Rank, Transport};
 /// Firehoses, at most, that one move gives up.
 const DETACH_MAX: usize = 64;
 
+/// Buckets, at most, of a move whose time says what a small piece waits for: as many as it may lie in.
+const FEW_BUCKETS: u32 = 2;
+
 /// Firehoses, at most, that one message gives back.
 const RELEASE_MAX: usize = 6;
 
@@ -69,6 +72,8 @@ impl<T: Transport> Node<T> {
             detach.append(&mut owed);
         }
         registrar.hoses.make_room(peer, detach_max, detach);
+        let few = runs.iter().map(|run| run.count).sum::<u32>() <= FEW_BUCKETS;
+        asked.since = self.transport.now().filter(|_| few && !detach.is_empty());
         asked.span = Some(MoveSpan::begin(peer, runs, detach.len(), rider.is_some()));
         registrar.counters.moves += 1;
         registrar.hoses.count_move(peer);
@@ -237,6 +242,11 @@ impl<T: Transport> Node<T> {
         }
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
+        if let (Some(since), Some(now), 1..) = (asked.since.take(), self.transport.now(), moved)
+            && let Some(registrar) = &mut self.registrar
+        {
+            registrar.hoses.weighing(peer).on_move(now.saturating_sub(since));
+        }
         if let Some(span) = asked.span.take() {
             span.answered(&asked.runs, moved);
         }

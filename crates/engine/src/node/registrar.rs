@@ -18,7 +18,7 @@ use crate::{Header, Lane, Nanos, Rank};
 pub struct RegistrationCounters {
     /// Pieces of transfers whose peer's memory was held.
     pub hits: u64,
-    /// Pieces that had to be asked for.
+    /// Pieces whose peer's memory was not held: they had to be asked for, or went by message.
     pub misses: u64,
     /// Messages that asked.
     pub moves: u64,
@@ -111,6 +111,8 @@ pub(super) struct Asked {
     pub(super) waiters: Vec<OpKey>,
     /// The operation whose data went with it.
     pub(super) rider: Option<OpKey>,
+    /// Since when it is waited for, where it gives something up for so little that what it takes is to be known.
+    pub(super) since: Option<Nanos>,
     pub(super) span: Option<MoveSpan>,
 }
 
@@ -165,6 +167,11 @@ impl Registrar {
     pub(super) fn may_ask(&self, run: Run) -> bool {
         let bucket = self.settings.bucket;
         u64::from(run.count) <= CHUNK_BYTES / bucket.bytes() + 2 && end_of(run) - 1 <= bucket.index(u64::MAX)
+    }
+
+    /// Bytes, at most, of a piece that can ride in a move, and for which it is weighed whether to ask for room.
+    pub(super) fn small(&self, payload_max: usize) -> u64 {
+        u64::from(self.settings.put_in_move_max).min(payload_max as u64 / 4)
     }
 
     /// Whether a move to `peer` has not been answered.

@@ -328,6 +328,11 @@ impl<T: Transport> Node<T> {
     fn end_transfer(&mut self, key: OpKey) {
         let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
         let (peer, error, after) = (transfer.peer, transfer.error, transfer.after.take());
+        if let Some(since) = transfer.since.filter(|_| error.is_none())
+            && let (Some(registrar), Some(now)) = (&mut self.registrar, self.transport.now())
+        {
+            registrar.hoses.weighing(peer).on_message(now.saturating_sub(since));
+        }
         match error {
             None => self.conclude(key, peer, after),
             Some(error) => self.finish(key, Err(error)),

@@ -2,7 +2,7 @@
 
 use super::after::After;
 use super::stages::RELAYS_MAX;
-use crate::{Direction, OpError, Piece, Rank};
+use crate::{Direction, Nanos, OpError, Piece, Rank};
 
 /// Chunks of one transfer under way at a time.
 pub(super) const WINDOW: usize = 8;
@@ -21,6 +21,8 @@ pub(super) struct Transfer {
     pub(super) relays_max: u8,
     /// Whether it stands among those of the node that found a lane full.
     pub(super) stalled: bool,
+    /// Since when it has been on its way, if that is to be known when it ends.
+    pub(super) since: Option<Nanos>,
     /// What comes after it.
     pub(super) after: Option<After>,
 }
@@ -37,6 +39,7 @@ impl Transfer {
             relays: 0,
             relays_max: RELAYS_MAX,
             stalled: false,
+            since: None,
             after,
         }
     }

@@ -11,6 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::entry::{NONE, push};
 use super::queue::{Linked, Links, Queue};
 use super::table::HolderId;
+use super::weighing::Weighing;
 use super::{Key, Order, PeerCounters, Run, end_of};
 use crate::Rank;
 
@@ -97,6 +98,7 @@ struct Peer {
     asked: u64,
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
+    weighing: Weighing,
     /// What its counters say at this end.
     hits: u64,
     misses: u64,
@@ -388,6 +390,20 @@ impl Firehoses {
         self.peers[known as usize].limit = limit;
     }
 
+    /// Whether to ask `peer` for so many bytes more that little is to be done with: there is room for them, as far as the peer
+    /// has said, or it pays to make room ([`weighing`](super::weighing)).
+    pub(crate) fn is_worth_asking(&self, peer: Rank, bytes: u64) -> bool {
+        let Some(known) = self.place_of(peer) else { return true };
+        let known = &self.peers[known as usize];
+        known.held + known.asked + bytes <= known.limit || known.weighing.pays()
+    }
+
+    /// What is known of what messages to `peer` and moves take.
+    pub(crate) fn weighing(&mut self, peer: Rank) -> &mut Weighing {
+        let known = self.known(peer);
+        &mut self.peers[known as usize].weighing
+    }
+
     /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far as the peer has
     /// said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
@@ -397,6 +413,7 @@ impl Firehoses {
             if known.held + known.asked <= known.limit {
                 return;
             }
+            known.weighing.on_exchange();
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
             given_up.push(self.remove(at).1);
         }
@@ -549,6 +566,7 @@ impl Firehoses {
                 held,
                 asked,
                 limit,
+                weighing: Weighing::default(),
                 hits: 0,
                 misses: 0,
                 moves: 0,

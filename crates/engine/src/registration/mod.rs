@@ -13,6 +13,7 @@ pub(crate) mod message;
 mod queue;
 mod settings;
 pub mod table;
+mod weighing;
 
 pub use counters::{ByPeer, PeerCounters, TableCounters};
 pub use settings::{Keep, Order, Quota, Settings, Strategy};
