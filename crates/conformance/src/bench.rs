@@ -264,7 +264,10 @@ pub(crate) fn piece(remote: Place, local: Place, len: usize) -> Piece {
 /// `len` bytes that depend on `seed`.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut dice = Dice::new(seed);
-    let mut bytes: Vec<u8> = (0..len.div_ceil(4)).flat_map(|_| (dice.roll() as u32).to_ne_bytes()).collect();
+    let mut bytes = vec![0; len.next_multiple_of(4)];
+    for word in bytes.chunks_exact_mut(4) {
+        word.copy_from_slice(&(dice.roll() as u32).to_ne_bytes());
+    }
     bytes.truncate(len);
     bytes
 }
