@@ -116,3 +116,22 @@ fn what_a_program_turns_to_is_held_after_a_while() {
         }
     }
 }
+
+#[test]
+fn of_many_pieces_that_are_not_worth_a_move_a_few_are_under_way_at_a_time() {
+    let mut pair = Pair::new(Strategy::Firehose, &machines()[2], 1024);
+    pair.puts(0..1024, 500);
+    let pieces: Vec<Piece> = (0..1024)
+        .map(|page| Piece::new(pair.there.plus(page * PAGE), pair.here, 8).expect("far below 2^64"))
+        .collect();
+    let bounced = |pair: &Pair| pair.cluster.view(0).registration_counters().bounced;
+    let before = bounced(&pair);
+    let mut known = before;
+    let id = pair.cluster.node(0).transfer(1, Direction::Put, &pieces, None);
+    while pair.cluster.node(0).outcome(id).is_none_or(|outcome| outcome.expect("nothing goes wrong") > 0) {
+        let more = bounced(&pair) - std::mem::replace(&mut known, bounced(&pair));
+        assert!(more <= 16, "{more} at once");
+        pair.cluster.step().expect("a transfer is under way");
+    }
+    assert!(bounced(&pair) - before > 512, "most pages cannot be held");
+}

@@ -19,6 +19,10 @@ use crate::{
 /// Pieces, at most, of one part.
 const PART_PIECES: usize = 32;
 
+/// Parts and pieces by message of one transfer under way at a time, at most, before one more goes by message that is not worth
+/// asking for.
+const CHILDREN_MAX: usize = 16;
+
 /// What a transfer does next.
 enum Next {
     /// Submit what has been gathered.
@@ -190,11 +194,16 @@ impl<T: Transport> Node<T> {
             }
             _ => {}
         }
+        let children = keyed.children;
+        let goes_by_message = is_small && !self.is_worth_asking(peer, wanted);
+        if goes_by_message && children >= CHILDREN_MAX {
+            return Next::Wait;
+        }
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.misses += 1;
             registrar.hoses.count_miss(peer);
         }
-        if is_small && !self.is_worth_asking(peer, wanted) {
+        if goes_by_message {
             return Next::Bounce(piece);
         }
         let Some(keyed) = self.keyed(key) else { return Next::Wait };

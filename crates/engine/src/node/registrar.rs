@@ -24,7 +24,7 @@ pub struct RegistrationCounters {
     pub moves: u64,
     /// Puts whose data went with the asking.
     pub puts_in_moves: u64,
-    /// Pieces that went by message because there was no room for their registration.
+    /// Pieces that went by message because there was no room for their registration, or none that was worth making.
     pub bounced: u64,
     /// Rights given back because their owner wanted them.
     pub given_back: u64,

@@ -37,7 +37,7 @@ pub struct TableCounters {
 pub struct PeerCounters {
     /// Pieces of transfers whose memory at the peer was held.
     pub hits: u64,
-    /// Pieces that had to be asked for.
+    /// Pieces whose memory was not held: they were asked for, or went by message.
     pub misses: u64,
     /// Messages that asked the peer.
     pub moves: u64,
