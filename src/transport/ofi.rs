@@ -19,6 +19,7 @@
 //! | `atomics`, `asked` | atomics, by message |
 //! | `losses`, `pulse` | peers that are gone, and how that is found out |
 //! | `sleep` | one descriptor to sleep on |
+//! | `unclosed` | registrations that the provider would not close |
 //!
 //! # Messages
 //! All peers' messages come into one pool of posted buffers. Each is copied at once into the queue of its peer and lane,
@@ -87,4 +88,5 @@ mod small;
 mod tests;
 pub(crate) mod token;
 pub(crate) mod transport;
+mod unclosed;
 mod verbs;

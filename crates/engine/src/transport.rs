@@ -50,6 +50,9 @@ pub enum Deregistering {
     Done,
     /// Under way; an [`Event::Deregistered`] will follow.
     Pending,
+    /// The system would not take it back: it is pinned, and its key reaches it, perhaps for as long as the node lives. If
+    /// it goes after all, an [`Event::Deregistered`] says so.
+    Refused,
 }
 
 /// One contiguous part of a transfer between registered memory.

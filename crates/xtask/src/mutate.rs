@@ -69,8 +69,8 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "bytes are pinned until the deregistration is over",
         file: "engine/src/node/registering.rs",
-        keeps: "if self.transport.deregister(reg) == Deregistering::Done {",
-        breaks: "if self.transport.deregister(reg) != Deregistering::Done || true {",
+        keeps: "Deregistering::Pending => {}",
+        breaks: "Deregistering::Pending => registrar.table.deregistered(reg),",
     },
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",

@@ -21,7 +21,7 @@ use engine::{
 };
 
 use super::asked::{Answer, Known, Reach, Wanted};
-use super::transport::OfiTransport;
+use super::transport::{OfiTransport, Unclosed};
 
 /// Whether so many bytes may be a word that is changed by atomics.
 fn is_word(len: u64) -> bool {
@@ -192,8 +192,8 @@ impl OfiTransport {
 
     /// A peer is gone: it reaches this process's heap no more.
     pub(super) fn take_heap_back(&mut self, rank: Rank) {
-        if let Some((region, _)) = self.links.get_mut(rank).and_then(|link| link.heaps.given.take()) {
-            self.port.deregister(region);
+        if let Some((id, _)) = self.links.get_mut(rank).and_then(|link| link.heaps.given.take()) {
+            self.close_region(Unclosed { id, reg: None, held: None });
         }
     }
 

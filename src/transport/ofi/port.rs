@@ -287,11 +287,16 @@ impl Port {
         Err(RegisterError::Limit)
     }
 
-    /// Takes a registration back. `false`: peers may still reach what it was of.
-    pub(super) fn deregister(&mut self, region: fabric::RegionId) -> bool {
-        let Some(endpoint) = &mut self.endpoint else { return false };
-        let closed = endpoint.deregister(region);
-        closed.inspect_err(|error| tracing::warn!(%error, "a registration stays")).is_ok()
+    /// Takes a registration back. Without an endpoint there is none, or it was leaked with that.
+    ///
+    /// # Errors
+    /// The provider's: peers may still reach what it was of.
+    pub(super) fn deregister(&mut self, region: fabric::RegionId) -> Result<(), Error> {
+        #[cfg(test)]
+        if self.script.keep_regions {
+            return Err(Error::Call { call: "fi_close", errno: Errno::EBUSY });
+        }
+        self.endpoint.as_mut().map_or(Ok(()), |endpoint| endpoint.deregister(region))
     }
 
     /// Sends the first `len` bytes of a buffer as a message, for this purpose.

@@ -23,6 +23,7 @@ impl OfiTransport {
         self.settle(now);
         if now >= self.pulse_at {
             self.pulse_at = now + PULSE;
+            self.close_again();
             self.pulse();
         }
     }

@@ -66,6 +66,15 @@ pub(super) struct Registered {
     pub(super) held: Option<Range<u64>>,
 }
 
+/// A registration that is to be closed.
+pub(super) struct Unclosed {
+    pub(super) id: RegionId,
+    /// The engine's name for it; `None`: it is a whole heap's, for one peer.
+    pub(super) reg: Option<RegId>,
+    /// Bytes of the heap that are held for it.
+    pub(super) held: Option<Range<u64>>,
+}
+
 /// Messages, copies by key and atomics over libfabric, as the engine's transport.
 pub(crate) struct OfiTransport {
     /// Where its clock begins.
@@ -103,6 +112,8 @@ pub(crate) struct OfiTransport {
     /// What is known of changes of the memory that is registered.
     pub(crate) memory: Memory,
     pub(super) regions: HashMap<RegId, Registered>,
+    /// What was to be taken back, and the provider has not closed yet.
+    pub(super) unclosed: Vec<Unclosed>,
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
@@ -160,6 +171,7 @@ impl OfiTransport {
             counters: Counters::default(),
             memory: Memory::default(),
             regions: HashMap::new(),
+            unclosed: Vec::new(),
             events: VecDeque::new(),
             gone: BTreeSet::new(),
             left: BTreeSet::new(),

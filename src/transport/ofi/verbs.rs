@@ -10,7 +10,7 @@ use fabric::Region;
 
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
-use super::transport::{OfiTransport, Registered};
+use super::transport::{OfiTransport, Registered, Unclosed};
 use crate::transport::shm::own::STAGE_BYTES;
 
 /// Messages handed on before the provider gets its turn.
@@ -160,12 +160,12 @@ impl Transport for OfiTransport {
     }
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
-        if let Some(Registered { id, held, .. }) = self.regions.remove(&reg)
-            && self.port.deregister(id)
-        {
-            self.let_go(held);
+        let Some(Registered { id, held, .. }) = self.regions.remove(&reg) else { return Deregistering::Done };
+        if self.close_region(Unclosed { id, reg: Some(reg), held }) {
+            Deregistering::Done
+        } else {
+            Deregistering::Refused
         }
-        Deregistering::Done
     }
 
     fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {

@@ -107,6 +107,7 @@ fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTR
         &mut table.evictions,
         &mut table.refusals,
         &mut table.failures,
+        &mut table.stuck,
         &mut table.invalidations,
         &mut table.recalls,
         &mut table.pinned,

@@ -87,7 +87,7 @@ const fn field(
 }
 
 /// All that is shown about registration, in this order.
-pub(super) const FIELDS: [Field; 12] = [
+pub(super) const FIELDS: [Field; 13] = [
     field("hits", Some("hits"), |counters| counters.hits),
     field("misses", Some("misses"), |counters| counters.misses),
     field("moves", Some("moves"), |counters| counters.moves),
@@ -97,6 +97,7 @@ pub(super) const FIELDS: [Field; 12] = [
     field("bounced", None, |counters| counters.bounced),
     field("refusals", None, |counters| counters.table.refusals),
     field("failures", None, |counters| counters.table.failures),
+    field("stuck", None, |counters| counters.table.stuck),
     field("pinned_bytes", Some("pinned B"), |counters| counters.table.pinned),
     field("pinned_peak_bytes", Some("peak B"), |counters| counters.table.pinned_peak),
     field("pinned_budget_bytes", Some("budget B"), |counters| counters.table.budget),

@@ -143,11 +143,11 @@ impl<T: Transport> Node<T> {
                     Registering::Pending => {}
                 }
             }
-            Action::Deregister(reg) => {
-                if self.transport.deregister(reg) == Deregistering::Done {
-                    registrar.table.deregistered(reg);
-                }
-            }
+            Action::Deregister(reg) => match self.transport.deregister(reg) {
+                Deregistering::Done => registrar.table.deregistered(reg),
+                Deregistering::Refused => registrar.table.not_deregistered(reg),
+                Deregistering::Pending => {}
+            },
             Action::Settled(reg) => self.on_settled(reg),
             Action::Revoke(peer, holder) => {
                 let number = registrar.revocations;

@@ -22,7 +22,7 @@ impl Table {
             let count = if is_indexed(entry) { entry.count } else { 0 };
             buckets += u64::from(count);
             indexed.push((entry.first, count));
-            if entry.state == State::Deregistering && self.is_referred_to(at as u32) {
+            if matches!(entry.state, State::Deregistering | State::Stuck) && self.is_referred_to(at as u32) {
                 return Err(referred_to(at as u32));
             }
         }
@@ -162,7 +162,7 @@ struct Sums {
 impl Sums {
     fn add(&mut self, entry: &Entry, is_held: bool, bytes: u64) {
         let (state, is_local) = (entry.state, entry.local > 0);
-        let pinned = matches!(state, State::Registering | State::Ready | State::Deregistering);
+        let pinned = matches!(state, State::Registering | State::Ready | State::Deregistering | State::Stuck);
         let is_victim = state == State::Ready && !(entry.revoked || is_held || is_local);
         self.pinned += if pinned { bytes } else { 0 };
         self.peers += if is_held { bytes } else { 0 };

@@ -19,6 +19,9 @@ pub struct TableCounters {
     pub refusals: u64,
     /// Registrations that failed.
     pub failures: u64,
+    /// Registrations that the system would not take back when it was asked first: they stay pinned, and their keys reach
+    /// them, until it does.
+    pub stuck: u64,
     /// Runs whose memory changed.
     pub invalidations: u64,
     /// Times that peers were asked to give back what they did not need.

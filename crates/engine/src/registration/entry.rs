@@ -16,6 +16,8 @@ pub(super) enum State {
     /// Registration failed; whoever refers to it is to let go.
     Failed,
     Deregistering,
+    /// Should go, and the system would not take it back: it counts as pinned.
+    Stuck,
     Free,
 }
 

@@ -27,7 +27,7 @@ use crate::Rank;
 pub enum Action {
     /// Register this memory, and say how it went by [`Table::registered`].
     Register(RegId, Run),
-    /// Take this registration back, and say so by `Table::deregistered`.
+    /// Take this registration back, and say so by `Table::deregistered`, or `Table::not_deregistered`.
     Deregister(RegId),
     /// What was asked of this run has been settled: it is ready, or failed.
     Settled(RegId),
@@ -234,15 +234,29 @@ impl Table {
 
     /// Takes note that a deregistration is over.
     pub(crate) fn deregistered(&mut self, reg: RegId) {
+        let Some(at) = self.place_of(reg) else { return };
+        let bytes = self.bytes(at);
+        match self.entries.0[at as usize].state {
+            State::Deregistering => self.leaving -= bytes,
+            State::Stuck => {}
+            _ => return,
+        }
+        self.counters.pinned -= bytes;
+        self.free_entry(at);
+        self.make_room();
+    }
+
+    /// Takes note that the system would not take a registration back: its bytes stay pinned, and nothing waits for them
+    /// to go. They may yet: [`Table::deregistered`].
+    pub(crate) fn not_deregistered(&mut self, reg: RegId) {
         let Some(at) =
             self.place_of(reg).filter(|at| self.entries.0[*at as usize].state == State::Deregistering)
         else {
             return;
         };
-        let bytes = self.bytes(at);
-        self.counters.pinned -= bytes;
-        self.leaving -= bytes;
-        self.free_entry(at);
+        self.counters.stuck += 1;
+        self.leaving -= self.bytes(at);
+        self.entries.0[at as usize].state = State::Stuck;
         self.make_room();
     }
 
@@ -380,7 +394,7 @@ impl Table {
             }
             State::Failed => self.free_entry(at),
             // It becomes a victim, or goes, when it is there.
-            State::Registering | State::Deregistering | State::Free => {}
+            State::Registering | State::Deregistering | State::Stuck | State::Free => {}
         }
     }
 

@@ -138,6 +138,34 @@ fn a_run_waits_until_what_makes_room_for_it_is_really_gone() {
 }
 
 #[test]
+fn what_the_system_does_not_take_back_counts_as_pinned_and_is_waited_for_by_nobody() {
+    let mut table = Table::new(settings(0, 2), 2);
+    let pin = |table: &mut Table, bucket| {
+        let mut pins = Vec::new();
+        table.pin(run_of(bucket, 1), &mut pins).expect("room");
+        let mut done = Vec::new();
+        while let Some(action) = table.next_action() {
+            match action {
+                Action::Register(reg, _) => table.registered(reg, Ok(Key(1))),
+                Action::Deregister(reg) => table.not_deregistered(reg),
+                other => done.push(other),
+            }
+        }
+        let is_there = table.key(pins[0]).is_some();
+        table.release(pins[0]);
+        table.audit().expect("it adds up");
+        is_there
+    };
+    assert_eq!([0, 1, 2, 3].map(|bucket| pin(&mut table, bucket)), [true, true, false, false]);
+    let counters = table.counters();
+    assert_eq!((counters.stuck, counters.pinned, counters.evictions), (2, 2 * PAGE, 2));
+    // One goes after all.
+    table.deregistered(RegId { index: 0, generation: 0 });
+    assert_eq!(table.counters().pinned, PAGE);
+    assert!(pin(&mut table, 4), "there is room again");
+}
+
+#[test]
 fn an_even_share_is_kept_and_a_lease_is_not_bounded_by_it() {
     let even = Settings { quota: Quota::Even, ..settings(8, 0) };
     let mut table = Table::new(even, 5);

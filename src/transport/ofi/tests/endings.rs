@@ -400,3 +400,22 @@ fn memory_that_is_not_there_is_not_registered() {
         assert_eq!(here.mem, MemId::Space);
     });
 }
+
+#[test]
+fn what_the_provider_does_not_close_is_not_said_to_be_gone() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::strangers(1, setting(provider, None));
+        let here = cluster.private(0, 4096);
+        let (reg, mut inbox) = (engine::RegId { index: 0, generation: 0 }, Inbox::default());
+        let transport = cluster.transport(0);
+        assert!(matches!(transport.register(reg, here.offset, 64), engine::Registering::Done(_)));
+        transport.port.script.keep_regions = true;
+        assert_eq!(transport.deregister(reg), engine::Deregistering::Refused);
+        transport.close_again();
+        assert_eq!(transport.poll(&mut inbox), None, "it is there still");
+        transport.port.script.keep_regions = false;
+        transport.close_again();
+        assert_eq!(transport.poll(&mut inbox), Some(engine::Event::Deregistered { reg }));
+        assert_eq!(transport.unclosed.len(), 0);
+    });
+}
