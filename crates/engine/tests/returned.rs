@@ -285,3 +285,53 @@ fn who_registers_nothing_says_so_to_those_who_ask() {
     assert_eq!(node.transport().memory[8..12], [7; 4]);
     assert_eq!(node.counters().malformed, 0);
 }
+
+#[test]
+fn who_revokes_more_than_it_was_asked_for_is_given_up() {
+    let mut node = registering();
+    let get = node.transfer(2, Direction::Get, &[piece(0, 0, 8)], None);
+    assert_eq!(node.outcome(get), None, "one bucket is asked for");
+    let revoke = |node: &mut Node<Script>, holder| {
+        let header = Header { args: [holder, 0, 0, 0], ..Header::new(Kind::Revoke) };
+        node.transport().arrive(2, Lane::Request, header.encode(), &[]);
+        drain(node);
+    };
+    revoke(&mut node, 7);
+    assert!(!node.is_lost(2), "the news may be of what the answer gives");
+    revoke(&mut node, 8);
+    assert!(node.is_lost(2));
+    assert_eq!((node.counters().malformed, node.outcome(get)), (1, Some(Err(LOST))));
+}
+
+#[test]
+fn answers_wait_for_a_silent_holder_until_they_are_too_many() {
+    let mut node = registering();
+    ask(&mut node, 2, 0, 1);
+    node.invalidate(0, 4096);
+    // No transport takes so long a message; none is sent.
+    let body = [0; 1 << 20];
+    node.transport().full = true;
+    let answer = AmSend { peer: 0, body: AmBody::Medium(&body), ..short(Lane::Reply) };
+    for _ in 0..255 {
+        node.send_am(&answer).expect("a reply is never refused");
+        drain(&mut node);
+    }
+    assert!(!node.is_lost(2));
+    node.send_am(&answer).expect("a reply is never refused");
+    drain(&mut node);
+    assert_eq!([0, 2].map(|peer| node.is_lost(peer)), [false, true], "it alone keeps them");
+}
+
+#[test]
+fn who_is_recalled_for_again_and_again_owes_one_answer() {
+    let mut node = registering();
+    node.transport().room = 0;
+    for _ in 0..100 {
+        let header = Header { args: [4096, 0, 0, 0], ..Header::new(Kind::Recall) };
+        node.transport().arrive(2, Lane::Request, header.encode(), &[]);
+        drain(&mut node);
+    }
+    node.transport().room = 99;
+    drain(&mut node);
+    assert_eq!(sent(&mut node, Kind::Release).len(), 1);
+}

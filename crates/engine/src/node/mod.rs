@@ -13,6 +13,7 @@ mod after;
 mod am;
 mod barrier;
 mod collective;
+mod early;
 mod exposing;
 mod hints;
 mod hit;

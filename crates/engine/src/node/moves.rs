@@ -2,7 +2,7 @@
 //! and is always answered.
 
 use super::exposing::allow_key;
-use super::registrar::{Asked, Serve, Waiter};
+use super::registrar::{Asked, HELD_BYTES_MAX, Later, Serve, Waiter};
 use super::spans::MoveSpan;
 use super::table::Node;
 use crate::exposure::Ranges;
@@ -63,6 +63,7 @@ impl<T: Transport> Node<T> {
             registrar.hoses.answered(peer, &runs[runs_max..], key as u32);
             runs.truncate(runs_max);
         }
+        registrar.early.asked(peer, runs);
         let detach = &mut registrar.detach;
         detach.clear();
         if let Some(mut owed) = registrar.owed.remove(&peer) {
@@ -231,15 +232,13 @@ impl<T: Transport> Node<T> {
                 continue;
             }
             moved += u64::from(run.count);
-            match registrar.early.iter().position(|early| *early == (peer, holder)) {
-                Some(at) => refused.push(registrar.early.swap_remove(at).1),
-                None => registrar.hoses.add(peer, run, key, holder),
+            if registrar.early.take(peer, holder) {
+                refused.push(holder);
+            } else {
+                registrar.hoses.add(peer, run, key, holder);
             }
         }
-        if !registrar.early.is_empty() && !registrar.asks(peer) {
-            let over = registrar.early.extract_if(.., |(rank, _)| *rank == peer);
-            refused.extend(over.map(|(_, holder)| holder));
-        }
+        refused.extend(registrar.never_coming(peer));
         refused.chunks(RELEASE_MAX).for_each(|some| self.give_back(peer, some, Because::Revoked));
         asked.waiters.drain(..).for_each(|op| self.ready.push_back(op));
         if let (Some(since), Some(now), 1..) = (asked.since.take(), self.transport.now(), moved)
@@ -268,15 +267,16 @@ impl<T: Transport> Node<T> {
             return;
         };
         let holder = HolderId(holder);
+        if !registrar.early.revoked(peer) {
+            return self.on_garbled(peer);
+        }
         // Told now, it is not to be told once more.
         if let Some(owed) = registrar.owed.get_mut(&peer) {
             owed.retain(|owed| *owed != holder);
         }
         if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {
             // The news may have overtaken the right itself, which must not be used when it comes.
-            if !registrar.early.contains(&(peer, holder)) {
-                registrar.early.push((peer, holder));
-            }
+            registrar.early.keep(peer, holder, registrar.serial);
         } else if registrar.hoses.revoke(peer, holder) {
             self.give_back(peer, &[holder], Because::Revoked);
         }
@@ -290,10 +290,21 @@ impl<T: Transport> Node<T> {
         for some in holders.chunks(RELEASE_MAX) {
             self.give_back(peer, some, Because::Recalled);
         }
-        if holders.is_empty() {
+        if holders.is_empty() && !self.will_answer_recall(peer) {
             // What is in use now may be asked for again.
             self.give_back(peer, &[], Because::Recalled);
         }
+    }
+
+    /// Whether an answer to a recall waits for room already: another would say no more.
+    fn will_answer_recall(&self, peer: Rank) -> bool {
+        let is_answer = |later: &Later| {
+            later.header.kind == Kind::Release && later.header.args[0] >> 32 == Because::Recalled as u64
+        };
+        let registrar = self.registrar.as_ref();
+        registrar
+            .and_then(|r| r.later.get((peer, Lane::Request)))
+            .is_some_and(|list| list.iter().any(is_answer))
     }
 
     /// Tells an owner what is not used here any more: no more than one message holds.
@@ -362,6 +373,17 @@ impl<T: Transport> Node<T> {
         next
     }
 
+    /// Ends the patience with holders that do not answer, where too much waits for them.
+    pub(super) fn relieve(&mut self) {
+        let Some(registrar) = self.registrar.as_ref().filter(|r| r.held_bytes > HELD_BYTES_MAX) else {
+            return;
+        };
+        for peer in registrar.owing() {
+            tracing::warn!(peer, "too many answers wait for a right that the peer does not give back");
+            self.give_up_peer(peer);
+        }
+    }
+
     /// Forgets what a peer that is gone held, was asked and asked for.
     pub(super) fn drop_registrations(&mut self, peer: Rank) {
         let Some(registrar) = &mut self.registrar else { return };
@@ -374,8 +396,8 @@ impl<T: Transport> Node<T> {
         }
         registrar.drop_holder(peer);
         registrar.owed.remove(&peer);
-        registrar.early.retain(|(rank, _)| *rank != peer);
-        registrar.later.forget(|(to, _)| to == peer);
+        registrar.early.forget(peer);
+        registrar.forget_later(peer);
         let gone: Vec<usize> =
             registrar.moves.iter().filter(|(_, asked)| asked.peer == peer).map(|(key, _)| key).collect();
         for key in gone {

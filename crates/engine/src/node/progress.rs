@@ -221,6 +221,7 @@ impl<T: Transport> Node<T> {
     /// Sees to registration. Returns whether anything moved.
     #[inline(never)]
     fn tend(&mut self) -> bool {
+        self.relieve();
         let mut moved = self.send_later();
         if self.has_held() && !self.holds_back() {
             moved = true;
@@ -237,8 +238,9 @@ impl<T: Transport> Node<T> {
         moved
     }
 
+    /// A peer has broken the rules: it is given up.
     #[cold]
-    fn on_garbled(&mut self, peer: Rank) {
+    pub(super) fn on_garbled(&mut self, peer: Rank) {
         self.counters.malformed += 1;
         self.give_up_peer(peer);
     }

@@ -207,19 +207,21 @@ impl<T: Transport> Node<T> {
     /// Keeps a message until nothing is held back any more.
     pub(super) fn hold(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
         let Some(registrar) = &mut self.registrar else { return };
-        registrar.later.push((peer, lane), Later { header, payload: payload.to_vec(), held: true });
+        let later = Later { header, payload: payload.to_vec(), held: true };
+        registrar.held_bytes += later.held_bytes();
+        registrar.later.push((peer, lane), later);
     }
 
     /// Sends what waits and may go. Returns whether anything moved.
     pub(super) fn send_later(&mut self) -> bool {
         let holds = self.holds_back();
         let Some(registrar) = &mut self.registrar else { return false };
-        let (transport, lost) = (&mut self.transport, &self.lost);
+        let (transport, lost, held_bytes) = (&mut self.transport, &self.lost, &mut registrar.held_bytes);
         let (mut moved, mut at) = (false, 0);
         while let Some(((peer, lane), waiting)) = registrar.later.nth(at) {
             at += 1;
             if lost.get(&peer) == Some(&Lost::Gone) {
-                waiting.clear();
+                *held_bytes -= waiting.drain(..).map(|later| later.held_bytes()).sum::<usize>();
                 continue;
             }
             if !transport.has_room(peer, lane) {
@@ -232,7 +234,10 @@ impl<T: Transport> Node<T> {
                 }
                 let sent = transport.send(peer, lane, &later.header.encode(), &later.payload);
                 full = sent == Err(SendError::Busy);
-                moved |= !full;
+                if !full {
+                    moved = true;
+                    *held_bytes -= later.held_bytes();
+                }
                 full
             });
         }

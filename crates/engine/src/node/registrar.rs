@@ -1,10 +1,11 @@
 //! What a node keeps about registration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::early::Early;
 use super::spans::{MoveSpan, RecallSpan};
 use super::waiting::Waiting;
 use crate::op_id::OpKey;
@@ -37,6 +38,11 @@ pub struct RegistrationCounters {
 /// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 
+/// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls. Who gives a right
+/// back at all does so at its next poll, or at the end of an operation: in a tenth of a second, say, in which an owner
+/// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
+pub(super) const HELD_BYTES_MAX: usize = 256 << 20;
+
 /// Registration's part of a node.
 pub(super) struct Registrar {
     pub(super) settings: Settings,
@@ -50,13 +56,15 @@ pub(super) struct Registrar {
     pub(super) waiting: HashMap<RegId, Vec<Waiter>>,
     /// Messages with payload that found their lane full, or are held back, in turn.
     pub(super) later: Waiting<(Rank, Lane), Later>,
+    /// Bytes of those that are held back.
+    pub(super) held_bytes: usize,
     /// Moves asked for, in all: their tokens tell them apart.
     pub(super) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
     pub(super) owed: BTreeMap<Rank, Vec<HolderId>>,
     /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
     /// way.
-    pub(super) early: Vec<(Rank, HolderId)>,
+    pub(super) early: Early,
     /// Rights that were revoked, and whose holders have not answered.
     pub(super) revoked: Vec<Revoked>,
     /// How many there ever were.
@@ -100,6 +108,13 @@ pub(super) struct Later {
     pub(super) payload: Vec<u8>,
     /// It waits until no revoked right is out any more.
     pub(super) held: bool,
+}
+
+impl Later {
+    /// What it adds to [`Registrar::held_bytes`].
+    pub(super) fn held_bytes(&self) -> usize {
+        if self.held { size_of::<Later>() + self.payload.len() } else { 0 }
+    }
 }
 
 /// A move that this process has asked for.
@@ -148,8 +163,9 @@ impl Registrar {
             serial: 0,
             waiting: HashMap::new(),
             later: Waiting::default(),
+            held_bytes: 0,
             owed: BTreeMap::new(),
-            early: Vec::new(),
+            early: Early::default(),
             revoked: Vec::new(),
             revocations: 0,
             recalled: BTreeMap::new(),
@@ -177,6 +193,17 @@ impl Registrar {
     /// Whether a move to `peer` has not been answered.
     pub(super) fn asks(&self, peer: Rank) -> bool {
         self.moves.iter().any(|(_, asked)| asked.peer == peer)
+    }
+
+    /// The rights of `peer`'s that were revoked, have not come, and can come no more.
+    pub(super) fn never_coming(&mut self, peer: Rank) -> Vec<HolderId> {
+        if !self.early.has(peer) {
+            return Vec::new();
+        }
+        let under_way = self.moves.iter().filter(|(_, asked)| asked.peer == peer);
+        let oldest =
+            under_way.map(|(_, asked)| asked.serial).max_by_key(|serial| self.serial.wrapping_sub(*serial));
+        self.early.over(peer, oldest)
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.
@@ -227,6 +254,23 @@ impl Registrar {
             recalled.span.answered();
         }
         self.table.recall_answered(peer);
+    }
+
+    /// Drops what waits to be sent to a peer.
+    pub(super) fn forget_later(&mut self, peer: Rank) {
+        let mut at = 0;
+        while let Some(((to, _), waiting)) = self.later.nth(at) {
+            at += 1;
+            if to == peer {
+                self.held_bytes -= waiting.drain(..).map(|later| later.held_bytes()).sum::<usize>();
+            }
+        }
+        self.later.forget(|(to, _)| to == peer);
+    }
+
+    /// Who has not given back a right that was revoked.
+    pub(super) fn owing(&self) -> BTreeSet<Rank> {
+        self.revoked.iter().filter(|revoked| !revoked.given_up).map(|revoked| revoked.peer).collect()
     }
 
     /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer, and when the

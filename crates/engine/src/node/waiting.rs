@@ -30,6 +30,11 @@ impl<K: Copy + Ord, T> Waiting<K, T> {
         !self.lists.is_empty() && self.find(key).is_ok()
     }
 
+    /// What waits for this.
+    pub(super) fn get(&self, key: K) -> Option<&VecDeque<T>> {
+        self.find(key).ok().map(|at| &self.lists[at].1)
+    }
+
     /// Appends to a list.
     pub(super) fn push(&mut self, key: K, what: T) {
         let at = self.find(key).unwrap_or_else(|at| {

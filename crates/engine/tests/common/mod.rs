@@ -33,6 +33,8 @@ pub(crate) struct Script {
     pub(crate) sent: Vec<Sent>,
     /// Messages that still find room.
     pub(crate) room: usize,
+    /// Whether nobody is to try.
+    pub(crate) full: bool,
     /// Messages that found none.
     pub(crate) refused: usize,
     /// Peers that another says are gone.
@@ -72,6 +74,7 @@ impl Script {
             inbox: VecDeque::new(),
             sent: Vec::new(),
             room: usize::MAX,
+            full: false,
             refused: 0,
             doubted: Vec::new(),
             broken: None,
@@ -139,6 +142,10 @@ impl Transport for Script {
         let header = Header::decode(header, payload.len()).expect("a node sends what a node understands");
         self.sent.push(Sent { peer, lane, header, payload: payload.to_vec() });
         Ok(())
+    }
+
+    fn has_room(&mut self, _peer: Rank, _lane: Lane) -> bool {
+        !self.full
     }
 
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
