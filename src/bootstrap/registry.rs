@@ -1,13 +1,14 @@
 //! A place where nodes leave their addresses under names, and others find them: one process that all know, over TCP.
 //!
 //! Whoever asks must have the secret, and nobody else reads or changes what is said: connections are [`Channel`]s. Each is for
-//! one question. An address stays until another is left under its name; what has become of its node, who finds it finds out.
+//! one question. An address stays until another is left under its name, or it is withdrawn; what has become of its node, who finds
+//! it finds out.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -37,11 +38,18 @@ const KEPT_MAX: usize = 16 << 10;
 /// Connections at a time, each of which has a thread.
 const GUESTS_MAX: usize = 512;
 
+/// Of these, those that wait for an address: who would leave one is to find room. Others are told at once that it is not there.
+const WAITING_MAX: usize = 384;
+const _: () = assert!(WAITING_MAX < GUESTS_MAX);
+
 /// How long one question may wait for an address. Who waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Between two attempts to reach the place, or to take somebody in when there is no room.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long to leave a place alone where too many wait already.
+const LATER: Duration = Duration::from_millis(500);
 
 debug_is_display!(RendezvousError);
 
@@ -75,7 +83,7 @@ pub enum RendezvousError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The place keeps as many addresses as it may.
-    #[error("{KEPT_MAX} addresses are kept already")]
+    #[error("{KEPT_MAX} addresses are kept already, and none was withdrawn (`Rendezvous::withdraw`)")]
     Full,
     /// Nobody left an address under the name in time.
     #[error("nobody left an address under {name:?} within {} ms", waited.as_millis())]
@@ -120,6 +128,7 @@ fn in_words(error: &io::Error) -> String {
 enum Ask {
     Leave { name: String, address: Vec<u8> },
     Find { name: String, within_ms: u32 },
+    Withdraw { name: String, address: Vec<u8> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,6 +138,7 @@ enum Answer {
     Found(Vec<u8>),
     /// Not in time.
     Nobody,
+    Withdrawn,
 }
 
 fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
@@ -188,10 +198,24 @@ impl Rendezvous {
     pub fn leave(&self, name: &str, address: &Address, within: Duration) -> Result<(), RendezvousError> {
         check_name(name)?;
         let ask = Ask::Leave { name: name.to_owned(), address: address.as_bytes().to_vec() };
-        match self.ask(&ask, soon(within))? {
+        match self.ask(&ask, soon(within), within)? {
             Some(Answer::Left) => Ok(()),
             Some(Answer::Full) => Err(RendezvousError::Full),
-            Some(Answer::Found(_) | Answer::Nobody) => Err(self.failed(ErrorKind::InvalidData.into())),
+            Some(_) => Err(self.failed(ErrorKind::InvalidData.into())),
+            None => Err(self.failed(ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Takes back what was left under a name, if it is still this address: for a node that ends. Nothing takes it back by itself.
+    ///
+    /// # Errors
+    /// [`RendezvousError`].
+    pub fn withdraw(&self, name: &str, address: &Address, within: Duration) -> Result<(), RendezvousError> {
+        check_name(name)?;
+        let ask = Ask::Withdraw { name: name.to_owned(), address: address.as_bytes().to_vec() };
+        match self.ask(&ask, soon(within), within)? {
+            Some(Answer::Withdrawn) => Ok(()),
+            Some(_) => Err(self.failed(ErrorKind::InvalidData.into())),
             None => Err(self.failed(ErrorKind::TimedOut.into())),
         }
     }
@@ -205,31 +229,36 @@ impl Rendezvous {
         check_name(name)?;
         let (begun, deadline) = (Instant::now(), soon(within));
         loop {
-            let left = deadline.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+            let asked = Instant::now();
+            let left = deadline.saturating_duration_since(asked).min(WAIT_MAX);
             let within_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             let ask = Ask::Find { name: name.to_owned(), within_ms };
             // The answer that there is none comes after the time for which it was asked: at the end nobody waits for it.
-            let answer_by = deadline.min(Instant::now() + left + HANDSHAKE_WITHIN);
-            match self.ask(&ask, answer_by)? {
+            match self.ask(&ask, deadline, left + HANDSHAKE_WITHIN)? {
                 Some(Answer::Found(address)) => return Ok(Address::read(address)?),
-                Some(Answer::Nobody) if Instant::now() < deadline => {}
+                Some(Answer::Nobody) if Instant::now() < deadline => {
+                    // Before its time: too many wait.
+                    if asked.elapsed() < left {
+                        std::thread::sleep(LATER.min(deadline.saturating_duration_since(Instant::now())));
+                    }
+                }
                 None if Instant::now() < deadline => return Err(self.failed(ErrorKind::TimedOut.into())),
                 Some(Answer::Nobody) | None => {
                     return Err(RendezvousError::Timeout { name: name.to_owned(), waited: begun.elapsed() });
                 }
-                Some(Answer::Left | Answer::Full) => {
+                Some(Answer::Left | Answer::Full | Answer::Withdrawn) => {
                     return Err(self.failed(ErrorKind::InvalidData.into()));
                 }
             }
         }
     }
 
-    /// `None`: the question was heard, and not answered in time.
-    fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Option<Answer>, RendezvousError> {
+    /// Asks, by `deadline`, and waits no longer than `within` for the answer to what was heard. `None`: it did not come in time.
+    fn ask(&self, ask: &Ask, deadline: Instant, within: Duration) -> Result<Option<Answer>, RendezvousError> {
         let asked = || {
             let stream = self.reach(deadline)?;
-            let handshake = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
-            let mut channel = Channel::begin(stream, &self.secret, PROLOGUE, handshake).map_err(|error| {
+            // Where many come at once, it may be long before it is this one's turn.
+            let mut channel = Channel::begin(stream, &self.secret, PROLOGUE, deadline).map_err(|error| {
                 match error.kind() {
                     ErrorKind::UnexpectedEof => {
                         io::Error::other("whoever is there does not have this secret")
@@ -238,7 +267,7 @@ impl Rendezvous {
                 }
             })?;
             channel.say(&written(ask), deadline)?;
-            match channel.hear(WORDS_MAX, deadline) {
+            match channel.hear(WORDS_MAX, deadline.min(soon(within))) {
                 Ok(answer) => read(&answer).map(Some),
                 Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
                 Err(error) => Err(error),
@@ -311,6 +340,13 @@ pub enum Visit {
         /// By whom.
         from: SocketAddr,
     },
+    /// One was withdrawn.
+    Withdrawn {
+        /// Under which name.
+        name: String,
+        /// By whom.
+        from: SocketAddr,
+    },
     /// Somebody without the secret, or who makes no sense, was sent away.
     Stranger {
         /// Who.
@@ -327,11 +363,17 @@ pub struct Registry {
     shelf: Arc<Shelf>,
 }
 
-/// The addresses that are kept.
+/// The addresses that are kept, and how many wait for others.
+#[derive(Debug, Default)]
+struct Kept {
+    addresses: BTreeMap<String, Vec<u8>>,
+    waiting: usize,
+}
+
 #[derive(Debug)]
 struct Shelf {
     secret: Secret,
-    kept: Mutex<BTreeMap<String, Vec<u8>>>,
+    kept: Mutex<Kept>,
     left: Condvar,
     guests: AtomicUsize,
 }
@@ -445,33 +487,49 @@ impl Shelf {
                     None => (Answer::Nobody, None),
                 }
             }
+            Ask::Withdraw { name, address } => {
+                let visit = self.withdraw(&name, &address).then_some(Visit::Withdrawn { name, from });
+                (Answer::Withdrawn, visit)
+            }
         };
         channel.say(&written(&answer), soon())?;
         Ok(visit)
     }
 
     fn leave(&self, name: &str, address: Vec<u8>) -> bool {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_MAX && !kept.contains_key(name) {
+        let addresses = &mut self.kept().addresses;
+        if addresses.len() >= KEPT_MAX && !addresses.contains_key(name) {
             return false;
         }
-        kept.insert(name.to_owned(), address);
+        addresses.insert(name.to_owned(), address);
         self.left.notify_all();
         true
     }
 
+    fn withdraw(&self, name: &str, address: &[u8]) -> bool {
+        let addresses = &mut self.kept().addresses;
+        let is_there = addresses.get(name).is_some_and(|there| there == address);
+        is_there && addresses.remove(name).is_some()
+    }
+
     fn find(&self, name: &str, deadline: Instant) -> Option<Vec<u8>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         loop {
-            if let Some(address) = kept.get(name) {
+            if let Some(address) = kept.addresses.get(name) {
                 return Some(address.clone());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || kept.waiting >= WAITING_MAX {
                 return None;
             }
+            kept.waiting += 1;
             kept = self.left.wait_timeout(kept, left).unwrap_or_else(PoisonError::into_inner).0;
+            kept.waiting -= 1;
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -58,6 +58,7 @@ fn text(visit: &Visit) -> String {
     match visit {
         Visit::Left { name, from } => format!("{name:?}: left by {from}"),
         Visit::Found { name, from } => format!("{name:?}: found by {from}"),
+        Visit::Withdrawn { name, from } => format!("{name:?}: withdrawn by {from}"),
         Visit::Stranger { from, why } => format!("{from} was sent away: {why}"),
     }
 }

@@ -122,3 +122,41 @@ fn a_port_that_is_taken_is_told() {
     let error = Registry::open_by(&at.to_string(), &SHARED.repeat(32)).expect_err("it is taken");
     assert!(error.to_string().starts_with(&format!("cannot listen at {at}: another program")), "{error}");
 }
+
+#[test]
+fn those_who_wait_leave_room_for_the_one_they_wait_for() {
+    let registry = Registry::open_by("127.0.0.1:0", &SHARED.repeat(32)).expect("a free port");
+    let at = registry.address().expect("it is bound").to_string();
+    let way = Rendezvous::new(&at, &SHARED.repeat(32)).expect("good settings");
+    let shelf = Arc::clone(&registry.shelf);
+    // So many wait that the next is not let wait.
+    shelf.kept().waiting = WAITING_MAX;
+    assert_eq!(shelf.find("server", soon(LIMIT)), None);
+    let comes = address();
+    // Whoever has come before the place could hear it is heard when it can.
+    let finds = {
+        let way = way.clone();
+        std::thread::spawn(move || way.find("server", 2 * LIMIT))
+    };
+    std::thread::sleep(HANDSHAKE_WITHIN + Duration::from_millis(300));
+    std::thread::spawn(move || registry.serve(|_| {}));
+    way.leave("server", &comes, LIMIT).expect("room");
+    assert_eq!(finds.join().expect("no panic").expect("it comes"), comes);
+    assert_eq!(shelf.kept().waiting, WAITING_MAX, "who has waited waits no more");
+}
+
+#[test]
+fn what_is_withdrawn_is_not_found_and_nobody_withdraws_what_came_after() {
+    let (way, told, _) = serve();
+    let (first, second) = (address(), address());
+    way.leave("server", &first, LIMIT).expect("room");
+    way.leave("server", &second, LIMIT).expect("instead of the first");
+    way.withdraw("server", &first, LIMIT).expect("it is there no more");
+    assert_eq!(way.find("server", LIMIT).expect("there"), second);
+    way.withdraw("server", &second, LIMIT).expect("it is there");
+    let error = way.find("server", Duration::from_millis(300)).expect_err("withdrawn");
+    assert!(matches!(error, RendezvousError::Timeout { .. }), "{error}");
+    let withdrawn = |visit: &Visit| matches!(visit, Visit::Withdrawn { .. });
+    let visits: Vec<Visit> = (0..4).map(|_| told.recv_timeout(LIMIT).expect("told")).collect();
+    assert_eq!(visits.iter().filter(|visit| withdrawn(visit)).count(), 1, "{visits:?}");
+}
