@@ -128,8 +128,21 @@ fn shake(
 fn write_frame(stream: &mut TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     let len = u16::try_from(bytes.len()).expect("no frame is longer");
     let frame = [&len.to_be_bytes(), bytes].concat();
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    stream.write_all(&frame).map_err(late)
+    write_all(stream, &frame, deadline)
+}
+
+/// As its own `write_all`, by a moment, however slowly the bytes are taken.
+fn write_all(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(late(error)),
+        }
+    }
+    Ok(())
 }
 
 fn read_frame(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
@@ -166,4 +179,33 @@ fn late(error: io::Error) -> io::Error {
 
 fn garbled(error: snow::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread::{sleep, spawn};
+
+    use super::*;
+
+    #[test]
+    fn who_takes_a_byte_at_a_time_holds_nobody_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut writer = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let (mut reader, _) = listener.accept().expect("it has come");
+        let limit = Duration::from_millis(500);
+        let slow = spawn(move || {
+            // Enough at a time for the kernel to take in more, again and again.
+            let mut some = vec![0; 256 << 10];
+            while reader.read(&mut some).is_ok_and(|len| len > 0) {
+                sleep(limit / 5);
+            }
+        });
+        let begun = Instant::now();
+        let error = write_all(&mut writer, &vec![0; 64 << 20], begun + limit).expect_err("too slow");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(begun.elapsed() < 4 * limit, "{:?}", begun.elapsed());
+        drop(writer);
+        slow.join().expect("no panic");
+    }
 }
