@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address::{Address, AddressError, check_address};
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
-use super::exchange::aside::{Late, once};
+use super::exchange::aside::once;
 use super::secret::Secret;
 use crate::readable::debug_is_display;
 
@@ -281,7 +281,7 @@ impl Rendezvous {
         loop {
             let at = self.at.clone();
             let found = once(move || at.to_socket_addrs(), deadline);
-            let reached = found.unwrap_or_else(|Late| Err(ErrorKind::TimedOut.into())).and_then(|all| {
+            let reached = found.unwrap_or_else(|unanswered| Err(unanswered.into())).and_then(|all| {
                 let mut last = ErrorKind::NotFound.into();
                 for address in all {
                     match reach(&address, deadline) {

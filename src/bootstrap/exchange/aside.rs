@@ -3,8 +3,10 @@
 //! A launcher's PMIx server may ignore the time that a fence is given, and the system's resolver takes its own. Whoever
 //! waits for them here waits no longer than it wants to; a call that is late is left to itself, with its thread.
 
+use std::io::{self, ErrorKind};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
@@ -12,24 +14,44 @@ use crate::sync::lock;
 /// How long the thread may take to end when it is not needed any more.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// The call has not ended in time.
+/// Why there is no answer.
 #[derive(Debug)]
-pub(in crate::bootstrap) struct Late;
+pub(in crate::bootstrap) enum Unanswered {
+    /// The call has not ended in time.
+    Late,
+    /// There is no thread for it.
+    NoThread(io::Error),
+}
+
+impl From<Unanswered> for io::Error {
+    fn from(unanswered: Unanswered) -> io::Error {
+        match unanswered {
+            Unanswered::Late => ErrorKind::TimedOut.into(),
+            Unanswered::NoThread(error) => error,
+        }
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), Unanswered> {
+    let thread = Builder::new().name("standpipe-aside".into()).spawn(work);
+    thread.map(drop).map_err(Unanswered::NoThread)
+}
 
 /// Makes one call, and waits for it until `deadline`.
 ///
 /// # Errors
-/// [`Late`].
+/// [`Unanswered`].
 pub(in crate::bootstrap) fn once<R: Send + 'static>(
     call: impl FnOnce() -> R + Send + 'static,
     deadline: Instant,
-) -> Result<R, Late> {
+) -> Result<R, Unanswered> {
     let (gives, given) = channel();
     // Nobody waits any more for what comes too late.
-    std::thread::spawn(move || {
+    spawn(move || {
         let _ = gives.send(call());
-    });
-    given.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| Late)
+    })?;
+    let given = given.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    given.map_err(|_| Unanswered::Late)
 }
 
 type Errand<T> = Box<dyn FnOnce(&mut T) + Send>;
@@ -45,15 +67,15 @@ impl<T: 'static> Aside<T> {
     /// Has it made there.
     ///
     /// # Errors
-    /// [`Late`]; and within, what `make` says.
+    /// [`Unanswered`]; and within, what `make` says.
     pub(super) fn start<E: Send + 'static>(
         make: impl FnOnce() -> Result<T, E> + Send + 'static,
         deadline: Instant,
-    ) -> Result<Result<Aside<T>, E>, Late> {
+    ) -> Result<Result<Aside<T>, E>, Unanswered> {
         let (errands, work) = channel::<Errand<T>>();
         let (ends, ended) = channel();
         let (gives, made) = channel();
-        std::thread::spawn(move || {
+        spawn(move || {
             let mut it = match make() {
                 Ok(it) => it,
                 Err(error) => {
@@ -65,29 +87,33 @@ impl<T: 'static> Aside<T> {
             work.into_iter().for_each(|errand| errand(&mut it));
             drop(it);
             let _ = ends.send(());
-        });
-        let made = made.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| Late)?;
+        })?;
+        let made = made.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let made = made.map_err(|_| Unanswered::Late)?;
         Ok(made.map(|()| Aside { errands: Some(errands), ended: Mutex::new(ended) }))
     }
 
     /// Makes a call there. After one that was late there are no more.
     ///
     /// # Errors
-    /// [`Late`].
+    /// [`Unanswered`].
     pub(super) fn run<R: Send + 'static>(
         &mut self,
         errand: impl FnOnce(&mut T) -> R + Send + 'static,
         deadline: Instant,
-    ) -> Result<R, Late> {
+    ) -> Result<R, Unanswered> {
         let (gives, given) = channel();
         let errand = move |it: &mut T| {
             let _ = gives.send(errand(it));
         };
-        self.errands.as_ref().and_then(|errands| errands.send(Box::new(errand)).ok()).ok_or(Late)?;
+        self.errands
+            .as_ref()
+            .and_then(|errands| errands.send(Box::new(errand)).ok())
+            .ok_or(Unanswered::Late)?;
         let given = given.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         given.map_err(|_| {
             self.errands = None;
-            Late
+            Unanswered::Late
         })
     }
 }

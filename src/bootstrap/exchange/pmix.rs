@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pmix::{Client, PmixError};
 
-use super::aside::{Aside, Late};
+use super::aside::{Aside, Unanswered};
 use super::store::Store;
 use super::terms::ExchangeError;
 
@@ -28,9 +28,9 @@ pub(crate) struct Pmix {
 
 impl Pmix {
     pub(crate) fn init(deadline: Instant) -> Result<Pmix, ExchangeError> {
-        let mut client = Aside::start(Client::init, deadline).map_err(late("PMIx_Init"))??;
+        let mut client = Aside::start(Client::init, deadline).map_err(unanswered("PMIx_Init"))??;
         let place = client.run(|client| (client.rank(), client.size()), deadline);
-        let (rank, size) = place.map_err(late("PMIx"))?;
+        let (rank, size) = place.map_err(unanswered("PMIx"))?;
         Ok(Pmix { client, rank, size })
     }
 
@@ -40,7 +40,7 @@ impl Pmix {
         deadline: Instant,
         errand: impl FnOnce(&mut Client) -> Result<R, PmixError> + Send + 'static,
     ) -> Result<R, ExchangeError> {
-        Ok(self.client.run(errand, deadline + GRACE).map_err(late(call))??)
+        Ok(self.client.run(errand, deadline + GRACE).map_err(unanswered(call))??)
     }
 }
 
@@ -76,9 +76,14 @@ impl Store for Pmix {
     }
 }
 
-fn late(call: &str) -> impl Fn(Late) -> ExchangeError + use<> {
+fn unanswered(call: &str) -> impl Fn(Unanswered) -> ExchangeError + use<> {
     let waited_for = format!("the launcher's answer ({call})");
-    move |Late| ExchangeError::Timeout { waited_for: waited_for.clone() }
+    move |why| match why {
+        Unanswered::Late => ExchangeError::Timeout { waited_for: waited_for.clone() },
+        Unanswered::NoThread(source) => {
+            ExchangeError::Io { with: format!("a thread to wait for {waited_for}"), source }
+        }
+    }
 }
 
 fn left(deadline: Instant) -> Duration {

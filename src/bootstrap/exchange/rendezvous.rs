@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::aside::{Late, once};
+use super::aside::once;
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::poll::poll_until;
@@ -162,10 +162,12 @@ fn gather(
                 let (guests, secret) = (guests.clone(), secret.clone());
                 looked_at += 1;
                 // A guest that says nothing keeps nobody else waiting.
-                std::thread::spawn(move || {
+                let hear = move || {
                     // Nobody listens any more once all have come.
                     let _ = guests.send((from, welcome(stream, size, &secret)));
-                });
+                };
+                let thread = std::thread::Builder::new().name("standpipe-guest".into()).spawn(hear);
+                thread.map_err(|source| failed("a thread to hear a guest at the meeting", source))?;
             }
             // For want of descriptors, say, which does not pass by asking again at once.
             Some(Err(_)) => std::thread::sleep(RETRY_AFTER),
@@ -271,7 +273,7 @@ fn connect(
 fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let host = host.to_owned();
     let found = once(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter), deadline);
-    found.unwrap_or_else(|Late| Err(ErrorKind::TimedOut.into()))
+    found.unwrap_or_else(|unanswered| Err(unanswered.into()))
 }
 
 fn failed(with: &str, source: io::Error) -> ExchangeError {
