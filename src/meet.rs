@@ -228,6 +228,9 @@ impl Node {
             }
             // Its process may live, but was found to break the rules, or to be out of reach.
             door.forget(number);
+            if Instant::now() >= deadline {
+                return Err(MeetError::Timeout { waited: now.elapsed() });
+            }
         }
     }
 

@@ -154,6 +154,7 @@ impl Shared {
         let (secret, node) = (told.secret.clone(), self.node.bytes());
         let meet = Request::Meet { secret, node, proof, place: number, places };
         let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
+        // From here on the number is lost where the other may have taken it: it has the memory in which that is its place.
         let (socket, reply, fds) = match greet(&who.node, &meet, &handles, deadline) {
             Ok(answered) => answered,
             Err(error) => {

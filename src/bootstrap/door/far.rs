@@ -88,10 +88,10 @@ impl Shared {
         }
         let card = (self.house.introduce)().map_err(CallError::Network)?;
         let mut channel = knock(told, begun, deadline)?;
+        let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
         let places = self.house.places;
         let number = self.book().take_number().ok_or(CallError::Full { places })?;
         let proof = Proof::of(&self.secret, &self.node, &who.node);
-        let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
         let hello = Hello { node: self.node.bytes(), proof, place: number, places, salt, card };
         let broken = |error: io::Error| match error.kind() {
             ErrorKind::TimedOut => CallError::Timeout { waited: begun.elapsed() },
@@ -107,7 +107,12 @@ impl Shared {
                 let stream = self.watched(channel.into_stream());
                 let stream = stream.map_err(|error| CallError::Join(JoinError::Io(error)))?;
                 let line = Line { who: who.clone(), wire: Wire::Far(stream) };
-                self.enter(line, Arrival { number, place, places, way }, None)
+                let entered = self.enter(line, Arrival { number, place, places, way }, None);
+                if let Err(CallError::Unfit(_)) = &entered {
+                    // What it was told the number for bears the secret of the two: another has another.
+                    self.book().give_back(number);
+                }
+                entered
             }
             Answer::Declined(decline) => {
                 self.book().give_back(number);
