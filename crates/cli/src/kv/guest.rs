@@ -1,6 +1,10 @@
 //! One worker of a replay during which workers die and join: what `standpipe study kv --phases` starts.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -8,11 +12,11 @@ use standpipe::{Config, Exposure, Node};
 
 use super::{
     args::KvArgs,
-    directory::{Directory, Layout, Status, Words},
+    directory::{Directory, Layout, Status},
     elastic::Elastic,
     lines::Line,
     statistics::Statistics,
-    worker::{Peers, Worker},
+    worker::{Worker, await_others},
 };
 use crate::lines::tell;
 
@@ -45,7 +49,7 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode> {
     let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
     let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;
     let before = elastic.counts();
-    let mut worker = Worker::new(Directory::new(elastic, layout), plan);
+    let (mut worker, begun) = (Worker::new(Directory::new(elastic, layout), plan), Instant::now());
     // That it is there.
     told(&mut worker)?;
     while let Some(number) = worker.directory().words().take_request(layout)? {
@@ -54,7 +58,7 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode> {
         worker.serve(request, |_| Ok(()))?;
         told(&mut worker)?;
     }
-    wait_for_the_others(worker.directory())?;
+    wait_for_the_others(worker.directory(), begun.elapsed())?;
     tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -68,14 +72,10 @@ fn told(worker: &mut Worker<Elastic>) -> Result<()> {
 }
 
 /// Waits until every worker that lives, one that has joined late included, has served its last request.
-fn wait_for_the_others(directory: &Directory<Elastic>) -> Result<()> {
+fn wait_for_the_others(directory: &Directory<Elastic>, worked: Duration) -> Result<()> {
     directory.set_status(Status::Done);
-    let others = 0..directory.words().size();
     loop {
-        directory.words().wait_until(&mut || {
-            // A worker that cannot be reached has ended, and wants nothing any more.
-            others.clone().all(|rank| directory.status(rank).map_or(true, |status| status == Status::Done))
-        })?;
+        await_others(directory, worked)?;
         directory.words().await_announced()?;
         if !directory.words().look_around()? {
             return Ok(());

@@ -1,7 +1,11 @@
 //! What a worker does with a request: for each of its blocks in order, find it here, pull it from a peer, or make it.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
+use anyhow::{Result, ensure};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use standpipe::Error;
@@ -32,6 +36,34 @@ pub trait Peers: Words {
     /// # Errors
     /// What waiting ends with.
     fn wait_until(&self, condition: &mut dyn FnMut() -> bool) -> Result<(), Error>;
+}
+
+/// How long workers that are done wait for the others, beyond the time that they worked themselves: shares are about alike.
+const OTHERS_WITHIN: Duration = Duration::from_secs(600);
+
+/// Waits until every worker that lives has served its requests; for as long as this one has `worked`, and ten minutes.
+///
+/// # Errors
+/// Who has not by then.
+pub fn await_others<P: Peers>(directory: &Directory<P>, worked: Duration) -> Result<()> {
+    await_others_within(directory, worked + OTHERS_WITHIN)
+}
+
+fn await_others_within<P: Peers>(directory: &Directory<P>, within: Duration) -> Result<()> {
+    let begun = Instant::now();
+    // A worker that cannot be reached is lost, and wants nothing any more.
+    let serves = |rank: &usize| directory.status(*rank).is_ok_and(|status| status != Status::Done);
+    let all = 0..directory.words().size();
+    directory
+        .words()
+        .wait_until(&mut || begun.elapsed() >= within || !all.clone().any(|rank| serves(&rank)))?;
+    let late: Vec<usize> = all.filter(serves).collect();
+    ensure!(
+        late.is_empty(),
+        "{} s after this worker workers {late:?} are not done",
+        begun.elapsed().as_secs()
+    );
+    Ok(())
 }
 
 /// One worker: its store, the directory, and what it has counted since the last tick.
@@ -191,5 +223,67 @@ fn unless_lost<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Ok(value) => Ok(Some(value)),
         Err(Error::PeerLost { .. }) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::directory::{Layout, Place};
+
+    /// Worker 0, and others that never are done.
+    struct First(std::cell::Cell<u64>);
+
+    impl Words for First {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn size(&self) -> usize {
+            3
+        }
+
+        fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
+            match at.rank {
+                0 => words.fill(self.0.get()),
+                1 => words.fill(Status::Computing as u64),
+                _ => return Err(Error::PeerLost { peer: 2 }),
+            }
+            Ok(())
+        }
+
+        fn write(&self, _: Place, words: &[u64]) -> Result<(), Error> {
+            self.0.set(words[0]);
+            Ok(())
+        }
+
+        fn compare_swap(&self, _: Place, expected: u64, _: u64) -> Result<u64, Error> {
+            Ok(expected)
+        }
+    }
+
+    impl Peers for First {
+        fn pull(&self, _: usize, _: &[u64], _: &mut Pieces) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn lost(&self) -> Vec<usize> {
+            vec![2]
+        }
+
+        fn wait_until(&self, condition: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+            while !condition() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_worker_that_is_never_done_is_not_waited_for_without_end() {
+        let directory = Directory::new(First(std::cell::Cell::new(0)), Layout::new(3, 1, 1, 1));
+        directory.set_status(Status::Done);
+        let error = await_others_within(&directory, Duration::from_millis(20)).expect_err("one is not done");
+        assert_eq!(error.to_string(), "0 s after this worker workers [1] are not done");
     }
 }

@@ -10,12 +10,12 @@ use standpipe::{Config, Node};
 
 use super::{
     args::KvArgs,
-    directory::{Directory, Layout, Status, Words},
+    directory::{Directory, Layout, Status},
     job::Job,
     lines::{Line, Tick},
     statistics::Statistics,
     sweep,
-    worker::{Peers, Worker},
+    worker::{Worker, await_others},
 };
 use crate::lines::tell;
 
@@ -40,7 +40,7 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
         tell(&Line::Sweep(sweep))?;
     }
     let before = directory.words().counts();
-    let mut teller = Teller::new();
+    let (mut teller, begun) = (Teller::new(), Instant::now());
     let mut worker = Worker::new(directory, plan);
     for request in requests.iter().skip(rank).step_by(size) {
         worker.serve(request, |worker| {
@@ -50,20 +50,11 @@ pub fn run(args: &KvArgs) -> Result<ExitCode> {
     }
     let pinned = worker.directory().words().pinned_peak_bytes();
     teller.tell(worker.take_tick(), pinned)?;
-    wait_for_the_others(worker.directory())?;
+    // Until then this worker's blocks may be wanted.
+    worker.directory().set_status(Status::Done);
+    await_others(worker.directory(), begun.elapsed())?;
     tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Waits until every worker that lives has served its requests: until then this worker's blocks may be wanted.
-fn wait_for_the_others(directory: &Directory<Job>) -> Result<()> {
-    directory.set_status(Status::Done);
-    let others = 0..directory.words().size();
-    directory.words().wait_until(&mut || {
-        // A worker that cannot be reached is lost, and wants nothing any more.
-        others.clone().all(|rank| directory.status(rank).map_or(true, |status| status == Status::Done))
-    })?;
-    Ok(())
 }
 
 /// Tells what was done, a few times a second.

@@ -3,13 +3,16 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
+    os::fd::AsFd,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use standpipe::Strategy;
 
 use super::case::{Answer, Case};
@@ -74,14 +77,40 @@ impl Job {
         let ended = || format!("the job that registers by {} has ended", self.strategy.name());
         let input = self.input.as_mut().expect("it is open until the job is dropped");
         writeln!(input, "{}", encode(case)).with_context(ended)?;
-        let mut line = String::new();
-        self.output.read_line(&mut line).with_context(ended)?;
+        let line = read_line(&mut self.output, Instant::now() + ANSWER_WITHIN).with_context(ended)?;
         match decode(&line) {
             Some(answer) => Ok(answer),
             None if line.is_empty() => bail!("{}", ended()),
             None => bail!("{} said: {line}", self.strategy.name()),
         }
     }
+}
+
+/// The next line, or what there is of it where the writer has ended.
+///
+/// # Errors
+/// `TimedOut`, and what reading ends with.
+fn read_line<R: Read + AsFd>(from: &mut BufReader<R>, deadline: Instant) -> io::Result<String> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        if from.buffer().is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
+            match poll(&mut [PollFd::new(from.get_ref(), PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Err(ErrorKind::TimedOut.into()),
+                Err(Errno::INTR) => continue,
+                ready => ready?,
+            };
+        }
+        let there = from.fill_buf()?;
+        let end = there.iter().position(|byte| *byte == b'\n').map_or(there.len(), |at| at + 1);
+        if end == 0 {
+            break;
+        }
+        line.extend_from_slice(&there[..end]);
+        from.consume(end);
+    }
+    String::from_utf8(line).map_err(|_| ErrorKind::InvalidData.into())
 }
 
 impl Drop for Job {
@@ -104,3 +133,22 @@ impl Drop for Job {
 const PIN: &str = "STANDPIPE_PIN";
 /// How long a job may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a job may take over one case: its ranks wait a minute for each other.
+const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_is_not_waited_for_without_end() {
+        let (reads, mut writes) = io::pipe().expect("a pipe");
+        let mut from = BufReader::new(reads);
+        let soon = || Instant::now() + Duration::from_millis(50);
+        write!(writes, "one\ntw").expect("room");
+        assert_eq!(read_line(&mut from, soon()).expect("a line"), "one\n");
+        assert_eq!(read_line(&mut from, soon()).expect_err("half a line").kind(), ErrorKind::TimedOut);
+        drop(writes);
+        assert_eq!(read_line(&mut from, soon()).expect("the end"), "");
+    }
+}
