@@ -60,8 +60,8 @@ const PARTS: usize = 4;
 /// The last bucket begins at 2^36 ns, somewhat more than a minute.
 const BUCKETS: usize = (36 - FIRST_NS.ilog2() as usize) * PARTS + 2;
 
-/// No figure is larger, so that a kind's add up.
-const FIGURE_MAX: u64 = u64::MAX >> 16;
+/// No count is larger, so that a kind's add up.
+const COUNT_MAX: u64 = u64::MAX >> 16;
 
 /// Words that show the latency of one kind: its buckets, its time in all, and the longest.
 const KIND_WORDS: usize = BUCKETS + 2;
@@ -160,9 +160,9 @@ impl Latencies {
     /// What was shown. Any words mean something, and add up.
     pub(crate) fn from_words(words: &[u64; WORDS]) -> Latencies {
         let one = |words: &[u64]| Latency {
-            counts: std::array::from_fn(|bucket| words[bucket].min(FIGURE_MAX)),
-            total_ns: words[TOTAL].min(FIGURE_MAX),
-            max_ns: words[LONGEST].min(FIGURE_MAX),
+            counts: std::array::from_fn(|bucket| words[bucket].min(COUNT_MAX)),
+            total_ns: words[TOTAL],
+            max_ns: words[LONGEST],
         };
         Latencies(words.chunks_exact(KIND_WORDS).map(one).collect())
     }
@@ -272,7 +272,16 @@ mod tests {
         let mut latencies = Latencies::from_words(&[u64::MAX; WORDS]);
         latencies.merge(&latencies.clone());
         let put = latencies.get(Timed::Put);
-        assert_eq!(put.sampled(), 2 * FIGURE_MAX * BUCKETS as u64);
+        assert_eq!(put.sampled(), 2 * COUNT_MAX * BUCKETS as u64);
         assert!(put.quantile(0.5).is_some());
+        assert_eq!(put.total(), Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_year_of_waiting_is_a_year() {
+        let (recorder, day) = (Recorder::new(), Duration::from_secs(86_400));
+        (0..365).for_each(|_| recorder.record(Timed::Barrier, day));
+        let latencies = Latencies::from_words(&recorder.words());
+        assert_eq!(latencies.get(Timed::Barrier).total(), 365 * day);
     }
 }
