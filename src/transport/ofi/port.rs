@@ -265,6 +265,10 @@ impl Port {
     /// # Safety
     /// It is there until the registration or the endpoint is closed.
     unsafe fn register_there(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
+        #[cfg(test)]
+        if self.script.refuse_regions {
+            return Err(RegisterError::Limit);
+        }
         let endpoint = self.endpoint.as_mut().ok_or(RegisterError::Limit)?;
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
         for _ in 0..DRAWS {

@@ -114,6 +114,8 @@ pub(crate) struct OfiTransport {
     pub(super) regions: HashMap<RegId, Registered>,
     /// What was to be taken back, and the provider has not closed yet.
     pub(super) unclosed: Vec<Unclosed>,
+    /// Whether it was said that no more can be registered.
+    pub(super) limit_told: bool,
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
@@ -172,6 +174,7 @@ impl OfiTransport {
             memory: Memory::default(),
             regions: HashMap::new(),
             unclosed: Vec::new(),
+            limit_told: false,
             events: VecDeque::new(),
             gone: BTreeSet::new(),
             left: BTreeSet::new(),

@@ -151,8 +151,12 @@ impl Transport for OfiTransport {
             }
             Err(error) => {
                 self.let_go(held);
-                if error == RegisterError::Limit {
-                    tracing::debug!(offset, len, "no more memory can be registered");
+                // Once: what is refused is tried again now and then, and `failures` counts it.
+                if error == RegisterError::Limit && !std::mem::replace(&mut self.limit_told, true) {
+                    tracing::warn!(
+                        len,
+                        "no more memory can be registered (RLIMIT_MEMLOCK, `ulimit -l`, mostly): what needs more goes by message"
+                    );
                 }
                 Registering::Failed(error)
             }

@@ -419,3 +419,53 @@ fn what_the_provider_does_not_close_is_not_said_to_be_gone() {
         assert_eq!(transport.unclosed.len(), 0);
     });
 }
+
+#[test]
+fn that_no_more_can_be_registered_is_said_once() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+
+    /// Counts warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicU32>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    over_each(|provider| {
+        let mut cluster = OfiCluster::strangers(1, setting(provider, None));
+        let here = cluster.private(0, 4096);
+        let transport = cluster.transport(0);
+        transport.port.script.refuse_regions = true;
+        let warnings = Warnings::default();
+        tracing::subscriber::with_default(warnings.clone(), || {
+            for index in 0..3 {
+                let reg = engine::RegId { index, generation: 0 };
+                let refused = engine::registration::RegisterError::Limit;
+                assert_eq!(transport.register(reg, here.offset, 64), engine::Registering::Failed(refused));
+            }
+        });
+        assert_eq!(warnings.0.load(Ordering::SeqCst), 1);
+    });
+}
