@@ -102,7 +102,7 @@ impl Node {
     pub fn put_bytes(&self, to: impl Into<Remote>, from: &[u8]) -> Result<(), Error> {
         let to = to.into();
         let peer = self.connected(to.peer)?;
-        match self.timed_copy(Timed::Put, peer, to, || copy::put_one(peer, to.place, from)) {
+        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => {
                 self.count(Direction::Put, mechanism, from.len() as u64);
                 Ok(())
@@ -119,7 +119,8 @@ impl Node {
     pub fn get_bytes(&self, from: impl Into<Remote>, into: &mut [u8]) -> Result<(), Error> {
         let from = from.into();
         let peer = self.connected(from.peer)?;
-        match self.timed_copy(Timed::Get, peer, from, || copy::get_one(peer, from.place, into)) {
+        match self.timed_copy(Timed::Get, peer, (from, into.len()), || copy::get_one(peer, from.place, into))
+        {
             Ok(mechanism) => {
                 self.count(Direction::Get, mechanism, into.len() as u64);
                 Ok(())
@@ -164,7 +165,7 @@ impl Node {
         let to = to.into();
         let started = self.connected(to.peer).and_then(|peer| {
             let copy = || copy::put_one(peer, to.place, buffer.bytes());
-            match self.timed_copy(Timed::Put, peer, to, copy) {
+            match self.timed_copy(Timed::Put, peer, (to, buffer.bytes().len()), copy) {
                 Ok(mechanism) => {
                     self.count(Direction::Put, mechanism, buffer.bytes().len() as u64);
                     Ok(None)
@@ -184,7 +185,7 @@ impl Node {
         let started = self.connected(from.peer).and_then(|peer| {
             let len = buffer.bytes().len();
             let copy = || copy::get_one(peer, from.place, buffer.bytes_mut());
-            match self.timed_copy(Timed::Get, peer, from, copy) {
+            match self.timed_copy(Timed::Get, peer, (from, len), copy) {
                 Ok(mechanism) => {
                     self.count(Direction::Get, mechanism, len as u64);
                     Ok(None)
@@ -206,7 +207,7 @@ impl Node {
     pub fn put_nbi<T: Pod>(&self, to: impl Into<Remote>, from: &[T]) -> Result<(), Error> {
         let (to, from) = (to.into(), bytemuck::cast_slice(from));
         let peer = self.connected(to.peer)?;
-        match self.timed_copy(Timed::Put, peer, to, || copy::put_one(peer, to.place, from)) {
+        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => {
                 self.count(Direction::Put, mechanism, from.len() as u64);
                 Ok(())
@@ -221,12 +222,15 @@ impl Node {
 
     /// Copies, and takes the time where the kernel does it.
     #[inline]
-    fn timed_copy<R>(&self, what: Timed, peer: &Peer, remote: Remote, copy: impl FnOnce() -> R) -> R {
-        if remote.place.mem == MemId::Space && peer.attach().is_ok() {
-            self.inner.latencies.time(what, copy)
-        } else {
-            copy()
-        }
+    pub(crate) fn timed_copy<R>(
+        &self,
+        what: Timed,
+        peer: &Peer,
+        (remote, len): (Remote, usize),
+        copy: impl FnOnce() -> R,
+    ) -> R {
+        let is_private = remote.place.mem == MemId::Space && peer.best(remote.place, len).mem == MemId::Space;
+        if is_private && peer.attach().is_ok() { self.inner.latencies.time(what, copy) } else { copy() }
     }
 
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
@@ -262,7 +266,11 @@ impl Node {
 
     /// One transfer of all pieces with one peer: to its end, or as far as `rest` says.
     fn transfer(&self, peer: &Peer, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
-        match (list.copy(peer), rest) {
+        let copied = match peer.attach() {
+            Ok(_) => self.inner.latencies.time(timed(list.direction()), || list.copy(peer)),
+            Err(_) => list.copy(peer),
+        };
+        match (copied, rest) {
             (Ok(moved), _) => {
                 moved.for_each(|(mechanism, bytes)| self.count(list.direction(), mechanism, bytes));
                 Ok(())

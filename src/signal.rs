@@ -218,7 +218,7 @@ impl Node {
         if peer.is_far() {
             return Ok(false);
         }
-        match copy::put_one(peer, to.place, from) {
+        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => self.count(Direction::Put, mechanism, from.len() as u64),
             Err(CopyError::Failed(error)) => return Err(error.into()),
             Err(CopyError::Unreachable(_)) => return Ok(false),

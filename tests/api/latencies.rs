@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use standpipe::Timed;
+use standpipe::{GetPiece, PutPiece, Signal, Timed};
 
 use super::*;
 
@@ -88,6 +88,36 @@ fn collectives_that_nobody_waits_for_are_timed_to_their_end() {
                 assert_eq!((result, sum), (Ok(()), vec![2; 3]));
             }
             node.wait_until(|| timed(node, Timed::Collective) == before + 2).expect("all are timed");
+            node.barrier().expect("both are done");
+        },
+    );
+}
+
+#[test]
+fn lists_and_puts_with_a_signal_that_the_kernel_copies_are_timed() {
+    job(
+        2,
+        |_| config(),
+        |node| {
+            let counter = node.heap().alloc_zeroed::<u64>(1).expect("room");
+            node.barrier().expect("both come");
+            let mut mine = vec![0_u8; 100];
+            let there = exchange_private(node, &mut mine);
+            if node.attach(1 - node.rank()) != Some(Ok(())) {
+                return eprintln!("skipped: no cross-memory attach");
+            }
+            let (puts, gets) = (Timed::Put.sampled_of(), Timed::Get.sampled_of());
+            let before = [Timed::Put, Timed::Get].map(|what| timed(node, what));
+            for _ in 0..puts {
+                node.put_list(&[PutPiece { to: there, from: &[1; 60] }]).expect("put");
+                node.put_signal(there, &[2_u8; 60], Signal::add(counter.ptr(0).at(1 - node.rank()), 1))
+                    .expect("put");
+            }
+            for _ in 0..gets {
+                node.get_list(&mut [GetPiece { from: there, into: &mut [0; 60] }]).expect("got");
+            }
+            let after = [Timed::Put, Timed::Get].map(|what| timed(node, what));
+            assert_eq!([after[0] - before[0], after[1] - before[1]], [2, 1]);
             node.barrier().expect("both are done");
         },
     );
