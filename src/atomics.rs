@@ -179,7 +179,7 @@ impl Node {
     /// Does it if the word is mapped here; `None` where its owner has to.
     fn atomic_here<T>(&self, word: GlobalPtr<T>, atomic: Atomic) -> Result<Option<u64>, Error> {
         if !word.offset().is_multiple_of(atomic.size()) {
-            return Err(Error::Unaligned { offset: word.offset(), size: atomic.size() });
+            return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
         }
         let peer = self.inner.peers.get(word.peer(), self.timeout)?;
         match atomic_in_heap(peer, word.offset(), atomic) {

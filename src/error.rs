@@ -130,8 +130,10 @@ pub enum Error {
         expected: u64,
     },
     /// An atomic's word does not lie at a multiple of its size.
-    #[error("heap offset {offset:#x} is not aligned for an atomic of {size} bytes")]
+    #[error("offset {offset:#x} of rank {peer}'s heap is not aligned for an atomic of {size} bytes")]
     Unaligned {
+        /// Whose heap it is.
+        peer: Rank,
         /// The word's offset in the heap.
         offset: u64,
         /// The word's size.

@@ -270,7 +270,7 @@ fn check(counter: GlobalPtr<u64>, rank: Rank) -> Result<(), Error> {
         return Err(Error::Elsewhere { peer: counter.peer(), expected: rank });
     }
     if !counter.offset().is_multiple_of(8) {
-        return Err(Error::Unaligned { offset: counter.offset(), size: 8 });
+        return Err(Error::Unaligned { peer: counter.peer(), offset: counter.offset(), size: 8 });
     }
     Ok(())
 }

@@ -40,8 +40,14 @@ fn words_that_cannot_be_are_refused() {
     let node = alone(config());
     let array = node.heap().alloc_zeroed::<u64>(2).expect("room");
     let odd = GlobalPtr::<u64>::new(0, array.ptr(0).offset() + 4);
-    assert_eq!(node.fetch_add(odd, 1), Err(Error::Unaligned { offset: odd.offset(), size: 8 }));
-    assert_eq!(node.compare_swap(odd, 0, 1), Err(Error::Unaligned { offset: odd.offset(), size: 8 }));
+    assert_eq!(
+        node.fetch_add(odd, 1),
+        Err(Error::Unaligned { peer: odd.peer(), offset: odd.offset(), size: 8 })
+    );
+    assert_eq!(
+        node.compare_swap(odd, 0, 1),
+        Err(Error::Unaligned { peer: odd.peer(), offset: odd.offset(), size: 8 })
+    );
     for offset in [4 << 20, 1 << 40, u64::MAX - 7] {
         let fault = Error::Fault { peer: 0, memory: Memory::Heap, addr: offset, len: 8 };
         assert_eq!(node.fetch_add(GlobalPtr::<u64>::new(0, offset), 1), Err(fault));
@@ -97,7 +103,7 @@ fn narrow_words_are_aligned_to_themselves() {
     let second = array.ptr(1);
     assert_eq!(node.fetch(second, AtomicOp::Or, 6), Ok(0), "4 bytes at a multiple of 4");
     let odd: GlobalPtr<i32> = GlobalPtr::new(0, second.offset() + 2);
-    let unaligned = Error::Unaligned { offset: odd.offset(), size: 4 };
+    let unaligned = Error::Unaligned { peer: odd.peer(), offset: odd.offset(), size: 4 };
     assert_eq!(node.fetch_add(odd, 1), Err(unaligned.clone()));
     assert_eq!(node.update_nbi(odd, AtomicOp::Add, 1), Err(unaligned));
     let fault = Error::Fault { peer: 0, memory: Memory::Heap, addr: u64::MAX - 3, len: 4 };

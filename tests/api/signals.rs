@@ -120,7 +120,7 @@ fn counters_that_cannot_be_are_refused_and_waits_end() {
             assert_eq!(node.put_signal(there, &[1_u8], Signal::add(counter.ptr(0), 1)), elsewhere);
             assert_eq!(node.wait_signal(count, 1), Err(Error::Elsewhere { peer: other, expected: own }));
             let odd = GlobalPtr::new(other, count.offset() + 4);
-            let unaligned = Err(Error::Unaligned { offset: odd.offset(), size: 8 });
+            let unaligned = Err(Error::Unaligned { peer: odd.peer(), offset: odd.offset(), size: 8 });
             assert_eq!(node.put_signal(there, &[1_u8], Signal::set(odd, 1)), unaligned);
             let beyond = node.wait_signal(GlobalPtr::new(own, 1 << 40), 1);
             assert!(matches!(beyond, Err(Error::Fault { len: 8, .. })), "{beyond:?}");
