@@ -415,8 +415,10 @@ impl engine::Transport for ShmTransport {
             return Submit::Unreachable(Why::NotOffered);
         }
         let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
-        let any = pieces.iter().any(|piece| best(piece) != *piece);
-        let reached: Cow<'_, [Piece]> = if any { pieces.iter().map(best).collect() } else { pieces.into() };
+        let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
+            Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
+            None => pieces.into(),
+        };
         // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
         // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
         match unsafe { copy_pieces(known, direction, &reached) } {
