@@ -376,7 +376,9 @@ impl Watch {
 /// Lets the job's processes, which descend from the launcher, attach to this one where Yama restricts that.
 fn allow_tracer(launcher: u32) {
     // Where there is no Yama there is nothing to allow; where it does not let us, peers go by message and say why.
-    if let Err(errno) = vm::host::allow_tracer(launcher) {
+    if let Err(errno) = vm::host::allow_tracer(launcher)
+        && errno != rustix::io::Errno::INVAL
+    {
         tracing::debug!(%errno, launcher, "the launcher was not made the permitted tracer");
     }
 }
