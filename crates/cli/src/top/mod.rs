@@ -46,7 +46,7 @@ pub struct TopArgs {
     #[arg(long)]
     json: bool,
     /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it began
-    #[arg(long, conflicts_with_all = ["json", "once", "count", "interval", "peers"])]
+    #[arg(long, conflicts_with_all = ["json", "count", "interval", "peers"])]
     openmetrics: bool,
     /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
     #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0")]
