@@ -56,6 +56,27 @@ fn nodes_find_each_other_by_name() {
 }
 
 #[test]
+fn what_nobody_reads_keeps_nobody_from_being_served() {
+    let secret = "5a".repeat(32);
+    let (read, write) = std::io::pipe().expect("a pipe");
+    let size = rustix::pipe::fcntl_setpipe_size(&write, 4096).expect("a page");
+    let mut command = command();
+    let running = command.args(["--listen", "127.0.0.1:0"]).env(SECRET, &secret).stdout(write).spawn();
+    let _running = Running(running.expect("the command runs"));
+    let mut lines = BufReader::with_capacity(1, read).lines();
+    let line = lines.next().expect("where it listens").expect("text");
+    let at = line.strip_prefix("listening at ").expect("where it listens");
+    let rendezvous = Rendezvous::new(at, &secret).expect("good settings");
+    let node = Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node");
+    let (address, name) = (node.address().expect("a door"), "n".repeat(250));
+    // Twice what the pipe holds.
+    for _ in 0..2 * size / name.len() {
+        rendezvous.leave(&name, &address, LIMIT).expect("served");
+    }
+    assert!(rendezvous.find(&name, LIMIT).is_ok());
+}
+
+#[test]
 fn without_a_secret_or_a_place_nothing_is_run() {
     let refused = |args: &[&str], secret: &str| {
         let output = command().args(args).env(SECRET, secret).output().expect("the command runs");
