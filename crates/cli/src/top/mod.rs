@@ -29,6 +29,7 @@ const UNSEEN: &str = "cannot look at the job any more";
 
 /// Arguments of `standpipe top`.
 #[derive(Debug, Args)]
+#[command(after_help = text::COLUMNS)]
 pub struct TopArgs {
     /// The launcher or any process of the job, or of a node that nobody launched; needed where several run
     #[arg(value_name = "PID")]

@@ -84,6 +84,16 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
     notes
 }
 
+/// What the columns mean, for the help.
+pub(super) const COLUMNS: &str = "\
+Columns:
+  map/s cma/s msg/s reg/s   puts and gets by mapped memory, cross-memory attach, message, registered memory;
+                            B/s after each: their bytes
+  AM/s ran/s atom/s         Active Messages sent, handlers run, atomics
+  hits misses moves         pieces whose memory at the peer was held, pieces asked for, messages that asked
+  recalls evictions         requests to give rights back, registrations taken back to make room
+  pinned B peak B budget B  bytes registered now, at most so far, and allowed";
+
 /// A column of figures.
 struct Column {
     name: &'static str,
@@ -203,5 +213,12 @@ mod tests {
         assert!(!without.contains("evictions") && !without.contains("reg/s"), "{without}");
         let with = lines(&sample(Some(registration(3, 4096)))).join("\n");
         assert!(with.contains("evictions") && with.contains("reg/s") && with.contains("4.10k"));
+    }
+
+    #[test]
+    fn the_help_says_what_each_column_means() {
+        for column in columns().into_iter().chain(registration_columns()) {
+            assert!(COLUMNS.contains(column.name), "{}", column.name);
+        }
     }
 }
