@@ -23,7 +23,8 @@ pub enum Reach {
     Stages,
 }
 
-/// Payloads that a stage holds, all but a few bytes.
+/// Payloads that a stage holds, all but a few words: where a transfer is cut that fails, storms may find what was put before on
+/// one side and nothing on the other, but no half of a word.
 const STAGE_PAYLOADS: u64 = 5;
 /// Stages of a process, at most.
 const STAGES_MAX: u32 = 3;
@@ -108,7 +109,7 @@ impl Transport for SimTransport {
     }
 
     fn stage_bytes(&self) -> u64 {
-        self.payload_max as u64 * STAGE_PAYLOADS - 3
+        self.payload_max as u64 * STAGE_PAYLOADS - 24
     }
 
     fn make_stage(&mut self) -> Option<u64> {
