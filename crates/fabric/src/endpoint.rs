@@ -18,10 +18,12 @@ pub struct Peer(u32);
 
 impl Peer {
     /// The provider's name for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn known(self, peers: &[u64]) -> Result<u64, Error> {
-        let known = peers.get(self.0 as usize).copied().filter(|known| *known != ffi::FI_ADDR_UNSPEC);
-        known.ok_or(Error::NoPeer { index: self.0 })
+        match peers.get(self.0 as usize) {
+            Some(&known) if known != ffi::FI_ADDR_UNSPEC => Ok(known),
+            _ => Err(Error::NoPeer { index: self.0 }),
+        }
     }
 }
 

@@ -154,14 +154,27 @@ impl Channel {
                 let nothing = returned == 0 || returned == -i64::from(libc::EAGAIN);
                 return if nothing { Look::Nothing } else { Look::Other };
             }
+            if returned == 1
+                && let Some(done) = self.take(0)
+            {
+                // Nothing is left to be seen, as before.
+                return done;
+            }
             self.unseen = 0..(returned as usize).min(BATCH);
         }
-        let Some(entry) = self.batch.get(self.unseen.start) else { return Look::Other };
-        // It stays in the batch for who asks what is wrong with it.
-        let Some((op, token)) = self.slots.release(entry.op_context) else { return Look::Other };
+        let Some(done) = self.take(self.unseen.start) else { return Look::Other };
         self.unseen.start += 1;
+        done
+    }
+
+    /// What has ended well by this entry of the batch. `None`: it is of nothing that is under way, and stays in the batch for
+    /// who asks what is wrong with it.
+    #[inline(always)]
+    fn take(&mut self, at: usize) -> Option<Look> {
+        let entry = self.batch.get(at)?;
+        let (op, token) = self.slots.release(entry.op_context)?;
         let len = if op == Op::Receive { entry.len } else { 0 };
-        Look::Done { token, len }
+        Some(Look::Done { token, len })
     }
 
     /// As [`Endpoint::poll`].

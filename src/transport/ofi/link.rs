@@ -171,8 +171,16 @@ impl Link {
     }
 
     /// The provider has taken something for the peer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&mut self) {
+        if self.busy.is_some() {
+            self.has_room_again();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_room_again(&mut self) {
         if let Some(busy) = self.busy.take() {
             busy.span.record("outcome", "reached");
         }

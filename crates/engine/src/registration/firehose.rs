@@ -174,6 +174,8 @@ pub struct Firehoses {
     /// The firehose that was found last, its peer, and its run. It is held, and the index leads to it from some of that run;
     /// where firehoses overlap, as they may while memory changes at the owner, from the rest to another.
     recent: (Rank, Run, HoseId),
+    /// How often it was used since, as its peer has not been told yet.
+    recent_hits: u64,
     /// What was counted of peers that are gone.
     gone: PeerCounters,
     /// What a peer lets this process hold before it has said anything.
@@ -196,6 +198,7 @@ impl Firehoses {
             by_rank: HashMap::new(),
             last: Cell::new(0),
             recent: NOTHING,
+            recent_hits: 0,
             gone: PeerCounters::default(),
             limit,
         }
@@ -225,64 +228,6 @@ impl Firehoses {
     pub fn reach(&self, id: HoseId) -> (Run, Key) {
         let hose = &self.hoses.0[id.0 as usize];
         (hose.run(), hose.key)
-    }
-
-    /// Uses a firehose for one more operation.
-    #[inline(always)]
-    pub fn acquire(&mut self, id: HoseId) {
-        let hose = &mut self.hoses.0[id.0 as usize];
-        hose.refs += 1;
-        let (first, peer) = (hose.refs == 1, &mut self.peers[hose.known as usize]);
-        peer.hits += 1;
-        if first {
-            peer.queue.touch(&mut self.hoses, id.0);
-        }
-    }
-
-    /// Uses a firehose that reaches `bucket` of `peer` for one more operation, if there is one whose run `fits`. There is one
-    /// wherever that fits to which [`Firehoses::find`] leads.
-    #[inline(always)]
-    pub(crate) fn acquire_fitting(
-        &mut self,
-        peer: Rank,
-        bucket: u64,
-        fits: impl Fn(Run) -> bool,
-    ) -> Option<(HoseId, Run, Key)> {
-        // Programs go on where they are.
-        let (of, run, id) = self.recent;
-        let reaches = of == peer && bucket.wrapping_sub(run.first) < u64::from(run.count);
-        let id = if reaches && fits(run) {
-            id
-        } else {
-            let Found::Held(id) = self.find(peer, bucket) else { return None };
-            let run = self.reach(id).0;
-            if !fits(run) {
-                return None;
-            }
-            self.recent = (peer, run, id);
-            id
-        };
-        let (run, key) = self.reach(id);
-        self.acquire(id);
-        Some((id, run, key))
-    }
-
-    /// Ends one use.
-    #[inline]
-    pub fn release(&mut self, id: HoseId) -> Released {
-        let hose = &mut self.hoses.0[id.0 as usize];
-        hose.refs -= 1;
-        if hose.refs > 0 {
-            return Released::Kept;
-        }
-        let (known, revoked) = (hose.known, hose.revoked);
-        if revoked {
-            let gone = self.peers[known as usize].gone;
-            let (peer, holder) = self.remove(id.0);
-            return if gone { Released::Gone } else { Released::Wanted(peer, holder) };
-        }
-        self.peers[known as usize].queue.idle(&mut self.hoses, id.0);
-        Released::Kept
     }
 
     /// Gives up a firehose that nobody uses, whatever the order. `None` where it is in use.
@@ -344,7 +289,7 @@ impl Firehoses {
             }
         };
         // What was found may not be what is found from now on.
-        self.recent = NOTHING;
+        self.forget_recent();
         for bucket in run.first..end_of(run) {
             self.index.insert(Theirs { bucket, peer }, Slot::hose(at));
         }
@@ -375,8 +320,14 @@ impl Firehoses {
         let mut gone = self.gone;
         // What operations under way still use.
         gone.held = self.peers.iter().filter(|peer| peer.gone).map(|peer| peer.held).sum();
-        let known = self.by_rank.iter();
-        (known.map(|(rank, known)| (*rank, self.peers[*known as usize].counters())), gone)
+        // The one that was found last is of a peer that is there.
+        let (recent, hits) = (self.recent.0, self.recent_hits);
+        let known = self.by_rank.iter().map(move |(rank, known)| {
+            let mut counters = self.peers[*known as usize].counters();
+            counters.hits += if *rank == recent { hits } else { 0 };
+            (*rank, counters)
+        });
+        (known, gone)
     }
 
     /// How many bytes the peer lets this process hold, as far as it has said.
@@ -454,7 +405,7 @@ impl Firehoses {
     /// return, they are not taken for what the new process gives.
     pub(crate) fn drop_peer(&mut self, peer: Rank) {
         self.index.retain(|theirs, _| theirs.peer != peer);
-        self.recent = NOTHING;
+        self.forget_recent();
         let Some(known) = self.by_rank.remove(&peer) else { return };
         let gone = &mut self.peers[known as usize];
         gone.gone = true;
@@ -517,7 +468,7 @@ impl Firehoses {
     /// Takes a firehose out of the index, where it is still there.
     fn forget(&mut self, at: u32) {
         if self.recent.2.0 == at {
-            self.recent = NOTHING;
+            self.forget_recent();
         }
         let hose = &self.hoses.0[at as usize];
         let (peer, run) = (self.peers[hose.known as usize].rank, hose.run());
@@ -593,6 +544,9 @@ impl Firehoses {
 
 #[path = "firehose_audit.rs"]
 mod audit;
+
+#[path = "firehose_uses.rs"]
+mod uses;
 
 #[cfg(test)]
 #[path = "firehose_tests.rs"]

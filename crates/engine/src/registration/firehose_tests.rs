@@ -175,3 +175,36 @@ proptest! {
         }
     }
 }
+
+/// What was found last is counted apart, until another is: nobody is to see a difference.
+#[test]
+fn every_use_is_counted_at_its_peer_whichever_was_found_last() {
+    let mut hoses = hoses(16);
+    for peer in [1, 2] {
+        hoses.add(peer, run(0, 4), Key(1), HolderId(peer));
+    }
+    let hits = |hoses: &Firehoses| {
+        let (known, gone) = hoses.counters();
+        let mut known: Vec<(Rank, u64)> = known.map(|(rank, counters)| (rank, counters.hits)).collect();
+        known.sort_unstable();
+        (known, gone.hits)
+    };
+    let mut used = Vec::new();
+    for peer in [1, 1, 1, 2, 2, 1] {
+        used.push(hoses.acquire_fitting(peer, 3, |_| true).expect("held").0);
+    }
+    assert_eq!(hits(&hoses), (vec![(1, 4), (2, 2)], 0));
+    hoses.add(2, run(8, 1), Key(1), HolderId(3));
+    assert_eq!(hits(&hoses), (vec![(1, 4), (2, 2)], 0), "what is added ends what was found last");
+    used.push(hoses.acquire_fitting(1, 3, |_| true).expect("held").0);
+    used.push(hoses.acquire_fitting(1, 2, |_| true).expect("held").0);
+    assert_eq!(hits(&hoses), (vec![(1, 6), (2, 2)], 0));
+    assert_eq!(hoses.references(), 8);
+    assert!(!hoses.revoke(1, HolderId(1)), "it is in use");
+    assert_eq!(hits(&hoses), (vec![(1, 6), (2, 2)], 0));
+    hoses.drop_peer(1);
+    assert_eq!(hits(&hoses), (vec![(2, 2)], 6));
+    let ends: Vec<Released> = used.into_iter().map(|id| hoses.release(id)).collect();
+    assert_eq!(ends.iter().filter(|end| **end == Released::Gone).count(), 1);
+    hoses.audit().expect("sound");
+}

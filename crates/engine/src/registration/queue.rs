@@ -37,6 +37,16 @@ impl Default for Links {
     }
 }
 
+impl Links {
+    /// As [`Queue::touch`], which needs nothing else of a queue of that order.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, order: Order) {
+        if order == Order::Sieve {
+            self.mark = if self.mark == Mark::New { Mark::Unvisited } else { Mark::Visited };
+        }
+    }
+}
+
 /// Where the links of an owner's entries are.
 pub(crate) trait Linked {
     fn links(&mut self, at: u32) -> &mut Links;
@@ -78,10 +88,7 @@ impl Queue {
     /// A use of an entry begins that may have been idle: the first after [`Queue::enter`] is what it entered for.
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
-        if self.order == Order::Sieve {
-            let links = entries.links(at);
-            links.mark = if links.mark == Mark::New { Mark::Unvisited } else { Mark::Visited };
-        }
+        entries.links(at).touch(self.order);
     }
 
     /// Nobody uses an entry any more.
