@@ -158,7 +158,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a right is given back to nobody but who gave it",
-        file: "engine/src/registration/firehose.rs",
+        file: "engine/src/registration/firehose_uses.rs",
         keeps: "return if gone { Released::Gone } else { Released::Wanted(peer, holder) };",
         breaks: "return if gone { Released::Wanted(peer, holder) } else { Released::Wanted(peer, holder) };",
     },
