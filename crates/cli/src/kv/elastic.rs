@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +43,8 @@ pub struct Elastic {
     rank: usize,
     /// Workers that are there in the beginning.
     first: usize,
-    own: HeapArray<u64>,
+    /// Never freed: peers may read them for as long as this process lives.
+    own: ManuallyDrop<HeapArray<u64>>,
     seats: RefCell<Vec<Seat>>,
     folder: PathBuf,
     begun_ns: u64,
@@ -65,7 +67,7 @@ impl Elastic {
             rank,
             first: layout.shares,
             seats: RefCell::new(vec![Seat::Empty; layout.workers]),
-            own,
+            own: ManuallyDrop::new(own),
             folder: folder.to_owned(),
             begun_ns: 0,
         };

@@ -1,6 +1,6 @@
 //! The study's words and blocks on a Standpipe job.
 
-use std::time::Duration;
+use std::{mem::ManuallyDrop, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use standpipe::{
@@ -18,7 +18,8 @@ use super::{
 #[derive(Debug)]
 pub struct Job {
     node: Node,
-    own: HeapArray<u64>,
+    /// Never freed: peers may read them for as long as this process lives.
+    own: ManuallyDrop<HeapArray<u64>>,
     arrays: Vec<GlobalPtr<u64>>,
 }
 
@@ -29,7 +30,7 @@ impl Job {
     /// If the heap has no room, or a worker does not come.
     pub fn join(node: &Node, layout: Layout) -> Result<Self> {
         let own = node.heap().alloc_zeroed::<u64>(layout.words()).context("the study's words")?;
-        let mut job = Self { node: node.clone(), own, arrays: Vec::new() };
+        let mut job = Self { node: node.clone(), own: ManuallyDrop::new(own), arrays: Vec::new() };
         job.publish(WORDS, &job.own.ptr(0).to_words())?;
         for rank in 0..job.size() {
             let place = job.find(rank, WORDS)?;

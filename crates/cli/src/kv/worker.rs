@@ -53,11 +53,12 @@ fn await_others_within<P: Peers>(directory: &Directory<P>, within: Duration) -> 
     let begun = Instant::now();
     // A worker that cannot be reached is lost, and wants nothing any more.
     let serves = |rank: &usize| directory.status(*rank).is_ok_and(|status| status != Status::Done);
-    let all = 0..directory.words().size();
-    directory
-        .words()
-        .wait_until(&mut || begun.elapsed() >= within || !all.clone().any(|rank| serves(&rank)))?;
-    let late: Vec<usize> = all.filter(serves).collect();
+    let mut late = Vec::new();
+    // Who once was done is not asked again: the words of one that has ended say nothing.
+    directory.words().wait_until(&mut || {
+        late = (0..directory.words().size()).filter(serves).collect();
+        late.is_empty() || begun.elapsed() >= within
+    })?;
     ensure!(
         late.is_empty(),
         "{} s after this worker workers {late:?} are not done",
@@ -228,11 +229,23 @@ fn unless_lost<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
     use crate::kv::directory::{Layout, Place};
 
-    /// Worker 0, and others that never are done.
-    struct First(std::cell::Cell<u64>);
+    /// Worker 0; worker 1, which says this of itself, and the last of it for ever; and a dead one.
+    struct First {
+        own: Cell<u64>,
+        told: RefCell<Vec<Status>>,
+    }
+
+    fn first(told: &[Status]) -> Directory<First> {
+        let told = RefCell::new(told.iter().rev().copied().collect());
+        let directory = Directory::new(First { own: Cell::new(0), told }, Layout::new(3, 1, 1, 1));
+        directory.set_status(Status::Done);
+        directory
+    }
 
     impl Words for First {
         fn rank(&self) -> usize {
@@ -245,15 +258,19 @@ mod tests {
 
         fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
             match at.rank {
-                0 => words.fill(self.0.get()),
-                1 => words.fill(Status::Computing as u64),
+                0 => words.fill(self.own.get()),
+                1 => {
+                    let mut told = self.told.borrow_mut();
+                    let status = if told.len() > 1 { told.pop() } else { told.last().copied() };
+                    words.fill(status.expect("one at least") as u64);
+                }
                 _ => return Err(Error::PeerLost { peer: 2 }),
             }
             Ok(())
         }
 
         fn write(&self, _: Place, words: &[u64]) -> Result<(), Error> {
-            self.0.set(words[0]);
+            self.own.set(words[0]);
             Ok(())
         }
 
@@ -281,9 +298,14 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_never_done_is_not_waited_for_without_end() {
-        let directory = Directory::new(First(std::cell::Cell::new(0)), Layout::new(3, 1, 1, 1));
-        directory.set_status(Status::Done);
+        let directory = first(&[Status::Computing]);
         let error = await_others_within(&directory, Duration::from_millis(20)).expect_err("one is not done");
         assert_eq!(error.to_string(), "0 s after this worker workers [1] are not done");
+    }
+
+    #[test]
+    fn what_a_worker_says_after_it_was_done_counts_for_nothing() {
+        let directory = first(&[Status::Computing, Status::Done, Status::Moving]);
+        await_others_within(&directory, Duration::from_secs(60)).expect("all were done");
     }
 }
