@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn what_failed_is_told_names_first() {
         let log = "test good ... ok\ntest slow::bad ... FAILED\n\nthread 'slow::bad' panicked at src/a.rs:3:5:\n\
-                   two is not three\nnote: run with a backtrace\nerror[E0308]: mismatched types\n\
+                   two is not three\n left: 2\nright: 3\nnote: run with a backtrace\n\
+                   thread 'wordy' panicked at src/c.rs:1:1:\n1\n2\n3\n4\n5\n6\n7\n8\n9\n\nerror[E0308]: mismatched types\n\
                    WARNING: ThreadSanitizer: data race (pid=1)\nSUMMARY: ThreadSanitizer: data race src/b.rs:9\n\
                    an error: in the middle of a line\nxtask tsan: FAILED: `cargo test` exited with 66\n";
         let folder = tempfile::tempdir().expect("a folder");
@@ -133,6 +134,17 @@ mod tests {
             "xtask tsan: FAILED: `cargo test` exited with 66",
             "thread 'slow::bad' panicked at src/a.rs:3:5:",
             "two is not three",
+            " left: 2",
+            "right: 3",
+            "thread 'wordy' panicked at src/c.rs:1:1:",
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "6",
+            "7",
+            "8",
             "error[E0308]: mismatched types",
             "WARNING: ThreadSanitizer: data race (pid=1)",
             "SUMMARY: ThreadSanitizer: data race src/b.rs:9",
