@@ -99,13 +99,18 @@ pub(crate) fn verbs(form: Form) -> Outcome {
         let why = why.lines().last().map_or(failure.0, str::to_owned);
         return Outcome::Skipped(format!("no virtual machine with verbs: {why}"));
     }
-    built().and_then(|programs| in_machine(form, &programs)).into()
+    built(form).and_then(|programs| in_machine(form, &programs)).into()
 }
 
 /// All tests of the workspace, by name, and the programs that they start, with `bin/` before their names.
-fn built() -> Result<BTreeMap<String, String>, Failure> {
-    let build = "cargo test --workspace --no-run --message-format=json";
-    let messages = run(build).limit_s(BUILD_LIMIT_S).output()?;
+fn built(form: Form) -> Result<BTreeMap<String, String>, Failure> {
+    let build = run("cargo test --workspace --no-run --message-format=json");
+    let build = match form {
+        // As all other tests are, so that nothing is compiled twice.
+        Form::Short => build,
+        Form::Long => build.arg("--profile=emulated"),
+    };
+    let messages = build.limit_s(BUILD_LIMIT_S).output()?;
     Ok(messages.lines().filter_map(executable).collect())
 }
 
