@@ -1,0 +1,155 @@
+//! Waiting: polling while that pays, then sleeping until the bell or the network rings.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Engine, GRACE, Inner, LOSSES, Progress};
+use crate::patience::{Next, Patience};
+use crate::progress::Asleep;
+use crate::transport::alarm::Waiting;
+use crate::transport::shm::rings::Cold;
+
+/// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
+/// something better to do.
+const MOVES: u64 = 64;
+
+/// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at first, as the
+/// handlers of some are long. Not after the first, which mostly is what the wait is for.
+const fn is_look_due(moves: u64) -> bool {
+    moves.is_multiple_of(MOVES) || (moves > 1 && moves.is_power_of_two())
+}
+
+impl Inner {
+    /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
+    pub(crate) fn wait<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(timeout, SLEEP_MAX, done)
+    }
+
+    /// As [`Inner::wait`], for what nothing announces: no sleep is longer than a nap.
+    pub(crate) fn wait_for_room<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(timeout, NAP, done)
+    }
+
+    /// Makes progress without ever polling in vain, until `done`.
+    pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+        while done().is_none() {
+            if self.alarm.get().is_some_and(|alarm| alarm.park()) {
+                continue;
+            }
+            let progress = self.progress(1);
+            if progress != Progress::Moved {
+                self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done);
+            }
+        }
+    }
+
+    #[inline]
+    fn wait_napping<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        sleep_max: Duration,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let mut patience = Patience::new(timeout);
+        let mut moves = 0u64;
+        let _waiting: Option<Waiting<'_>> = self.alarm.get().map(|alarm| alarm.wait());
+        loop {
+            if let Some(result) = done() {
+                return Some(result);
+            }
+            let progress = self.progress(self.polls);
+            if progress == Progress::Moved {
+                moves += 1;
+                if is_look_due(moves) && patience.is_over() {
+                    return done();
+                }
+                continue;
+            }
+            // The clock is read only once there is nothing better to do.
+            let now = Instant::now();
+            match patience.next(now, moves, self.spin) {
+                Next::Poll => {}
+                Next::GiveUp => return done(),
+                Next::Sleep(left) => {
+                    let taken = progress == Progress::Taken;
+                    if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
+                        return Some(result);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
+    #[inline(never)]
+    fn sleep<R>(
+        &self,
+        now: Instant,
+        at_most: Duration,
+        taken: bool,
+        done: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let _asleep = Asleep::new(&self.sleepers);
+        let ticket = self.bell.announce();
+        let next_deadline = self.expire(now);
+        let cold = self.engine().transport().turn_cold();
+        let (news, at_most) = match self.news.load(Ordering::Acquire) {
+            LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
+            news => (news != 0, at_most),
+        };
+        let work = cold == Cold::Work || news;
+        // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
+        let at_most = match cold {
+            _ if work && !taken => return None,
+            Cold::Work | Cold::Blocked => at_most.min(NAP),
+            Cold::Quiet if work => at_most.min(NAP),
+            Cold::Quiet => at_most.min(next_deadline),
+        };
+        let result = done();
+        match self.alarm.get() {
+            _ if result.is_some() => {}
+            Some(alarm) => {
+                if alarm.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
+                    self.bell.poke();
+                }
+            }
+            None => {
+                ticket.sleep(Some(at_most));
+            }
+        }
+        result
+    }
+
+    /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the
+    /// next deadline.
+    pub(super) fn expire(&self, now: Instant) -> Duration {
+        let now = self.nanos(now);
+        let (ended, next) = {
+            let mut engine = self.engine();
+            let under_way = |engine: &Engine| engine.in_flight() + engine.collectives_in_flight();
+            let before = under_way(&engine);
+            let next = engine.expire(now);
+            (under_way(&engine) != before, next)
+        };
+        if ended {
+            self.look_after_followed();
+            self.wake();
+        }
+        next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))
+    }
+}
