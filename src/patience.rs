@@ -10,6 +10,8 @@ pub(crate) struct Patience {
     deadline: Option<Option<Instant>>,
     /// Set at the first poll in vain since something moved, with how many moves there had been.
     polls_until: Option<(Instant, u64)>,
+    /// That it has polled longer since then, for what is under way.
+    prolonged: bool,
 }
 
 /// What a wait does next.
@@ -42,7 +44,10 @@ impl Patience {
     pub(crate) fn next(&mut self, now: Instant, moves: u64, spin: Duration) -> Next {
         let polls_until = match self.polls_until {
             Some((until, before)) if before == moves => until,
-            _ => now.checked_add(spin).unwrap_or(now),
+            _ => {
+                self.prolonged = false;
+                now.checked_add(spin).unwrap_or(now)
+            }
         };
         self.polls_until = Some((polls_until, moves));
         match self.deadline(now) {
@@ -50,5 +55,52 @@ impl Patience {
             _ if now < polls_until => Next::Poll,
             deadline => Next::Sleep(deadline.map_or(Duration::MAX, |deadline| deadline - now)),
         }
+    }
+
+    /// Where the wait was to sleep: has it go on polling for so long after `now`, once since anything moved. `false`: it has
+    /// done so, or there is nothing to poll for.
+    pub(crate) fn prolong(&mut self, now: Instant, by: impl FnOnce() -> Duration) -> bool {
+        let Some((polls_until, _)) = self.polls_until.as_mut().filter(|_| !self.prolonged) else {
+            return false;
+        };
+        self.prolonged = true;
+        let by = by();
+        *polls_until = now.checked_add(by).unwrap_or(now);
+        !by.is_zero()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPIN: Duration = Duration::from_micros(50);
+    const LONGER: Duration = Duration::from_millis(2);
+
+    #[test]
+    fn a_wait_polls_longer_once_since_anything_moved() {
+        let (mut patience, begun) = (Patience::new(None), Instant::now());
+        let polls = |patience: &mut Patience, after, moves| {
+            matches!(patience.next(begun + after, moves, SPIN), Next::Poll)
+        };
+        assert!(polls(&mut patience, Duration::ZERO, 0));
+        assert!(!polls(&mut patience, SPIN, 0));
+        assert!(patience.prolong(begun + SPIN, || LONGER));
+        assert!(polls(&mut patience, LONGER, 0));
+        assert!(!polls(&mut patience, SPIN + LONGER, 0));
+        assert!(!patience.prolong(begun + SPIN + LONGER, || LONGER), "it has done so");
+        assert!(polls(&mut patience, LONGER * 2, 1), "something moved");
+        assert!(!polls(&mut patience, LONGER * 2 + SPIN, 1));
+        assert!(!patience.prolong(begun + LONGER * 2 + SPIN, || Duration::ZERO), "nothing is under way");
+        assert!(!patience.prolong(begun + LONGER * 2 + SPIN, || LONGER), "it was asked");
+    }
+
+    #[test]
+    fn a_deadline_ends_longer_polls() {
+        let (mut patience, begun) = (Patience::new(Some(LONGER)), Instant::now());
+        assert!(matches!(patience.next(begun, 0, SPIN), Next::Poll));
+        assert!(matches!(patience.next(begun + SPIN, 0, SPIN), Next::Sleep(left) if left == LONGER - SPIN));
+        assert!(patience.prolong(begun + SPIN, || LONGER * 2));
+        assert!(matches!(patience.next(begun + LONGER, 0, SPIN), Next::GiveUp));
     }
 }

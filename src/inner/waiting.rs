@@ -16,6 +16,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
 const NAP: Duration = Duration::from_micros(100);
 
+/// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a slow one they
+/// have polled for a small part of the time.
+const BYTES_PER_NS: u64 = 1;
+
 /// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
 /// something better to do.
 const MOVES: u64 = 64;
@@ -85,6 +89,10 @@ impl Inner {
             match patience.next(now, moves, self.spin) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
+                Next::Sleep(_)
+                    if progress == Progress::Idle
+                        && self.polls_longer()
+                        && patience.prolong(now, || self.on_the_way()) => {}
                 Next::Sleep(left) => {
                     let taken = progress == Progress::Taken;
                     if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
@@ -93,6 +101,18 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether a wait may poll for longer than usual.
+    fn polls_longer(&self) -> bool {
+        !self.spin.is_zero() && self.alarm.get().is_some()
+    }
+
+    /// How long what the network has of this node's copies may take to go over it.
+    #[cold]
+    fn on_the_way(&self) -> Duration {
+        let bytes = self.engine().transport().bytes_on_the_way();
+        Duration::from_nanos(bytes / BYTES_PER_NS).min(SLEEP_MAX)
     }
 
     /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.

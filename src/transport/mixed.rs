@@ -86,6 +86,11 @@ impl Mixed {
         }
     }
 
+    /// Bytes of copies by key that the network has taken and not yet carried.
+    pub(crate) fn bytes_on_the_way(&self) -> u64 {
+        self.net.as_ref().map_or(0, |net| net.ofi.bytes_on_the_way())
+    }
+
     /// Adds what only the network has counted: copies that need no word of the engine's, and messages that were none of
     /// the job's.
     pub(crate) fn add_to(&self, counters: &mut Counters) {

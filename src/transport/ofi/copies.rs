@@ -115,6 +115,11 @@ impl Copies {
         }
     }
 
+    /// Bytes of the parts that the provider has.
+    pub(super) fn bytes_on_the_way(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.len as u64).sum()
+    }
+
     /// Adds a copy of these pieces, but for empty ones.
     pub(super) fn insert(
         &mut self,

@@ -55,6 +55,11 @@ impl OfiTransport {
         submit
     }
 
+    /// Bytes of copies by key that the provider has taken and not yet carried; small copies are not counted.
+    pub(crate) fn bytes_on_the_way(&self) -> u64 {
+        self.copies.bytes_on_the_way()
+    }
+
     /// Operations that the engine does not count.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
