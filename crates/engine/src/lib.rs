@@ -32,7 +32,7 @@ pub use op_id::OpId;
 pub use registration::{Key, RegId};
 pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{
-    Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
+    Copied, Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
 };
 pub use wire::Header;
 

@@ -31,6 +31,9 @@ impl HitId {
 pub struct OpId(u64);
 
 impl OpId {
+    /// No operation's.
+    pub const NONE: OpId = OpId(u64::MAX);
+
     pub(crate) fn of(key: OpKey) -> OpId {
         OpId(key.data().as_ffi())
     }

@@ -125,6 +125,17 @@ pub enum Event {
     },
 }
 
+/// What a [look for the end of a copy](Transport::poll_copied) has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// This pending copy has ended, and well.
+    Done(OpId),
+    /// There is no event of any kind.
+    Nothing,
+    /// [`Transport::poll`] is to be asked.
+    Unknown,
+}
+
 /// Where the stamp of an Active Message begins in its token, and what is below: which memory a long one landed in.
 pub(crate) const STAMP_SHIFT: u32 = 8;
 const MEMORY_MASK: u64 = (1 << STAMP_SHIFT) - 1;
@@ -186,6 +197,13 @@ pub trait Transport {
     /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of
     /// any size, so that a reply sent before the next call is never `Busy`.
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
+
+    /// Comes before each [`Transport::poll`]. Where a copy nearly always ends well, and its end is what a poll finds, a transport
+    /// does here what it would do there, and says so in fewer words. Optional.
+    #[inline(always)]
+    fn poll_copied(&mut self) -> Copied {
+        Copied::Unknown
+    }
 
     /// Bytes that one message's payload may have.
     fn payload_max(&self) -> usize;

@@ -5,7 +5,7 @@ use super::hits::State;
 use super::registrar::Registrar;
 use super::table::{Node, Outcome};
 use crate::op_id::{HitId, OpId};
-use crate::registration::firehose::{Found, Released};
+use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
 use crate::span::BucketSize;
 use crate::{
@@ -20,7 +20,6 @@ fn ends_in(run: Run, bucket: BucketSize, offset: u64, len: u64) -> bool {
 }
 
 /// Refers to the registration of a piece's local end, if all of it is registered, and so is its remote end.
-#[inline(never)]
 fn acquire_local(registrar: &mut Registrar, peer: Rank, piece: Piece) -> Option<RegId> {
     let bucket = registrar.settings.bucket;
     let Piece { remote, local, len } = piece;
@@ -37,9 +36,23 @@ fn acquire_local(registrar: &mut Registrar, peer: Rank, piece: Piece) -> Option<
 }
 
 impl<T: Transport> Node<T> {
+    /// Uses the firehose that was found last, if it reaches all of a piece between two spaces whose local end needs no
+    /// registration. It is of a peer that is there, and forgotten whenever puts are to be held back.
+    #[inline(always)]
+    pub(super) fn acquire_recent(&mut self, peer: Rank, direction: Direction, piece: &Piece) -> Option<Held> {
+        let registrar = self.registrar.as_mut()?;
+        let Piece { remote, local, len } = *piece;
+        if remote.mem != MemId::Space
+            || local.mem != MemId::Space
+            || len > self.transport.unregistered_max(direction)
+        {
+            return None;
+        }
+        registrar.hoses.acquire_recent(peer, remote.offset, len)
+    }
+
     /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or something keeps it
     /// waiting.
-    #[inline(always)]
     pub(super) fn start_hit(
         &mut self,
         peer: Rank,
@@ -51,7 +64,6 @@ impl<T: Transport> Node<T> {
         let between_spaces = remote.mem == MemId::Space && local.mem == MemId::Space;
         let by_key = self.transport.is_keyed(peer) && !self.is_lost(peer);
         let registrar = self.registrar.as_mut()?;
-        let bucket = registrar.settings.bucket;
         if len == 0 || !between_spaces || !by_key || !registrar.revoked.is_empty() {
             return None;
         }
@@ -60,55 +72,76 @@ impl<T: Transport> Node<T> {
         } else {
             None
         };
-        let fits = |run| ends_in(run, bucket, remote.offset, len);
-        // Where a local end was found, by the firehose that fits, there is one.
-        let (hose, run, key) = registrar.hoses.acquire_fitting(peer, bucket.index(remote.offset), fits)?;
-        registrar.counters.hits += 1;
+        // Where a local end was found, by the firehose that reaches the remote one, there is one.
+        let kept = registrar.settings.keep == Keep::Firehoses;
+        let held = match registrar.hoses.acquire_recent(peer, remote.offset, len) {
+            Some(held) => held,
+            None => {
+                let held = registrar.hoses.acquire_reaching(peer, remote.offset, len, kept)?;
+                registrar.counters.hits += 1;
+                held
+            }
+        };
+        Some(self.submit_hit(peer, direction, piece, deadline, held, reg))
+    }
+
+    /// Gives the transport a transfer whose memory is at hand.
+    #[inline(always)]
+    pub(super) fn submit_hit(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        piece: Piece,
+        deadline: Option<Nanos>,
+        Held { hose, base, key }: Held,
+        local: Option<RegId>,
+    ) -> OpId {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
-        self.counters.add(operation, Mechanism::Registered, len);
+        self.counters.add(operation, Mechanism::Registered, piece.len);
         self.pending += 1;
-        let hit = self.hits.insert(peer, hose, reg, deadline);
-        let base = run.first << bucket.bytes().trailing_zeros();
-        let piece = KeyedPiece { piece, key, base, local: reg };
+        let hit = self.hits.insert(peer, hose, local, deadline);
+        let piece = KeyedPiece { piece, key, base, local };
         let submitted = self.transport.copy_keyed(OpId::of_hit(hit), peer, direction, &[piece]);
+        let op = OpId::of_hit(hit);
         if submitted != Submit::Pending {
-            self.on_submitted(hit, peer, submitted);
+            self.on_submitted(op, submitted);
         }
-        Some(OpId::of_hit(hit))
+        op
     }
 
     /// The transport has ended a transfer at once.
     #[cold]
-    fn on_submitted(&mut self, hit: HitId, peer: Rank, submitted: Submit) {
+    fn on_submitted(&mut self, op: OpId, submitted: Submit) {
+        let Some((id, hit)) = op.hit().and_then(|id| Some((id, self.hits.get(id)?))) else { return };
+        let peer = hit.peer;
         match submitted {
             Submit::Pending => {}
-            Submit::Done(_) => self.on_hit(hit, Ok(0)),
-            Submit::Failed(error) => self.on_hit(hit, Err(error)),
-            Submit::Unreachable(why) => self.on_hit(hit, Err(OpError::Unsupported { peer, why })),
+            Submit::Done(_) => self.on_hit(id, Ok(0)),
+            Submit::Failed(error) => self.on_hit(id, Err(error)),
+            Submit::Unreachable(why) => self.on_hit(id, Err(OpError::Unsupported { peer, why })),
         }
+    }
+
+    /// A copy is over, and well: neither end is touched by it any more.
+    #[inline(always)]
+    pub(super) fn on_copied(&mut self, op: OpId) {
+        // Nearly all are transfers that hit, are waited for by their callers, have used no registration here, and the firehose
+        // that was found last.
+        if let Some(id) = op.hit()
+            && let Some(hit) = self.hits.get(id)
+            && hit.state == State::Plain
+            && let Some(registrar) = &mut self.registrar
+            && registrar.hoses.release_recent(hit.hose)
+        {
+            hit.state = State::Done;
+            self.pending -= 1;
+            return;
+        }
+        self.on_completed(op, Ok(0));
     }
 
     /// A transfer that hit is over: neither end is touched by it any more.
-    #[inline(always)]
     pub(super) fn on_hit(&mut self, id: HitId, result: Outcome) {
-        let (Some(hit), Some(registrar)) = (self.hits.get(id), &mut self.registrar) else { return };
-        // Nearly all end well, are waited for by their callers, and have used no registration here.
-        if result.is_err() || hit.state != State::UnderWay || hit.detached || hit.local.is_some() {
-            return self.on_other_hit(id, result);
-        }
-        hit.state = State::Done;
-        self.pending -= 1;
-        let hose = hit.hose;
-        let released = registrar.hoses.release(hose);
-        if released != Released::Kept || registrar.settings.keep != Keep::Firehoses {
-            self.after_release(hose, released);
-        }
-        self.act_after_hit();
-    }
-
-    /// The same of any.
-    #[inline(never)]
-    fn on_other_hit(&mut self, id: HitId, result: Outcome) {
         let Some(hit) = self.hits.get(id) else { return };
         let (hose, local) = (hit.hose, hit.local);
         match hit.state {
@@ -117,7 +150,7 @@ impl<T: Transport> Node<T> {
                 self.hits.remove(id.at);
                 self.note_detached(result);
             }
-            State::UnderWay => {
+            State::Plain | State::UnderWay => {
                 (hit.state, hit.outcome) = (State::Over, result);
                 self.pending -= 1;
             }
@@ -129,11 +162,6 @@ impl<T: Transport> Node<T> {
         if let (Some(reg), Some(registrar)) = (local, &mut self.registrar) {
             registrar.table.release(reg);
         }
-        self.act_after_hit();
-    }
-
-    #[inline(always)]
-    fn act_after_hit(&mut self) {
         if self.registrar.as_ref().is_some_and(|registrar| registrar.table.has_actions()) {
             self.run_actions();
         }
@@ -145,7 +173,7 @@ impl<T: Transport> Node<T> {
             return;
         }
         self.transport.abandon(OpId::of_hit(id));
-        let Some(hit) = self.hits.get(id).filter(|hit| hit.state == State::UnderWay) else { return };
+        let Some(hit) = self.hits.get(id).filter(|hit| hit.state.is_under_way()) else { return };
         (hit.state, hit.outcome) = (State::GivenUp, Err(error));
         self.pending -= 1;
         if hit.detached {
@@ -186,6 +214,9 @@ impl<T: Transport> Node<T> {
     pub(super) fn detach_hit(&mut self, id: HitId) {
         let Some(hit) = self.hits.get(id) else { return };
         hit.detached = true;
+        if hit.state == State::Plain {
+            hit.state = State::UnderWay;
+        }
         if let Some(outcome) = self.hits.take(id) {
             self.note_detached(outcome);
         }

@@ -45,7 +45,9 @@ pub(super) struct Hit {
 pub(super) enum State {
     /// Nothing is here.
     Free,
-    /// The transport is at it.
+    /// The transport is at it; its caller waits for it, and it uses no registration here.
+    Plain,
+    /// The transport is at any other.
     UnderWay,
     /// The transport is still at it, but the outcome is there: a deadline has passed, or its peer is lost.
     GivenUp,
@@ -55,6 +57,14 @@ pub(super) enum State {
     Done,
     /// Its outcome is there to be taken.
     Over,
+}
+
+impl State {
+    /// Whether the transport is at it, and it has no outcome yet.
+    #[inline]
+    pub(super) fn is_under_way(self) -> bool {
+        matches!(self, State::Plain | State::UnderWay)
+    }
 }
 
 impl Hits {
@@ -70,7 +80,8 @@ impl Hits {
         let at = if self.free == NONE { self.grow(hose) } else { self.free };
         let hit = &mut self.all[at as usize];
         self.free = hit.peer;
-        (hit.state, hit.detached) = (State::UnderWay, false);
+        let state = if local.is_none() { State::Plain } else { State::UnderWay };
+        (hit.state, hit.detached) = (state, false);
         (hit.peer, hit.hose, hit.local, hit.deadline) = (peer, hose, local, deadline);
         HitId { at, generation: hit.generation }
     }
@@ -93,7 +104,8 @@ impl Hits {
 
     #[inline(always)]
     pub(super) fn get(&mut self, id: HitId) -> Option<&mut Hit> {
-        self.all.get_mut(id.at as usize).filter(|hit| hit.generation == id.generation)
+        let hit = self.all.get_mut(id.at as usize)?;
+        if hit.generation == id.generation { Some(hit) } else { None }
     }
 
     #[inline(always)]
@@ -108,11 +120,11 @@ impl Hits {
     #[inline(always)]
     pub(super) fn take(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
         match self.get(id)?.state {
+            State::Plain => None,
             State::Done => {
                 self.remove(id.at);
                 Some(Ok(0))
             }
-            State::UnderWay => None,
             _ => self.take_other(id),
         }
     }
@@ -124,7 +136,7 @@ impl Hits {
         match hit.state {
             State::Over => self.remove(id.at),
             State::GivenUp => hit.state = State::Forgotten,
-            State::Free | State::UnderWay | State::Done | State::Forgotten => return None,
+            State::Free | State::Plain | State::UnderWay | State::Done | State::Forgotten => return None,
         }
         Some(outcome)
     }
@@ -137,14 +149,14 @@ impl Hits {
     /// Whether one is at the transport, and has no outcome yet.
     pub(super) fn is_under_way(&self, id: HitId) -> bool {
         let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
-        hit.is_some_and(|hit| hit.state == State::UnderWay)
+        hit.is_some_and(|hit| hit.state.is_under_way())
     }
 
     /// Those without an outcome, with their peers and deadlines.
     pub(super) fn under_way(&self) -> impl Iterator<Item = (HitId, Rank, Option<Nanos>)> {
         (0..)
             .zip(&self.all)
-            .filter(|(_, hit)| hit.state == State::UnderWay)
+            .filter(|(_, hit)| hit.state.is_under_way())
             .map(|(at, hit)| (HitId { at, generation: hit.generation }, hit.peer, hit.deadline))
     }
 }

@@ -5,7 +5,7 @@ use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{AmHead, Kind};
-use crate::{Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
+use crate::{Copied, Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
 /// nothing has come.
@@ -17,14 +17,18 @@ impl<T: Transport> Node<T> {
     pub fn poll(&mut self, inbox: &mut Inbox) -> Polled {
         let retried = self.busy_polls >= BUSY_POLLS_MAX && self.go_on();
         self.busy_polls += 1;
-        match self.transport.poll(inbox) {
+        let event = match self.transport.poll_copied() {
+            Copied::Done(op) => {
+                self.on_copied(op);
+                return Polled::Progressed;
+            }
+            Copied::Nothing => None,
+            Copied::Unknown => self.transport.poll(inbox),
+        };
+        match event {
             Some(Event::Message { peer, lane }) => self.on_message(peer, lane, inbox),
             Some(Event::Completed { op, result }) => {
-                match op.hit() {
-                    // Also one that was given up: it uses what it does until now.
-                    Some(hit) => self.on_hit(hit, result),
-                    None => self.on_completed(op, result),
-                }
+                self.on_completed(op, result);
                 Polled::Progressed
             }
             Some(event) => self.on_rare(event),
@@ -288,7 +292,11 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline(never)]
-    fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
+    pub(super) fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
+        if let Some(hit) = id.hit() {
+            // Also one that was given up: it uses what it does until now.
+            return self.on_hit(hit, result);
+        }
         let key = id.key();
         let Some(op) = self.ops.get_mut(key) else { return };
         if op.outcome.is_some() {

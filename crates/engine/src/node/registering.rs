@@ -33,6 +33,7 @@ impl<T: Transport> Node<T> {
     pub fn registration_counters(&self) -> RegistrationCounters {
         self.registrar.as_ref().map_or_else(RegistrationCounters::default, |registrar| RegistrationCounters {
             table: registrar.table.counters(),
+            hits: registrar.hits(),
             ..registrar.counters
         })
     }
@@ -154,6 +155,8 @@ impl<T: Transport> Node<T> {
                 registrar.revocations += 1;
                 registrar.revoked.push(Revoked { peer, holder, number, since: None, given_up: false });
                 registrar.wants_time = true;
+                // Until it is given back, each transfer is to be looked at.
+                registrar.hoses.forget_recent();
                 let args = [u64::from(holder.0), 0, 0, 0];
                 self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);
             }

@@ -301,6 +301,11 @@ impl Registrar {
         (late, next)
     }
 
+    /// Pieces of transfers that were held.
+    pub(super) fn hits(&self) -> u64 {
+        self.counters.hits + self.hoses.recent_hits()
+    }
+
     /// What happened at both ends, peer by peer.
     pub(super) fn by_peer(&self) -> ByPeer {
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
@@ -315,7 +320,8 @@ impl Registrar {
     /// # Errors
     /// What does not add up.
     pub(super) fn audit_by_peer(&self) -> Result<(), String> {
-        let RegistrationCounters { hits, misses, moves, served, .. } = self.counters;
+        let RegistrationCounters { misses, moves, served, .. } = self.counters;
+        let hits = self.hits();
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
         gone += gone_too;
         let mut sum = gone;

@@ -32,9 +32,9 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         if let [piece] = pieces
-            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
+            && let Some(held) = self.acquire_recent(peer, direction, piece)
         {
-            return id;
+            return self.submit_hit(peer, direction, *piece, deadline, held, None);
         }
         self.start_transfer(peer, direction, pieces, deadline, None)
     }
@@ -125,6 +125,11 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         after: Option<After>,
     ) -> OpId {
+        if let ([piece], None) = (pieces, &after)
+            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
+        {
+            return id;
+        }
         if let Some(id) = self.start_registered(peer, direction, pieces, deadline, after) {
             return id;
         }

@@ -30,6 +30,15 @@ pub enum Found {
     Miss,
 }
 
+/// A firehose that is used by one more operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) hose: HoseId,
+    /// The first byte of the peer's space that it reaches.
+    pub(crate) base: u64,
+    pub(crate) key: Key,
+}
+
 /// What the end of a use leaves of a firehose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
@@ -151,8 +160,29 @@ impl Slot {
     }
 }
 
-/// No firehose was found last.
-const NOTHING: (Rank, Run, HoseId) = (0, Run { first: 0, count: 0 }, HoseId(NONE));
+/// The firehose that was found last: programs go on where they are. It is held, and the index leads to it from some of its
+/// run; where firehoses overlap, as they may while memory changes at the owner, from the rest to another.
+///
+/// What uses it is counted here and not with it: so a hit, and its end, look at nothing else. It has one use of its own
+/// meanwhile, by which it stays; before anything is given up it is forgotten, and is idle like any other.
+struct Recent {
+    peer: Rank,
+    /// [`NONE`]: there is none, and it reaches nothing.
+    id: HoseId,
+    /// What it reaches of the peer's space: the first byte, and how many.
+    start: u64,
+    bytes: u64,
+    key: Key,
+    /// Uses under way.
+    uses: u32,
+    /// How many there were that its peer and the node have not been told of.
+    hits: u64,
+}
+
+impl Recent {
+    const NOTHING: Recent =
+        Recent { peer: 0, id: HoseId(NONE), start: 0, bytes: 0, key: Key(0), uses: 0, hits: 0 };
+}
 
 /// The firehose table. It belongs to whoever drives the node: one thread at a time.
 pub struct Firehoses {
@@ -171,11 +201,9 @@ pub struct Firehoses {
     by_rank: HashMap<Rank, u32>,
     /// The place of the peer that was looked for last: one message of a peer asks several times.
     last: Cell<u32>,
-    /// The firehose that was found last, its peer, and its run. It is held, and the index leads to it from some of that run;
-    /// where firehoses overlap, as they may while memory changes at the owner, from the rest to another.
-    recent: (Rank, Run, HoseId),
-    /// How often it was used since, as its peer has not been told yet.
-    recent_hits: u64,
+    recent: Recent,
+    /// Hits by what was found last, but for those of what was found last now.
+    hits: u64,
     /// What was counted of peers that are gone.
     gone: PeerCounters,
     /// What a peer lets this process hold before it has said anything.
@@ -197,8 +225,8 @@ impl Firehoses {
             free_peers: Vec::new(),
             by_rank: HashMap::new(),
             last: Cell::new(0),
-            recent: NOTHING,
-            recent_hits: 0,
+            recent: Recent::NOTHING,
+            hits: 0,
             gone: PeerCounters::default(),
             limit,
         }
@@ -232,6 +260,7 @@ impl Firehoses {
 
     /// Gives up a firehose that nobody uses, whatever the order. `None` where it is in use.
     pub(crate) fn give_up(&mut self, id: HoseId) -> Option<(Rank, HolderId)> {
+        self.forget_recent();
         (self.hoses.0[id.0 as usize].refs == 0).then(|| self.remove(id.0))
     }
 
@@ -321,7 +350,7 @@ impl Firehoses {
         // What operations under way still use.
         gone.held = self.peers.iter().filter(|peer| peer.gone).map(|peer| peer.held).sum();
         // The one that was found last is of a peer that is there.
-        let (recent, hits) = (self.recent.0, self.recent_hits);
+        let Recent { peer: recent, hits, .. } = self.recent;
         let known = self.by_rank.iter().map(move |(rank, known)| {
             let mut counters = self.peers[*known as usize].counters();
             counters.hits += if *rank == recent { hits } else { 0 };
@@ -359,6 +388,7 @@ impl Firehoses {
     /// said; all that are idle, if need be. At most `most` of them.
     pub(crate) fn make_room(&mut self, peer: Rank, most: usize, given_up: &mut Vec<HolderId>) {
         let Some(known) = self.place_of(peer) else { return };
+        self.forget_recent();
         while given_up.len() < most {
             let known = &mut self.peers[known as usize];
             if known.held + known.asked <= known.limit {
@@ -374,6 +404,7 @@ impl Firehoses {
     pub(crate) fn shed(&mut self, peer: Rank, bytes: u64, given_up: &mut Vec<HolderId>) {
         let mut shed = 0;
         let Some(known) = self.place_of(peer) else { return };
+        self.forget_recent();
         while shed < bytes {
             let known = &mut self.peers[known as usize];
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
@@ -434,7 +465,10 @@ impl Firehoses {
 
     /// Uses, in all.
     pub(crate) fn references(&self) -> u64 {
-        self.hoses.0.iter().filter(|hose| !hose.free).map(|hose| u64::from(hose.refs)).sum()
+        let of = |hose: &Hose| if hose.free { 0 } else { u64::from(hose.refs) };
+        let counted: u64 = self.hoses.0.iter().map(of).sum();
+        // What was found last has one that is nobody's.
+        counted + u64::from(self.recent.uses) - u64::from(self.recent.id.0 != NONE)
     }
 
     /// Bytes held of `peer`.
@@ -467,7 +501,7 @@ impl Firehoses {
 
     /// Takes a firehose out of the index, where it is still there.
     fn forget(&mut self, at: u32) {
-        if self.recent.2.0 == at {
+        if self.recent.id.0 == at {
             self.forget_recent();
         }
         let hose = &self.hoses.0[at as usize];

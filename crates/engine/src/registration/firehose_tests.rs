@@ -35,17 +35,24 @@ fn what_is_asked_for_is_not_asked_again() {
     assert_eq!(hoses.reach(held(&hoses, 1, 2)), (run(2, 1), Key(5)));
 }
 
+/// As a transfer of so many bytes does.
+fn acquire(hoses: &mut Firehoses, peer: Rank, offset: u64, len: u64) -> Option<Held> {
+    let recent = hoses.acquire_recent(peer, offset, len);
+    recent.or_else(|| hoses.acquire_reaching(peer, offset, len, true))
+}
+
 /// An owner whose memory changes may have told of the newer run, and not yet of the older one's end.
 #[test]
 fn where_runs_overlap_the_one_that_fits_is_found() {
     let mut hoses = hoses(16);
     hoses.add(1, run(0, 4), Key(1), HolderId(0));
     hoses.add(1, run(1, 5), Key(2), HolderId(1));
-    let older = hoses.acquire_fitting(1, 0, |_| true).expect("held");
-    let newer = hoses.acquire_fitting(1, 3, |run| run.first + u64::from(run.count) > 4).expect("held, too");
-    assert_eq!(((older.1, older.2), (newer.1, newer.2)), ((run(0, 4), Key(1)), (run(1, 5), Key(2))));
-    assert_eq!(hoses.acquire_fitting(1, 3, |_| false), None);
-    for id in [older.0, newer.0] {
+    let older = acquire(&mut hoses, 1, 0, PAGE).expect("held");
+    let newer = acquire(&mut hoses, 1, 3 * PAGE, 2 * PAGE).expect("held, too");
+    let reach = |held: Held| (held.base, held.key);
+    assert_eq!((reach(older), reach(newer)), ((0, Key(1)), (PAGE, Key(2))));
+    assert_eq!(acquire(&mut hoses, 1, 3 * PAGE, 3 * PAGE + 1), None);
+    for id in [older.hose, newer.hose] {
         assert_eq!(hoses.release(id), Released::Kept);
     }
 }
@@ -191,13 +198,13 @@ fn every_use_is_counted_at_its_peer_whichever_was_found_last() {
     };
     let mut used = Vec::new();
     for peer in [1, 1, 1, 2, 2, 1] {
-        used.push(hoses.acquire_fitting(peer, 3, |_| true).expect("held").0);
+        used.push(acquire(&mut hoses, peer, 3 * PAGE, 8).expect("held").hose);
     }
     assert_eq!(hits(&hoses), (vec![(1, 4), (2, 2)], 0));
     hoses.add(2, run(8, 1), Key(1), HolderId(3));
     assert_eq!(hits(&hoses), (vec![(1, 4), (2, 2)], 0), "what is added ends what was found last");
-    used.push(hoses.acquire_fitting(1, 3, |_| true).expect("held").0);
-    used.push(hoses.acquire_fitting(1, 2, |_| true).expect("held").0);
+    used.push(acquire(&mut hoses, 1, 3 * PAGE, 8).expect("held").hose);
+    used.push(acquire(&mut hoses, 1, 2 * PAGE, 8).expect("held").hose);
     assert_eq!(hits(&hoses), (vec![(1, 6), (2, 2)], 0));
     assert_eq!(hoses.references(), 8);
     assert!(!hoses.revoke(1, HolderId(1)), "it is in use");
