@@ -5,8 +5,10 @@ use crate::ffi::{self, fi_cq_attr, fi_cq_data_entry, fid_av, fid_cq, fid_domain,
 use crate::info::Info;
 use crate::library::Version;
 use crate::object::Owned;
+use crate::prepared::Messages;
 use crate::slots::{Op, Slots};
 use libc::c_int;
+use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, RawFd};
 
 /// How an endpoint is opened.
@@ -34,6 +36,7 @@ pub(crate) struct Channel {
     dies_of_reads: bool,
     pub(crate) ep: Owned<fid_ep>,
     pub(crate) slots: Slots,
+    pub(crate) prepared: Messages,
     pub(crate) cq: Owned<fid_cq>,
     pub(crate) batch: [fi_cq_data_entry; BATCH],
     /// The part of the batch that nobody has seen yet.
@@ -59,7 +62,8 @@ impl Channel {
         let slots = Slots::new(options.depth);
         let [provider, ..] = info.names();
         let dies_of_reads = dies_of_reads(&provider, info.version());
-        Ok(Channel { dies_of_reads, ep, slots, cq, batch: [EMPTY; BATCH], unseen: 0..0, wait_fd })
+        let (prepared, batch) = (Messages::new(), [EMPTY; BATCH]);
+        Ok(Channel { dies_of_reads, ep, slots, prepared, cq, batch, unseen: 0..0, wait_fd })
     }
 
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -67,9 +71,15 @@ impl Channel {
         self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
+    /// The operation of this address has ended: what it was, and what the caller calls it. `None`: none is under way there.
+    pub(crate) fn ended(&mut self, context: *mut c_void) -> Option<(Op, u64)> {
+        self.prepared.ended(context).or_else(|| self.slots.release(context))
+    }
+
     /// Whether closing would kill the process now.
     pub(crate) fn cannot_close(&self) -> bool {
-        self.dies_of_reads && self.slots.has(Op::Read)
+        let reads = || self.slots.has(Op::Read) || self.prepared.under_way().any(|op| op == Op::Read);
+        self.dies_of_reads && reads()
     }
 
     /// Closes in the order that every provider accepts: nothing touches memory that was lent to it any more. `false`: it was
@@ -89,6 +99,7 @@ impl Channel {
         self.ep.leak();
         self.cq.leak();
         self.slots.leak();
+        self.prepared.leak();
     }
 }
 

@@ -104,7 +104,7 @@ impl Endpoint {
 
     /// Operations in flight, buffers that wait for messages included.
     pub fn in_flight(&self) -> usize {
-        self.main.slots.used()
+        self.main.slots.used() + self.main.prepared.under_way().count()
     }
 
     /// Makes a peer known by the address that its endpoint says it has. Nothing is sent.

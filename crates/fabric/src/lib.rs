@@ -13,6 +13,7 @@
 //! | `channel` | any of them with its completion queue |
 //! | `region` | registered memory, in every mode that a provider may ask for |
 //! | [`post`] | writes, reads, messages |
+//! | `prepared` | writes and reads that are prepared once and started often |
 //! | `atomics` | fetch-and-add, compare-and-swap |
 //! | `poll` | how operations ended; sleeping until some do |
 //! | `slots` | the operations in flight |
@@ -77,6 +78,7 @@ mod object;
 mod outlet;
 mod poll;
 pub mod post;
+mod prepared;
 mod provider;
 mod region;
 mod signals;
@@ -91,6 +93,7 @@ pub use library::{Fabric, LoadError, Origin, Version};
 pub use outlet::{Outlet, OutletId};
 pub use poll::{Completion, Failure, Look, Sleep};
 pub use post::{Local, PIECES_MAX, Post, Remote, RemotePiece, Until};
+pub use prepared::{PREPARED_MAX, Prepared};
 pub use provider::{Description, Hints, MrMode, Progress, Provider};
 pub use region::{Access, Desc, Key, Region, RegionId};
 pub use slots::Op;

@@ -171,9 +171,12 @@ impl Channel {
     /// who asks what is wrong with it.
     #[inline(always)]
     fn take(&mut self, at: usize) -> Option<Look> {
-        let entry = self.batch.get(at)?;
-        let (op, token) = self.slots.release(entry.op_context)?;
-        let len = if op == Op::Receive { entry.len } else { 0 };
+        let context = self.batch.get(at)?.op_context;
+        if let Some((_, token)) = self.prepared.ended(context) {
+            return Some(Look::Done { token, len: 0 });
+        }
+        let (op, token) = self.slots.release(context)?;
+        let len = if op == Op::Receive { self.batch[at].len } else { 0 };
         Some(Look::Done { token, len })
     }
 
@@ -186,7 +189,7 @@ impl Channel {
             None => self.failed().map(Some),
             Some(at) => {
                 let entry = self.batch[at];
-                let (op, token) = self.slots.release(entry.op_context).ok_or(Error::Stray)?;
+                let (op, token) = self.ended(entry.op_context).ok_or(Error::Stray)?;
                 let len = if op == Op::Receive { entry.len } else { 0 };
                 Ok(Some(Completion::Done { token, op, len }))
             }
@@ -240,7 +243,7 @@ impl Channel {
             return Err(Error::Stray);
         }
         let entry = room.entry;
-        let operation = self.slots.release(entry.op_context).map(|(op, token)| (token, op));
+        let operation = self.ended(entry.op_context).map(|(op, token)| (token, op));
         let failure = Failure {
             errno: Errno::of_entry(entry.err),
             provider_errno: entry.prov_errno,
