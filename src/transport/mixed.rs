@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Atomic, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Nanos, OpError, OpId,
-    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Copied, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Nanos,
+    OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::alarm::Alarm;
@@ -183,14 +183,25 @@ impl Mixed {
         // In turn, so that who talks to itself without end hears the others, too.
         net.turn = !net.turn;
         let event = if net.turn {
-            net.ofi.poll(inbox).or_else(|| self.shm.poll(inbox))
+            net.poll(inbox).or_else(|| self.shm.poll(inbox))
         } else {
-            self.shm.poll(inbox).or_else(|| net.ofi.poll(inbox))
+            self.shm.poll(inbox).or_else(|| net.poll(inbox))
         };
         if event.is_some() {
             net.restless = 0;
         }
         event
+    }
+}
+
+impl Net {
+    #[inline(always)]
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        match self.ofi.poll_copied() {
+            Copied::Done(op) => Some(Event::Completed { op, result: Ok(0) }),
+            Copied::Nothing => None,
+            Copied::Unknown => self.ofi.poll(inbox),
+        }
     }
 }
 

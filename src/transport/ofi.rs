@@ -83,6 +83,7 @@ mod pulse;
 mod script;
 mod sending;
 mod sleep;
+mod slots;
 mod small;
 #[cfg(test)]
 mod tests;

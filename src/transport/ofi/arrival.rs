@@ -12,7 +12,14 @@ impl OfiTransport {
     /// An operation has ended, of whatever kind.
     #[inline(never)]
     pub(super) fn on_ended(&mut self, ended: Ended) {
-        let Ended { purpose, buffer, result } = ended;
+        let (purpose, buffer, result) = match ended {
+            Ended::Buffer { purpose, buffer, result } => (purpose, buffer, result),
+            Ended::Small(slot, true) => {
+                let told = self.on_small(slot);
+                return self.events.extend(told.map(|op| Event::Completed { op, result: Ok(0) }));
+            }
+            Ended::Small(slot, false) => return self.on_small_failed(slot),
+        };
         match (purpose, result) {
             (Purpose::Receive, result) => {
                 match result {
@@ -31,10 +38,6 @@ impl OfiTransport {
                 if result.is_err() {
                     self.lose(rank);
                 }
-            }
-            (Purpose::Small(small), result) => {
-                let told = self.on_small(small, buffer, result.is_ok());
-                self.events.extend(told);
             }
             (Purpose::Part(part), result) => self.on_part(part, Some(buffer), result.is_ok()),
         }

@@ -3,9 +3,7 @@
 //! It lies in shared memory that no reference points into. A buffer stays where it is, and is known by its number: so that
 //! to lend one, and to have it back, moves nothing about.
 
-use std::num::NonZero;
-
-use engine::{OpId, Place};
+use engine::Place;
 use fabric::{Desc, Local};
 use vm::SharedMemory;
 
@@ -60,19 +58,6 @@ pub(super) enum Purpose {
     },
     /// It holds a part of a copy, by its number among those that are under way.
     Part(usize),
-    /// It holds a whole copy.
-    Small(Small),
-}
-
-/// A copy that goes in one small buffer, and all that its end needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Small {
-    /// Whose end is to be reported; `None`: it has been.
-    pub(super) op: Option<OpId>,
-    pub(super) rank: engine::Rank,
-    pub(super) len: u32,
-    /// The address that the bytes are to go to in this process.
-    pub(super) into: Option<NonZero<u64>>,
 }
 
 /// What a buffer is.
@@ -86,6 +71,13 @@ struct Room {
 }
 
 impl Room {
+    /// All of it.
+    #[inline(always)]
+    fn local(&self) -> Local {
+        let addr = std::ptr::with_exposed_provenance_mut((self.memory.base_addr() + self.at) as usize);
+        Local { addr, len: self.size.bytes(), desc: self.desc }
+    }
+
     #[inline(always)]
     fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.size.bytes(), "{INSIDE}");
@@ -147,13 +139,6 @@ impl Buffers {
         self.free[size as usize].push(buffer);
     }
 
-    /// As [`Buffers::put_back`], for one of a small copy.
-    #[inline(always)]
-    pub(super) fn put_back_small(&mut self, buffer: Buffer) {
-        debug_assert_eq!(self.size(&buffer), Size::Small, "small copies go in small buffers");
-        self.free[Size::Small as usize].push(buffer);
-    }
-
     #[inline(always)]
     pub(super) fn size(&self, buffer: &Buffer) -> Size {
         self.rooms[buffer.0 as usize].size
@@ -164,25 +149,19 @@ impl Buffers {
         self.lent
     }
 
-    /// The provider is about to be given the first `len` bytes of a buffer, for this purpose; they are as it wants them,
-    /// and copied from the local end of a copy before, if there is one.
+    /// The provider is about to be given the first `len` bytes of a buffer, for this purpose; they are as it wants them.
     #[inline(always)]
-    pub(super) fn lend(
-        &mut self,
-        buffer: &Buffer,
-        len: usize,
-        purpose: Purpose,
-        from: Option<Place>,
-    ) -> Local {
+    pub(super) fn lend(&mut self, buffer: &Buffer, len: usize, purpose: Purpose) -> Local {
         let room = &mut self.rooms[buffer.0 as usize];
         assert!(len <= room.size.bytes(), "{INSIDE}");
-        if let Some(from) = from {
-            room.fill(0, from, len);
-        }
         room.lent = Some(purpose);
         self.lent += 1;
-        let addr = std::ptr::with_exposed_provenance_mut((room.memory.base_addr() + room.at) as usize);
-        Local { addr, len, desc: room.desc }
+        Local { len, ..room.local() }
+    }
+
+    /// Gives a buffer away for good, to whoever has operations prepared with it.
+    pub(super) fn give_away(&self, buffer: Buffer) -> Local {
+        self.rooms[buffer.0 as usize].local()
     }
 
     /// The provider is done with the buffer that it calls so. `None`: it had none of that name.
@@ -191,21 +170,6 @@ impl Buffers {
         let purpose = self.rooms.get_mut(token as usize)?.lent.take()?;
         self.lent -= 1;
         Some((Buffer(token as u32), purpose))
-    }
-
-    /// As [`Buffers::returned`], if it was lent for a small copy; otherwise nothing is done.
-    #[inline(always)]
-    pub(super) fn returned_small(&mut self, token: u64) -> Option<(Buffer, Small)> {
-        let room = self.rooms.get_mut(token as usize)?;
-        let Some(Purpose::Small(small)) = room.lent else { return None };
-        room.lent = None;
-        self.lent -= 1;
-        Some((Buffer(token as u32), small))
-    }
-
-    /// What those are for that are lent.
-    pub(super) fn purposes(&mut self) -> impl Iterator<Item = &mut Purpose> {
-        self.rooms.iter_mut().filter_map(|room| room.lent.as_mut())
     }
 
     /// There is no provider any more.

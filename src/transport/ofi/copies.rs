@@ -94,14 +94,21 @@ pub(super) struct Copies {
     message_bytes: usize,
     /// Whether local memory must be registered, too.
     pub(super) registers_local: bool,
-    /// Whether remote addresses are addresses, and not offsets in a registration.
-    virt_addr: bool,
+    /// What remote addresses count from is a registration's beginning where all bits are set, and nought where none is.
+    based: u64,
     /// Whether the provider says when a write has arrived.
     pub(super) delivers: bool,
+    /// Bytes that go in a slot, by direction: no puts, where arrival must be found out.
+    pub(super) small_max: [u64; 2],
 }
 
 impl Copies {
     pub(super) fn new(description: &Description) -> Copies {
+        let small = Size::Small.bytes() as u64;
+        let mut small_max = [small; 2];
+        if !description.delivery {
+            small_max[Direction::Put as usize] = 0;
+        }
         Copies {
             all: Slab::new(),
             parts: Slab::new(),
@@ -110,8 +117,9 @@ impl Copies {
             direct_pieces_max: description.remote_pieces.min(description.local_pieces).clamp(1, PIECES_MAX),
             message_bytes: description.message_bytes,
             registers_local: description.mr_mode.local,
-            virt_addr: description.mr_mode.virt_addr,
+            based: if description.mr_mode.virt_addr { 0 } else { u64::MAX },
             delivers: description.delivery,
+            small_max,
         }
     }
 
@@ -184,8 +192,7 @@ impl Copies {
     /// A stretch of a peer's memory, in a registration that begins at `base`.
     #[inline]
     pub(super) fn far(&self, place: Place, base: u64, len: usize, key: Key) -> RemotePiece {
-        let start = if self.virt_addr { 0 } else { base };
-        RemotePiece { addr: place.offset.wrapping_sub(start), len, key: key.0 }
+        RemotePiece { addr: place.offset.wrapping_sub(base & self.based), len, key: key.0 }
     }
 
     /// A part at the far end: so many pieces, and the rest of the list is not used.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
@@ -24,19 +24,21 @@ impl OfiTransport {
         direction: Direction,
         pieces: &[KeyedPiece],
     ) -> Submit {
-        let [keyed] = pieces else { return self.start_longer(op, rank, direction, pieces) };
-        let KeyedPiece { piece: Piece { remote, local, len }, key, base, local: registered } = *keyed;
-        if self.start_small(op, rank, direction, *keyed) {
-            return Submit::Pending;
+        match pieces {
+            [keyed] => self.start_one(op, rank, direction, keyed),
+            _ => self.start_longer(op, rank, direction, pieces),
         }
-        // Put together anew: so the piece need not lie in memory on the way of small copies.
-        let piece = Piece { remote, local, len };
-        self.start_longer(op, rank, direction, &[KeyedPiece { piece, key, base, local: registered }])
     }
 
     /// Starts a copy of which something has to be kept.
     #[inline(never)]
-    fn start_longer(&mut self, op: OpId, rank: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
+    pub(super) fn start_longer(
+        &mut self,
+        op: OpId,
+        rank: Rank,
+        direction: Direction,
+        pieces: &[KeyedPiece],
+    ) -> Submit {
         let peer = match self.link(rank) {
             Ok(link) => link.peer,
             Err(error) => return Submit::Failed(error),

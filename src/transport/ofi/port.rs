@@ -19,13 +19,14 @@ use engine::registration::RegisterError;
 use engine::{Direction, Place};
 use fabric::{
     Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Look, Options, OutletId,
-    PIECES_MAX, Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
+    PIECES_MAX, PREPARED_MAX, Peer, Post, Prepared, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
 use vm::{Segment, SharedMemory};
 
-use super::buffers::{Buffer, Buffers, Purpose, Size, Small};
+use super::buffers::{Buffer, Buffers, Purpose, Size};
 use super::keys::draw;
 use super::sleep::watch;
+use super::slots::{Slot, SlotId, Slots};
 
 /// Operations and waiting buffers that the endpoint takes at once.
 const DEPTH: u32 = 4096;
@@ -42,21 +43,26 @@ const BATCH: u64 = 16;
 /// Keys that are drawn before one that is free is given up: of 64 bits, the first will do.
 const DRAWS: u32 = 8;
 
-/// A buffer that comes back.
-pub(super) struct Ended {
-    pub(super) purpose: Purpose,
-    pub(super) buffer: Buffer,
-    /// Bytes received; `Err`: the operation failed, and the buffer holds anything.
-    pub(super) result: Result<usize, ()>,
+/// An operation that has ended.
+pub(super) enum Ended {
+    /// Its buffer comes back.
+    Buffer {
+        purpose: Purpose,
+        buffer: Buffer,
+        /// Bytes received; `Err`: the operation failed, and the buffer holds anything.
+        result: Result<usize, ()>,
+    },
+    /// A small copy's, well or not.
+    Small(SlotId, bool),
 }
 
 /// What a [look](Port::look) at the endpoint has found.
 pub(super) enum Looked {
     /// Nothing has ended.
     Nothing,
-    /// A small copy has, well or not.
-    Small(Small, Buffer, bool),
-    /// Another operation has.
+    /// A small copy has, and well.
+    Small(SlotId),
+    /// Another operation has, or it has failed.
     Ended(Ended),
     /// There is something else, which [`Port::poll`] sees to.
     Other,
@@ -66,9 +72,6 @@ pub(super) enum Looked {
 enum Begin<'a> {
     Send(Peer),
     Receive,
-    /// A write of what is copied from here, which ends when it is there.
-    Deliver(Remote, Place),
-    Fetch(Remote),
     /// A write that ends when the buffer may be used again.
     Write(Remote),
     WritePieces(Peer, &'a [RemotePiece], Until),
@@ -104,6 +107,7 @@ pub(crate) struct Port {
     description: Description,
     address: Box<[u8]>,
     pub(super) buffers: Buffers,
+    pub(super) slots: Slots,
     /// Outlets that are open; and whether there can be no more for as long as the endpoint is.
     outlets: Vec<OutletId>,
     outlets_end: bool,
@@ -135,6 +139,7 @@ impl Port {
             endpoint: Some(endpoint),
             description,
             buffers: Buffers::default(),
+            slots: Slots::default(),
             outlets: Vec::new(),
             outlets_end: false,
             wait,
@@ -171,7 +176,7 @@ impl Port {
 
     /// Whether there are as many operations under way as the endpoint takes, whoever they are with.
     pub(super) fn is_full(&self) -> bool {
-        self.buffers.lent() >= DEPTH as usize
+        self.buffers.lent() + PREPARED_MAX >= DEPTH as usize
     }
 
     /// The descriptor to sleep on, if there is one.
@@ -308,29 +313,55 @@ impl Port {
         self.lend(lent, purpose, Begin::Send(to))
     }
 
-    /// Writes as many bytes to a piece of the peer's memory as it has, copied from the local end of a copy through a buffer,
-    /// to be told when they are there.
+    /// Starts the copy that a slot is lent for, whose prepared operation this is: from or to here, to or from this piece of the
+    /// peer's memory. `false`: the provider has not taken it.
     #[inline(always)]
-    pub(super) fn deliver(
+    pub(super) fn start_small(
         &mut self,
+        prepared: Prepared,
+        direction: Direction,
         peer: Peer,
         RemotePiece { addr, len, key }: RemotePiece,
-        (from, buffer): (Place, Buffer),
-        purpose: Purpose,
-    ) -> Result<(), Kept> {
-        self.lend((buffer, len), purpose, Begin::Deliver(Remote { peer, addr, key }, from))
+        local: Place,
+    ) -> bool {
+        let Some(endpoint) = &mut self.endpoint else { return false };
+        let remote = Remote { peer, addr, key };
+        match direction {
+            Direction::Put => {
+                let from = std::ptr::with_exposed_provenance(local.offset as usize);
+                // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a
+                // `PieceList`, or of buffers that it keeps until the operation has ended: readable, and not written meanwhile.
+                unsafe { endpoint.deliver_prepared(prepared, from, len, remote) }
+            }
+            Direction::Get => endpoint.read_prepared(prepared, len, remote),
+        }
     }
 
-    /// Reads a piece of the peer's memory into as many of the first bytes of a buffer.
+    /// The slot of a small copy that has ended well: its bytes are where they belong.
     #[inline(always)]
-    pub(super) fn fetch(
-        &mut self,
-        peer: Peer,
-        RemotePiece { addr, len, key }: RemotePiece,
-        buffer: Buffer,
-        purpose: Purpose,
-    ) -> Result<(), Kept> {
-        self.lend((buffer, len), purpose, Begin::Fetch(Remote { peer, addr, key }))
+    pub(super) fn ended_small(&mut self, id: SlotId) -> Option<&Slot> {
+        let slot = self.slots.get(id)?;
+        if slot.drains {
+            drain(slot);
+        }
+        Some(slot)
+    }
+
+    /// Makes one more slot, if none is free and there may be one.
+    pub(super) fn add_slot(&mut self) {
+        if self.slots.count() < PREPARED_MAX
+            && !self.slots.has_free()
+            && let Some(buffer) = self.take(Size::Small)
+            && let Some(endpoint) = &mut self.endpoint
+        {
+            let local = self.buffers.give_away(buffer);
+            // SAFETY: the buffer was given away for good; its memory is kept in `memory` until the endpoint is closed, and
+            // registered where that is needed. While an operation from it is under way nobody touches it: only the slot
+            // knows of it, and is not free then.
+            let prepared = unsafe { endpoint.prepare(local, self.slots.next_token()) };
+            let buffer = local.addr.expose_provenance();
+            prepared.into_iter().for_each(|prepared| self.slots.add(buffer, prepared));
+        }
     }
 
     /// Writes the first `len` bytes of a buffer to pieces of the peer's memory.
@@ -440,8 +471,7 @@ impl Port {
         purpose: Purpose,
         begin: Begin<'_>,
     ) -> Result<(), Kept> {
-        let from = if let Begin::Deliver(_, from) = begin { Some(from) } else { None };
-        let (local, token) = (self.buffers.lend(&buffer, len, purpose, from), buffer.token());
+        let (local, token) = (self.buffers.lend(&buffer, len, purpose), buffer.token());
         let Some(endpoint) = self.willing() else { return Err(self.not_lent(buffer, None)) };
         // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's completion has
         // come or the endpoint is closed; nobody else has it, so nobody reads or writes it.
@@ -449,8 +479,6 @@ impl Port {
             match begin {
                 Begin::Send(to) => endpoint.send(local, to, token),
                 Begin::Receive => endpoint.receive(local, token),
-                Begin::Deliver(to, _) => endpoint.deliver(local, to, token),
-                Begin::Fetch(from) => endpoint.read(local, from, token),
                 Begin::Write(to) => endpoint.write(local, to, token),
                 Begin::WritePieces(peer, to, until) => {
                     endpoint.write_pieces(&[local], peer, to, until, token)
@@ -480,14 +508,6 @@ impl Port {
         self.endpoint.as_mut()
     }
 
-    /// The copies in one buffer each that have not ended.
-    pub(super) fn smalls(&mut self) -> impl Iterator<Item = &mut Small> {
-        self.buffers.purposes().filter_map(|purpose| match purpose {
-            Purpose::Small(small) => Some(small),
-            _ => None,
-        })
-    }
-
     /// Takes back a buffer to be lent for messages again.
     pub(super) fn received(&mut self, buffer: Buffer) {
         self.idle.push(buffer);
@@ -500,26 +520,24 @@ impl Port {
         let Some(endpoint) = &mut self.endpoint else { return Looked::Other };
         match endpoint.look() {
             Look::Nothing => Looked::Nothing,
-            Look::Done { token, len } => match self.buffers.returned_small(token) {
-                Some((buffer, small)) => {
-                    let result: Result<usize, ()> = Ok(len);
-                    #[cfg(test)]
-                    let result = self.script.judge(false, result);
-                    Looked::Small(small, buffer, result.is_ok())
-                }
+            Look::Done { token, len } => match Slots::named(token) {
+                Some(slot) => Looked::Small(slot),
                 None => self.ended(token, Ok(len)).map_or(Looked::Other, Looked::Ended),
             },
             Look::Other => Looked::Other,
         }
     }
 
-    /// The buffer of an operation that has ended, if the token is one's.
+    /// The operation that has ended, if the token is one's.
     #[inline(never)]
     fn ended(&mut self, token: u64, result: Result<usize, ()>) -> Option<Ended> {
+        if let Some(slot) = Slots::named(token) {
+            return Some(Ended::Small(slot, result.is_ok()));
+        }
         let (buffer, purpose) = self.buffers.returned(token)?;
         #[cfg(test)]
         let result = self.script.judge(purpose == Purpose::Receive, result);
-        Some(Ended { purpose, buffer, result })
+        Some(Ended::Buffer { purpose, buffer, result })
     }
 
     /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
@@ -561,6 +579,22 @@ impl Port {
             std::mem::forget(std::mem::take(&mut self.memory));
         }
         self.buffers.forget_lent();
+    }
+}
+
+/// Copies the bytes that were read into a slot to the local end of a copy that has not been given up.
+#[inline(always)]
+fn drain(slot: &Slot) {
+    let buffer: *const u8 = std::ptr::with_exposed_provenance(slot.buffer);
+    let into: *mut u8 = std::ptr::with_exposed_provenance_mut(slot.local as usize);
+    // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`, or of
+    // buffers that it keeps until the operation has ended: writable, and referred to by nothing else. So many bytes the
+    // buffer has, as it was asked for them, and the provider is done with it. A word takes no call.
+    unsafe {
+        match slot.len {
+            8 => into.cast::<u64>().write_unaligned(buffer.cast::<u64>().read_unaligned()),
+            len => into.copy_from_nonoverlapping(buffer, len as usize),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls of the provider's that fail because a test says so.
+//! Calls of the provider's that fail because a test says so: of all operations but those that go in slots.
 
 /// Which calls fail; by default none.
 #[derive(Default)]

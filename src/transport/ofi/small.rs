@@ -1,34 +1,56 @@
-//! Copies of few bytes to or from one place: each goes in one buffer, and nothing is kept of it but what goes with that.
+//! Copies of few bytes to or from one place: each goes in a slot, and nothing is kept of it but what stands there.
 //!
 //! Puts are not *injected* (`fi_inject_write`), which would spare the buffer and the completion: each has an end of its own
 //! that is told only when its bytes are there, and of what is injected nothing is heard, but that it failed. To hear of it by
 //! something later would take an order of writes, or of a read after them, that is assumed of no provider.
 
-use std::num::NonZero;
-
-use super::buffers::{Buffer, Purpose, Size, Small};
+use super::buffers::Size;
 use super::link::PARTS;
-use super::port::Kept;
+use super::slots::SlotId;
 use super::transport::OfiTransport;
-use engine::{Direction, Event, KeyedPiece, MemId, OpError, OpId, Place, Rank};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
+use fabric::Prepared;
 
 const SMALL: usize = Size::Small as usize;
-const BYTES_MAX: u64 = Size::Small.bytes() as u64;
 
 impl OfiTransport {
-    /// Starts a copy, if it is small, its peer is there, and nothing of that waits. `false`: it is not started.
+    /// Starts a copy of one piece. If it is small, its peer is there, and nothing of that waits, nothing is kept of it but its
+    /// slot; what waits or fails does so as a copy like any other.
     #[inline(always)]
-    pub(super) fn start_small(
+    pub(super) fn start_one(
         &mut self,
         op: OpId,
         rank: Rank,
         direction: Direction,
-        keyed: KeyedPiece,
+        keyed: &KeyedPiece,
+    ) -> Submit {
+        if keyed.local.is_some() {
+            return self.start_longer(op, rank, direction, &[*keyed]);
+        }
+        let (id, slot) = self.port.slots.take();
+        let prepared = slot.lend(op, rank, direction, keyed);
+        if self.start_small(prepared, rank, direction, keyed) {
+            Submit::Pending
+        } else {
+            self.start_again(id)
+        }
+    }
+
+    /// Starts the copy that a slot is lent for. `false`: it is not small, something of its peer's waits, or the provider does
+    /// not take it now.
+    #[inline(always)]
+    fn start_small(
+        &mut self,
+        prepared: Prepared,
+        rank: Rank,
+        direction: Direction,
+        keyed: &KeyedPiece,
     ) -> bool {
-        let KeyedPiece { piece, key, base, .. } = keyed;
-        let put = direction == Direction::Put;
-        let fits = piece.len.wrapping_sub(1) < BYTES_MAX && (!put || self.copies.delivers);
-        if !fits || !self.gone.is_empty() && self.gone.contains(&rank) {
+        let KeyedPiece { piece: Piece { remote, local, len }, key, base, .. } = *keyed;
+        if len.wrapping_sub(1) >= self.copies.small_max[direction as usize] {
+            return false;
+        }
+        if !self.gone.is_empty() && self.gone.contains(&rank) {
             return false;
         }
         let Some(link) = self.links.get_mut(rank) else { return false };
@@ -36,70 +58,67 @@ impl OfiTransport {
         if link.parts[SMALL] >= PARTS[SMALL] || !link.copies.is_empty() {
             return false;
         }
-        // If none is at hand, who starts any copy makes some.
-        let Some(buffer) = self.port.buffers.take(Size::Small) else { return false };
-        let len = piece.len as usize;
-        let remote = self.copies.far(piece.remote, base, len, key);
-        let small = |into| Purpose::Small(Small { op: Some(op), rank, len: piece.len as u32, into });
-        let lent = if put {
-            self.port.deliver(peer, remote, (piece.local, buffer), small(None))
-        } else {
-            self.port.fetch(peer, remote, buffer, small(NonZero::new(piece.local.offset)))
-        };
-        match lent {
-            Ok(()) => {
-                link.parts[SMALL] += 1;
-                link.has_room();
-                true
-            }
-            Err(Kept { buffer, .. }) => {
-                // What waits or fails does so as a copy like any other.
-                self.port.buffers.put_back_small(buffer);
-                false
-            }
+        let remote = self.copies.far(remote, base, len as usize, key);
+        if !self.port.start_small(prepared, direction, peer, remote, local) {
+            return false;
         }
+        link.parts[SMALL] += 1;
+        link.has_room();
+        true
     }
 
-    /// A small copy has ended. Returns what is to be told of it, before all else.
+    /// Starts the copy in this slot as any other. Makes a slot for those to come, if none is free.
+    #[cold]
+    #[inline(never)]
+    fn start_again(&mut self, id: SlotId) -> Submit {
+        let (op, rank, direction, keyed) = self.port.slots.take_back(id);
+        self.port.add_slot();
+        self.start_longer(op, rank, direction, &[keyed])
+    }
+
+    /// A small copy has ended well. Returns which, if its end is to be told: before all else.
     #[inline(always)]
-    pub(super) fn on_small(&mut self, small: Small, buffer: Buffer, done: bool) -> Option<Event> {
-        let Small { op, rank, len, into } = small;
-        if let Some(into) = into.filter(|_| done) {
-            let into = Place::new(MemId::Space, into.get());
-            self.port.buffers.drain(&buffer, 0, into, len as usize);
-        }
-        self.port.buffers.put_back_small(buffer);
+    pub(super) fn on_small(&mut self, id: SlotId) -> Option<OpId> {
+        let slot = self.port.ended_small(id)?;
+        let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
+        self.port.slots.put_back(id);
         let link = self.links.get_mut(rank)?;
         link.parts[SMALL] -= 1;
-        link.suspect &= !done;
-        if !done || !link.copies.is_empty() {
-            return self.go_on_after(op, rank, done);
+        link.suspect = false;
+        if !link.copies.is_empty() {
+            self.go_on_with_copies(rank);
         }
-        Some(Event::Completed { op: op?, result: Ok(0) })
+        if wanted { Some(op) } else { None }
     }
 
-    /// A small copy has ended that failed, or that others wait for.
+    /// A small copy has failed.
     #[cold]
-    fn go_on_after(&mut self, op: Option<OpId>, rank: Rank, done: bool) -> Option<Event> {
-        if !done {
-            self.lose(rank);
+    pub(super) fn on_small_failed(&mut self, id: SlotId) {
+        let Some(slot) = self.port.slots.get(id) else { return };
+        let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
+        self.port.slots.put_back(id);
+        if wanted {
+            self.events.push_back(Event::Completed { op, result: Err(OpError::PeerLost { peer: rank }) });
         }
+        if let Some(link) = self.links.get_mut(rank) {
+            link.parts[SMALL] -= 1;
+        }
+        self.lose(rank);
         self.go_on_with_copies(rank);
-        let result = if done { Ok(0) } else { Err(OpError::PeerLost { peer: rank }) };
-        Some(Event::Completed { op: op?, result })
     }
 
     /// Has a small copy touch no local memory any more. It is reported nonetheless.
     pub(super) fn abandon_small(&mut self, op: OpId) {
-        self.port.smalls().filter(|small| small.op == Some(op)).for_each(|small| small.into = None);
+        let its = self.port.slots.under_way().filter(|slot| slot.op == op);
+        its.for_each(|slot| slot.drains = false);
     }
 
     /// Ends all small copies with a peer that is gone.
     pub(super) fn lose_smalls(&mut self, rank: Rank) {
         let result = Err(OpError::PeerLost { peer: rank });
-        for small in self.port.smalls().filter(|small| small.rank == rank) {
-            small.into = None;
-            self.events.extend(small.op.take().map(|op| Event::Completed { op, result }));
+        for slot in self.port.slots.under_way().filter(|slot| slot.rank == rank) {
+            (slot.wanted, slot.drains) = (false, false);
+            self.events.push_back(Event::Completed { op: slot.op, result });
         }
     }
 }

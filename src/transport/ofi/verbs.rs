@@ -2,8 +2,8 @@
 
 use engine::registration::RegisterError;
 use engine::{
-    Atomic, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, Nanos, OpError, OpId,
-    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Copied, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, Nanos, OpError,
+    OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use fabric::Region;
@@ -32,18 +32,6 @@ impl OfiTransport {
         let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.carriers.are_loaded();
         news | chores | (self.looks_left == 0)
     }
-
-    /// A poll that leaves nothing out.
-    #[inline(never)]
-    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if self.run < RUN_MAX
-            && let Some(event) = self.next(inbox)
-        {
-            return Some(event);
-        }
-        self.progress();
-        self.next(inbox)
-    }
 }
 
 impl Transport for OfiTransport {
@@ -62,27 +50,38 @@ impl Transport for OfiTransport {
     }
 
     #[inline(always)]
-    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        self.looks_left = self.looks_left.saturating_sub(1);
+    fn poll_copied(&mut self) -> Copied {
         if self.has_chores() {
-            return self.poll_all(inbox);
+            return Copied::Unknown;
         }
+        self.looks_left -= 1;
         self.run = 0;
         match self.port.look() {
             Looked::Nothing => {
                 self.listened = true;
-                return None;
+                return Copied::Nothing;
             }
-            Looked::Small(small, buffer, done) => {
-                let told = self.on_small(small, buffer, done);
-                if told.is_some() {
-                    return told;
+            Looked::Small(slot) => {
+                if let Some(op) = self.on_small(slot) {
+                    return Copied::Done(op);
                 }
             }
             Looked::Ended(ended) => self.on_ended(ended),
             Looked::Other => {}
         }
-        self.poll_all(inbox)
+        Copied::Unknown
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        if self.run < RUN_MAX
+            && let Some(event) = self.next(inbox)
+        {
+            return Some(event);
+        }
+        self.progress();
+        self.next(inbox)
     }
 
     fn payload_max(&self) -> usize {

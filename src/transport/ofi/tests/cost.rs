@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask hits` runs it, and compares. By hand: `valgrind --tool=callgrind --toggle-collect='*cost::begin'
 //! --toggle-collect='*cost::end' TEST-BINARY --ignored --exact transport::ofi::tests::cost::hits`, the binary being built
-//! with `cargo test --release --lib --no-run`; `STANDPIPE_COST` may name a provider, `get`, and a length. What all took
-//! but the provider's calls is what is added, by so many hits.
+//! with `cargo test --release --lib --no-run`; `STANDPIPE_COST` may name a provider, `get`, `bare`, and a length. What all
+//! took but the provider's calls, by so many hits, is what they cost; what the same two functions take with nothing between
+//! them and the provider, `bare`, is what any program pays for it: the rest is what is added.
+
+use std::hint::black_box;
 
 use engine::{Direction, Inbox, Node, OpId, Outcome, Piece, Rank};
+use fabric::{Access, Desc, Endpoint, Key, Local, Look, Options, Prepared, Provider, Remote};
 
 use super::cluster::providers;
 use super::processes::Side;
@@ -17,14 +21,83 @@ const HITS: u32 = 1000;
 const WARM_UPS: u32 = 100;
 
 #[inline(never)]
-fn begin(node: &mut Node<OfiTransport>, peer: Rank, direction: Direction, piece: Piece) -> OpId {
-    node.transfer(peer, direction, &[piece], None)
+fn begin(node: &mut Node<OfiTransport>, peer: Rank, direction: Direction, pieces: &[Piece; 1]) -> OpId {
+    node.transfer(peer, direction, pieces, None)
 }
 
 #[inline(never)]
 fn end(node: &mut Node<OfiTransport>, inbox: &mut Inbox, id: OpId) -> Option<Outcome> {
     node.poll(inbox);
     node.outcome(id)
+}
+
+/// As [`begin`], of what a bare program does.
+#[inline(never)]
+fn bare_begin(
+    endpoint: &mut Endpoint,
+    direction: Direction,
+    which: Prepared,
+    from: *const u8,
+    to: Remote,
+) -> bool {
+    match direction {
+        // SAFETY: there are as many bytes, which only this function's caller knows of.
+        Direction::Put => unsafe { endpoint.deliver_prepared(which, from, 8, to) },
+        Direction::Get => endpoint.read_prepared(which, 8, to),
+    }
+}
+
+/// As [`end`].
+#[inline(never)]
+fn bare_end(endpoint: &mut Endpoint) -> bool {
+    matches!(endpoint.look(), Look::Done { .. })
+}
+
+/// Hits of a bare program. How often it polled.
+fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
+    let open = || Endpoint::open(provider, &Options::default()).expect("the provider was offered");
+    let (mut own, mut other) = (open(), open());
+    // Shared with the provider for as long as this process runs.
+    let [near, far] = [0; 2].map(|_| Box::leak(Box::new([0_u8; 4096])).as_mut_ptr());
+    // SAFETY: the memory is leaked, and reached by the provider only.
+    let region = unsafe { other.register(far, 4096, Access::ALL, 77) }.expect("it is there");
+    let Key::Plain(key) = region.key else { panic!("such providers are refused") };
+    let peer = own.add_peer(other.address()).expect("it is the same provider's");
+    let to = Remote { peer, addr: region.remote_addr, key };
+    // SAFETY: the memory is leaked, and reached by the provider only; those of one machine want none of it registered.
+    let which = unsafe { own.prepare(Local { addr: near, len: 4096, desc: Desc::NONE }, 5) };
+    let (which, bytes) = (which.expect("it is the first"), [7_u8; 8]);
+    let mut polls = 0;
+    for hit in 0..HITS + WARM_UPS {
+        let counts = hit >= WARM_UPS;
+        let mut begun = false;
+        while !begun {
+            begun = if counts {
+                bare_begin(&mut own, direction, which, bytes.as_ptr(), to)
+            } else {
+                // Out of sight of what counts.
+                black_box(match direction {
+                    // SAFETY: there are as many bytes, which only this function knows of.
+                    Direction::Put => unsafe { own.deliver_prepared(which, bytes.as_ptr(), 8, to) },
+                    Direction::Get => own.read_prepared(which, 8, to),
+                })
+            };
+            _ = other.look();
+            if !begun {
+                _ = own.look();
+            }
+        }
+        loop {
+            for _ in 0..4 {
+                _ = other.look();
+            }
+            polls += u32::from(counts);
+            if if counts { bare_end(&mut own) } else { matches!(own.look(), Look::Done { .. }) } {
+                break;
+            }
+        }
+    }
+    polls
 }
 
 #[test]
@@ -37,6 +110,12 @@ fn hits() {
     let provider =
         providers().into_iter().find(|provider| words.contains(&&*provider.description().provider));
     let Some(provider) = provider.or_else(|| providers().pop()) else { return };
+    if words.contains(&"bare") {
+        let polls = bare_hits(&provider, direction);
+        let name = &provider.description().provider;
+        println!("{name}: {direction:?} of 8 bytes, bare, {polls} polls, counted hits: {HITS}");
+        return;
+    }
     let [own, other] = [0; 2].map(|_| Port::open(&provider, false).expect("the provider was offered"));
     let addresses = [own.address(), other.address()].map(Box::<[u8]>::from);
     let (mut own, mut other) = (Side::new(0, own, &addresses[1]), Side::new(1, other, &addresses[0]));
@@ -50,7 +129,7 @@ fn hits() {
         let counts = hit >= WARM_UPS;
         let node = &mut own.node;
         let id = if counts {
-            begin(node, 1, direction, piece)
+            begin(node, 1, direction, &[piece])
         } else {
             node.transfer(1, direction, &[piece], None)
         };
