@@ -1,4 +1,5 @@
-//! What a put or get by key adds to the provider's calls, where it hits: instructions counted by valgrind.
+//! What a put or get by key adds to the provider's calls, where it hits: instructions counted by valgrind, less what a program
+//! takes that makes the same calls and does nothing else.
 
 use std::fs;
 
@@ -6,35 +7,47 @@ use crate::command::{Failure, run};
 
 /// The test that hits, and its functions whose instructions count, with all that they call but the provider.
 const TEST: &str = "transport::ofi::tests::cost::hits";
-const COUNTED: [&str; 2] = ["*cost::begin", "*cost::end"];
+const COUNTED: [&str; 4] = ["*cost::begin", "*cost::end", "*cost::bare_begin", "*cost::bare_end"];
 
 /// The provider's object file.
 const PROVIDER: &str = "libfabric.so";
 
-/// What is measured: the figure's name, and what the test is told.
+/// What is measured: the figures' name, and what the test is told.
 const CASES: [(&str, &str); 2] = [("put_8", "put 8"), ("get_8", "get 8")];
+
+/// Instructions, at most, that are added.
+pub(crate) const ADDED_MAX: f64 = 250.0;
 
 /// The figures by name; `None`: there is no libfabric with a provider that works on one machine.
 pub(crate) fn figures() -> Result<Option<Vec<(String, f64)>>, Failure> {
     let program = test_program()?;
     let mut figures = Vec::new();
     for (name, wanted) in CASES {
-        let profile =
-            tempfile::NamedTempFile::new().map_err(|error| Failure(format!("no temporary file: {error}")))?;
-        let mut command = run("valgrind --quiet --tool=callgrind --compress-strings=no")
-            .env("STANDPIPE_COST", wanted)
-            .arg(format!("--callgrind-out-file={}", profile.path().display()));
-        for function in COUNTED {
-            command = command.arg(format!("--toggle-collect={function}"));
-        }
-        let printed =
-            command.arg(&program).arg("--ignored").arg("--exact").arg(TEST).arg("--nocapture").output()?;
-        let Some(hits) = hits(&printed) else { return Ok(None) };
-        let text = fs::read_to_string(profile.path())
-            .map_err(|error| Failure(format!("callgrind's profile: {error}")))?;
-        figures.push((name.to_owned(), (added(&text) as f64 / hits * 10.0).round() / 10.0));
+        let Some(all) = besides_provider(&program, wanted)? else { return Ok(None) };
+        let Some(bare) = besides_provider(&program, &format!("bare {wanted}"))? else { return Ok(None) };
+        let rounded = |figure: f64| (figure * 10.0).round() / 10.0;
+        figures.push((format!("{name}_bare"), rounded(bare)));
+        figures.push((format!("{name}_added"), rounded(all - bare)));
     }
     Ok(Some(figures))
+}
+
+/// The instructions of one hit that are not the provider's.
+fn besides_provider(program: &str, wanted: &str) -> Result<Option<f64>, Failure> {
+    let profile =
+        tempfile::NamedTempFile::new().map_err(|error| Failure(format!("no temporary file: {error}")))?;
+    let mut command = run("valgrind --quiet --tool=callgrind --compress-strings=no")
+        .env("STANDPIPE_COST", wanted)
+        .arg(format!("--callgrind-out-file={}", profile.path().display()));
+    for function in COUNTED {
+        command = command.arg(format!("--toggle-collect={function}"));
+    }
+    let printed =
+        command.arg(program).arg("--ignored").arg("--exact").arg(TEST).arg("--nocapture").output()?;
+    let Some(hits) = hits(&printed) else { return Ok(None) };
+    let text = fs::read_to_string(profile.path())
+        .map_err(|error| Failure(format!("callgrind's profile: {error}")))?;
+    Ok(Some(added(&text) as f64 / hits))
 }
 
 /// The library's tests as a program.
