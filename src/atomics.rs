@@ -117,11 +117,20 @@ impl Node {
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::fetch`].
-    #[inline]
+    // Where `op` is known it is one instruction. A call instead would store registers, and for those stores the next update's line
+    // is waited for, one after the other.
+    #[inline(always)]
     pub fn update_nbi<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
-        if self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)).is_some() {
-            return Ok(());
+        match self.on_mapped(word, |heap| T::fetch(heap, word.offset(), op, value)) {
+            Some(_) => Ok(()),
+            None => self.forget_update(word, op, value),
         }
+    }
+
+    /// [`Node::update_nbi`] of a word that is not mapped here, or may not be changed.
+    #[cold]
+    #[inline(never)]
+    fn forget_update<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
         if let Some(op) = self.start_update(word, op, value)? {
             self.inner.engine().detach(op);
         }

@@ -53,7 +53,7 @@ impl Node {
             && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && heap.store(to.offset(), value).is_ok()
         {
-            self.inner.tallies.add(Direct::PutMapped, size);
+            self.inner.tallies.add(Direct::put_mapped(size), size);
             return Ok(());
         }
         self.put_bytes(to, bytemuck::bytes_of(&value))
@@ -70,7 +70,7 @@ impl Node {
             && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && let Ok(value) = heap.load(from.offset())
         {
-            self.inner.tallies.add(Direct::GetMapped, size);
+            self.inner.tallies.add(Direct::get_mapped(size), size);
             return Ok(value);
         }
         let mut value = T::zeroed();
@@ -82,7 +82,11 @@ impl Node {
     ///
     /// # Errors
     /// As for [`Node::put`].
+    #[inline]
     pub fn put_slice<T: Pod>(&self, to: GlobalPtr<T>, from: &[T]) -> Result<(), Error> {
+        if self.put_mapped(to.into(), from) {
+            return Ok(());
+        }
         self.put_bytes(to, bytemuck::cast_slice(from))
     }
 
@@ -204,8 +208,64 @@ impl Node {
     ///
     /// # Errors
     /// Those that show at once, as for [`Node::put_bytes`].
+    #[inline]
     pub fn put_nbi<T: Pod>(&self, to: impl Into<Remote>, from: &[T]) -> Result<(), Error> {
-        let (to, from) = (to.into(), bytemuck::cast_slice(from));
+        let to = to.into();
+        if let [value] = from
+            && size_of::<T>() <= 8
+        {
+            // What goes to a call by reference is stored first, whether the call is made or not: so it goes by value.
+            return match self.put_mapped(to, &[*value]) {
+                true => Ok(()),
+                false => self.put_value_nbi(to.peer, to.place.mem, to.place.offset, *value),
+            };
+        }
+        match self.put_mapped(to, from) {
+            true => Ok(()),
+            false => self.put_bytes_nbi(to, bytemuck::cast_slice(from)),
+        }
+    }
+
+    /// Puts values in the heap of a peer that has been talked to, if it is mapped here and they lie in the live part of it. Returns
+    /// whether it did: whatever stands in the way is for others to find out.
+    #[inline(always)]
+    fn put_mapped<T: Pod>(&self, to: Remote, from: &[T]) -> bool {
+        let (offset, size) = (to.place.offset, size_of_val(from) as u64);
+        if to.place.mem == MemId::Heap
+            && size > 0
+            && let Some(peer) = self.inner.known.get(to.peer)
+            && let Some(heap) = offset.checked_add(size).and_then(|end| peer.heap_up_to(end))
+        {
+            let stored = match from {
+                // One access, as of `put`.
+                [value] if size_of::<T>() <= 8 => heap.store(offset, *value),
+                _ => heap.copy_in(offset, bytemuck::cast_slice(from)),
+            };
+            if stored.is_ok() {
+                self.inner.tallies.add(Direct::put_mapped(size), size);
+                return true;
+            }
+        }
+        false
+    }
+
+    #[inline(never)]
+    fn put_value_nbi<T: Pod>(
+        &self,
+        peer: engine::Rank,
+        mem: MemId,
+        offset: u64,
+        value: T,
+    ) -> Result<(), Error> {
+        self.put_bytes_nbi(
+            Remote { peer, place: engine::Place::new(mem, offset) },
+            bytemuck::bytes_of(&value),
+        )
+    }
+
+    /// [`Node::put_nbi`] of what does not lie in a mapped heap, or may not be put there.
+    #[inline(never)]
+    fn put_bytes_nbi(&self, to: Remote, from: &[u8]) -> Result<(), Error> {
         let peer = self.connected(to.peer)?;
         match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
             Ok(mechanism) => {

@@ -14,6 +14,11 @@ use engine::{Counters, Mechanism, Operation, Tally, Why};
 pub(crate) enum Direct {
     PutMapped,
     GetMapped,
+    /// Of 8 bytes, as those for [`Direct::PutMapped`] are of any number. Stores leave a processor in order, and of those that wait
+    /// for a line it holds few dozens: where many puts miss the caches, each store less lets more of them wait at once.
+    Put8Mapped,
+    /// Of 8 bytes.
+    Get8Mapped,
     /// Of words of 4 bytes: how many says how many bytes.
     Atomic4Mapped,
     /// Of words of 8 bytes.
@@ -23,20 +28,34 @@ pub(crate) enum Direct {
 }
 
 impl Direct {
+    /// A put of so many bytes in mapped memory.
+    #[inline(always)]
+    pub(crate) const fn put_mapped(bytes: u64) -> Direct {
+        if bytes == 8 { Direct::Put8Mapped } else { Direct::PutMapped }
+    }
+
+    /// A get of so many bytes from mapped memory.
+    #[inline(always)]
+    pub(crate) const fn get_mapped(bytes: u64) -> Direct {
+        if bytes == 8 { Direct::Get8Mapped } else { Direct::GetMapped }
+    }
+
     /// Bytes of each such operation, if all have as many.
     #[inline(always)]
     const fn bytes_each(self) -> Option<u64> {
         match self {
             Direct::Atomic4Mapped => Some(4),
-            Direct::Atomic8Mapped => Some(8),
+            Direct::Put8Mapped | Direct::Get8Mapped | Direct::Atomic8Mapped => Some(8),
             _ => None,
         }
     }
 }
 
-const KINDS: [(Direct, Operation, Mechanism, Why); 6] = [
+const KINDS: [(Direct, Operation, Mechanism, Why); 8] = [
     (Direct::PutMapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
     (Direct::GetMapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
+    (Direct::Put8Mapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
+    (Direct::Get8Mapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
     (Direct::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
     (Direct::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
     (Direct::PutCma, Operation::Put, Mechanism::Cma, Why::PrivateReachable),
