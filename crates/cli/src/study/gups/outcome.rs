@@ -25,7 +25,7 @@ pub(super) struct Outcome {
     pub(super) points: Vec<Point>,
     /// Words that were not what they must be, of all turns.
     pub(super) errors: u64,
-    /// What other programs made of the largest table, on this machine and right after.
+    /// What other programs made of the largest table, on this machine and in turns with it.
     pub(super) beside: Vec<Beside>,
     /// How the program was built: `debug` or `release`.
     pub(super) build: &'static str,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_slowest_rank_decides_and_the_round_in_the_middle_counts() {
-        let plan = Plan { tables: vec![1 << 10], updates: 96_000, rounds: 3, spoil: false };
+        let plan = Plan { tables: vec![1 << 10], updates: 96_000, rounds: 3, spoil: false, is_shared: true };
         let rank = |times: [u64; 3], wrong: u64| -> Vec<Turn> {
             let turn = |took_ns| Way::ALL.map(|way| Turn { words: 1 << 10, way, took_ns, wrong });
             times.into_iter().flat_map(turn).collect()

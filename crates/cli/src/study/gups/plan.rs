@@ -54,6 +54,8 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
     /// Whether rank 0 makes one update too few.
     pub(super) spoil: bool,
+    /// Whether all share memory: then each maps all of the table before the first turn.
+    pub(super) is_shared: bool,
 }
 
 impl Plan {
@@ -100,7 +102,13 @@ mod tests {
 
     #[test]
     fn smaller_tables_have_fewer_updates_and_ways_take_turns() {
-        let plan = Plan { tables: vec![1 << 10, 1 << 12], updates: 1 << 14, rounds: 2, spoil: false };
+        let plan = Plan {
+            tables: vec![1 << 10, 1 << 12],
+            updates: 1 << 14,
+            rounds: 2,
+            spoil: false,
+            is_shared: true,
+        };
         let updates = |words| Way::ALL.map(|way| plan.updates_of(words, way));
         assert_eq!(updates(1 << 12), [1 << 14, 1 << 14, 1 << 10, 1 << 14]);
         assert_eq!(updates(1 << 10), [1 << 12, 1 << 12, 1 << 8, 1 << 12]);

@@ -78,6 +78,17 @@ impl Taken {
     }
 }
 
+/// Reads a word of each page of all shares: that the system maps memory when it is first accessed is no part of an update.
+fn map(node: &Node, begins: &[GlobalPtr<u64>], words: u64) -> Result<(), Error> {
+    const PAGE_WORDS: usize = 512;
+    for begin in begins {
+        for at in (0..words).step_by(PAGE_WORDS) {
+            node.get(begin.add(at))?;
+        }
+    }
+    Ok(())
+}
+
 /// A rank that makes updates.
 struct Updater {
     node: Node,
@@ -99,8 +110,12 @@ impl Updater {
         let mut begins = vec![[0; 2]; node.size() as usize];
         node.world().all_gather(&[share.ptr(0).to_words()], &mut begins)?;
         let handler = |name| node.handler(name).context("registered at open");
+        let begins: Vec<GlobalPtr<u64>> = begins.into_iter().map(GlobalPtr::from_words).collect();
+        if plan.is_shared {
+            map(&node, &begins, largest as u64)?;
+        }
         Ok(Updater {
-            begins: begins.into_iter().map(GlobalPtr::from_words).collect(),
+            begins,
             sent: vec![0; node.size() as usize],
             batches: vec![Vec::with_capacity(LOOKAHEAD); node.size() as usize],
             handlers: [handler("update")?, handler("updates")?],
@@ -124,13 +139,13 @@ impl Updater {
         self.node.barrier()?;
         let begun = Instant::now();
         while count > 0 {
-            let batch = numbers.by_ref().take(count.min(LOOKAHEAD as u64) as usize);
-            count = count.saturating_sub(LOOKAHEAD as u64);
+            let some = count.min(LOOKAHEAD as u64) as usize;
+            count -= some as u64;
             match way {
-                Way::Put => self.put(shares, batch)?,
-                Way::Atomic => self.combine(shares, batch)?,
-                Way::Message => self.send(shares, batch)?,
-                Way::Batches => self.send_batches(shares, batch)?,
+                Way::Put => numbers = self.put(shares, numbers, some)?,
+                Way::Atomic => numbers = self.combine(shares, numbers, some)?,
+                Way::Message => self.send(shares, numbers.by_ref().take(some))?,
+                Way::Batches => self.send_batches(shares, numbers.by_ref().take(some))?,
             }
         }
         self.settle(way)?;
@@ -141,23 +156,27 @@ impl Updater {
         Ok(Turn { words, way, took_ns, wrong: table::wrong(&words_here, own, shares, way, updates) })
     }
 
+    #[inline]
     fn word(&self, shares: Shares, number: u64) -> GlobalPtr<u64> {
         let (rank, at) = shares.place(number);
         self.begins[rank as usize].add(at)
     }
 
-    fn put(&self, shares: Shares, numbers: impl Iterator<Item = u64>) -> Result<(), Error> {
-        for number in numbers {
+    // By itself and with the sequence at hand, as `combine`, so that an update stores nothing besides: see `Node::update_nbi`.
+    #[inline(never)]
+    fn put(&self, shares: Shares, mut numbers: Sequence, some: usize) -> Result<Sequence, Error> {
+        for number in numbers.by_ref().take(some) {
             self.node.put_nbi(self.word(shares, number), &[number])?;
         }
-        self.node.quiet()
+        self.node.quiet().map(|()| numbers)
     }
 
-    fn combine(&self, shares: Shares, numbers: impl Iterator<Item = u64>) -> Result<(), Error> {
-        for number in numbers {
+    #[inline(never)]
+    fn combine(&self, shares: Shares, mut numbers: Sequence, some: usize) -> Result<Sequence, Error> {
+        for number in numbers.by_ref().take(some) {
             self.node.update_nbi(self.word(shares, number), AtomicOp::Xor, number)?;
         }
-        self.node.quiet()
+        self.node.quiet().map(|()| numbers)
     }
 
     /// Updates of this rank's own share are made at once, as the original does.

@@ -60,7 +60,7 @@ fn summary(outcome: &Outcome) -> Vec<String> {
                 rate(figures.gups),
                 rate(ours.gups),
                 ours.gups / figures.gups,
-                wanted(other.is_rma(), ours.gups / figures.gups)
+                wanted(other.is_rma, ours.gups / figures.gups)
             ),
             _ => {
                 format!("{} was skipped: {}.", other.program, other.skipped.as_deref().unwrap_or("no result"))
@@ -147,24 +147,28 @@ fn grid(outcome: &Outcome) -> Grid {
 fn beside(outcome: &Outcome) -> Option<Grid> {
     let cells = |other: &super::beside::Beside| match &other.figures {
         Some(figures) => vec![
-            other.program.to_owned(),
+            other.program.clone(),
             other.way.to_owned(),
             bytes(figures.table_bytes),
             grouped(figures.updates),
             rate(figures.gups),
+            figures.gups_spread.map(rate).join(" to "),
             grouped(figures.errors),
         ],
         None => {
             let why = other.skipped.clone().unwrap_or_default();
-            let mut cells = vec![other.program.to_owned(), other.way.to_owned()];
-            cells.extend([format!("skipped: {why}"), String::new(), String::new(), String::new()]);
+            let mut cells = vec![other.program.clone(), other.way.to_owned()];
+            cells.push(format!("skipped: {why}"));
+            cells.resize(7, String::new());
             cells
         }
     };
     (!outcome.beside.is_empty()).then(|| Grid {
-        title: "The same by others, on this machine right after".to_owned(),
+        title: "The same by others, on this machine in turns with these".to_owned(),
         note: "“As”: by which way of ours it does so.".to_owned(),
-        header: ["program", "as", "table", "updates", "GUPS", "wrong"].map(str::to_owned).to_vec(),
+        header: ["program", "as", "table", "updates", "GUPS", "slowest to fastest", "wrong"]
+            .map(str::to_owned)
+            .to_vec(),
         rows: outcome.beside.iter().map(cells).collect(),
     })
 }
@@ -177,14 +181,22 @@ mod tests {
 
     #[test]
     fn wrong_words_and_programs_that_were_not_run_are_told() {
-        let plan = Plan { tables: vec![1 << 10], updates: 4096, rounds: 1, spoil: false };
+        let plan = Plan { tables: vec![1 << 10], updates: 4096, rounds: 1, spoil: false, is_shared: true };
         let turn = |way| Turn { words: 1 << 10, way, took_ns: 40_960, wrong: 1 };
-        let figures = Figures { gups: 0.05, table_bytes: 8192, updates: 4096, errors: 0 };
+        let figures =
+            Figures { gups: 0.05, gups_spread: [0.04, 0.06], table_bytes: 8192, updates: 4096, errors: 0 };
         let beside = vec![
-            Beside { program: "fast", way: "batches", figures: Some(figures), skipped: None },
             Beside {
-                program: "none",
+                program: "fast".to_owned(),
+                way: "batches",
+                is_rma: false,
+                figures: Some(figures),
+                skipped: None,
+            },
+            Beside {
+                program: "none".to_owned(),
                 way: "put",
+                is_rma: true,
                 figures: None,
                 skipped: Some("it is not installed".to_owned()),
             },
