@@ -1,6 +1,7 @@
 //! Reductions that need no function of the caller's.
 
 use bytemuck::Pod;
+use vm::wide::each;
 
 /// How elements are combined by [`Team::reduce`](crate::Team::reduce) and [`Team::all_reduce`](crate::Team::all_reduce).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,13 +46,6 @@ macro_rules! numbers {
             }
         }
     )*};
-}
-
-#[inline(always)]
-fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
-    for (into, from) in into.iter_mut().zip(from) {
-        *into = combine(*into, *from);
-    }
 }
 
 numbers! {

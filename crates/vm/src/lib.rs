@@ -23,6 +23,7 @@
 //! | [`host`] | what this machine allows | yes |
 //! | `told` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
+//! | [`wide`] | loops compiled for wider vectors | yes |
 //! | [`monitor`] | being told when memory is unmapped, moved or removed | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
@@ -59,6 +60,7 @@ mod sync;
 mod test_pages;
 #[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
 mod told;
+pub mod wide;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};
