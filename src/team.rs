@@ -2,6 +2,7 @@
 
 mod blocking;
 mod event;
+mod fold;
 mod memory;
 mod starting;
 

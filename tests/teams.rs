@@ -192,6 +192,19 @@ fn in_the_heap(node: &Node, team: &Team, count: usize) {
     team.all_reduce(&mut into[..count], Reduction::Sum).expect("an all-reduce");
     let sum = |at| (0..n).fold(0u64, |sum, to| sum.wrapping_add(sent(0, to, at)));
     assert!(into[..count].iter().zip(0..).all(|(got, at)| *got == sum(at)), "all-reduce of {count}");
+    // What one gives is not where the result goes; then not all give what lies in the heap.
+    let (apart, mut gotten) = (from[..count].to_vec(), vec![0; count]);
+    let least = |at| (0..n).map(|member| word(member, 5, at)).min().expect("a team has members");
+    for mixed in [false, true] {
+        let given = if mixed && me % 2 == 1 { &apart } else { &from[..count] };
+        for root in [0, n - 1] {
+            gotten.fill(0);
+            team.reduce(given, &mut gotten, root, Reduction::Min).expect("a reduction");
+            let right = gotten.iter().enumerate().all(|(at, got)| *got == least(at));
+            assert!(right || me != root, "reduction of {count}, mixed: {mixed}");
+        }
+    }
+    assert_eq!(from[..count], apart, "what is given stays as it is");
 }
 
 /// Many collectives under way at once in two teams interleaved, the same by a seed at all ranks; events are waited for in

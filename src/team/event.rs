@@ -14,6 +14,7 @@ use engine::node::{Start, TeamId};
 
 use super::Team;
 use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
+use super::fold::do_step;
 use super::memory::Buffers;
 use super::starting::said;
 use crate::error::Error;
@@ -80,8 +81,7 @@ impl<T: Pod + Send> Work for Owned<T> {
                 let step = inner.engine().local_step(op);
                 let Some(step) = step else { break };
                 let (mut buffers, combine) = memory.buffers();
-                buffers.apply(step, combine);
-                inner.engine().local_done(op);
+                do_step(&inner, op, step, &mut buffers, combine);
             }
             std::mem::forget(panicking);
         }

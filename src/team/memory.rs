@@ -33,6 +33,15 @@ impl<T: Pod> Buffers<'_, T> {
         }
     }
 
+    /// A part that is written.
+    pub(super) fn part_mut(&mut self, span: Span) -> &mut [T] {
+        match span.memory {
+            Memory::Out => &mut self.output[elements::<T>(span)],
+            Memory::Scratch => &mut self.scratch[elements::<T>(span)],
+            Memory::In => unreachable!("no plan writes what is given"),
+        }
+    }
+
     fn with(&mut self, into: Span, from: Span, act: &mut dyn FnMut(&mut [T], &[T])) {
         let (to, of) = (self.resolved(into.memory), self.resolved(from.memory));
         let (into, from) = (elements::<T>(into), elements::<T>(from));

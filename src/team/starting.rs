@@ -8,6 +8,7 @@ use engine::collective::{Collective, Plan};
 use engine::node::{Kept, Memories, Start, TeamId};
 
 use super::Team;
+use super::fold::do_step;
 use super::memory::{Buffers, Operands};
 use crate::error::Error;
 use crate::inner::Inner;
@@ -86,8 +87,7 @@ impl Team {
                         None => engine.local_step(op)?,
                     }
                 };
-                buffers.apply(step, combine);
-                inner.engine().local_done(op);
+                do_step(inner, op, step, &mut buffers, combine);
             }
         });
         lock(&self.membership.recent).scratch = spare;

@@ -154,6 +154,12 @@ impl<C: Cluster> Bench<C> {
                 Memory::Scratch => memory[2].plus(span.at),
             };
             let (from, into, combines) = match step {
+                // Nothing here reaches what others give but by transfers.
+                Step::Fold { .. } => {
+                    self.node(rank).local_refused(id);
+                    any = true;
+                    continue;
+                }
                 Step::Copy { from, into } => (from, into, false),
                 Step::Combine { into, from } => (from, into, true),
                 _ => panic!("{step:?} is no step in own memory"),

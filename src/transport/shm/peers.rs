@@ -82,6 +82,13 @@ impl Peer {
         }
     }
 
+    /// Where in its heap so many bytes of the peer's lie, if they do and may be accessed.
+    pub(crate) fn in_heap(&self, place: Place, len: u64) -> Option<(&SharedMemory, u64)> {
+        let place = self.best(place, usize::try_from(len).ok()?);
+        let end = place.offset.checked_add(len).filter(|_| place.mem == MemId::Heap)?;
+        Some((self.heap_up_to(end)?, place.offset))
+    }
+
     /// Whether it is reached over the network: none of its memory is accessed here.
     pub(crate) fn is_far(&self) -> bool {
         self.far

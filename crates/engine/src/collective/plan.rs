@@ -86,7 +86,7 @@ impl Span {
     }
 
     /// A part of it.
-    pub(super) const fn part(self, at: u64, len: u64) -> Span {
+    pub const fn part(self, at: u64, len: u64) -> Span {
         Span { memory: self.memory, at: self.at + at, len }
     }
 
@@ -166,6 +166,18 @@ pub enum Step {
         /// Right operands.
         from: Span,
     },
+    /// Combines this member's elements with those that all others have been awaited for, in any order, out of where these
+    /// lie. Who cannot reach them there goes on with the next steps, which do the same and are left out otherwise.
+    Fold {
+        /// This member's operands.
+        own: Span,
+        /// Where the results go: it may be the operands' place.
+        into: Span,
+        /// As the others name what they give.
+        tag: u16,
+        /// How many of the next steps do the same.
+        instead_of: u32,
+    },
 }
 
 /// What a member does in a collective. It is over when all steps have been done, and all that was sent and received
@@ -193,7 +205,7 @@ impl Plan {
             Step::Send { to, .. } => Some(*to),
             Step::Receive { from, .. } | Step::Await { from, .. } => Some(*from),
             Step::Pull { .. } | Step::Release { .. } => None,
-            Step::Wait | Step::Copy { .. } | Step::Combine { .. } => None,
+            Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => None,
         })
     }
 

@@ -159,12 +159,34 @@ impl Plan {
         Span::output(at, len)
     }
 
-    /// The same of much: strip by strip, each gotten of the other members just before it is combined.
+    /// The same of much: in one go out of the other members' memory, if it can be reached and the order does not matter.
     fn combine_strips(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
         let (at, len) = segment.part(self.size, self.me);
-        let each = (STRIP / elements.bytes).max(1) * elements.bytes;
         let own = Span::input(at, len);
         let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
+        for from in self.others() {
+            self.steps.push(Step::Await { from, tag: segment.tag, len });
+        }
+        let fold = self.steps.len();
+        if elements.commutative {
+            self.steps.push(Step::Fold { own, into: result, tag: segment.tag, instead_of: 0 });
+        }
+        self.combine_by_strips(elements, segment.tag, (own, result));
+        let steps = self.steps.len() - fold;
+        if let Some(Step::Fold { instead_of, .. }) = self.steps.get_mut(fold) {
+            *instead_of = steps as u32 - 1;
+        }
+        for from in self.others() {
+            self.steps.push(Step::Release { from, tag: segment.tag });
+        }
+        self.wait();
+        result
+    }
+
+    /// Strip by strip, each gotten of the other members just before it is combined.
+    fn combine_by_strips(&mut self, elements: &Elements, tag: u16, (own, result): (Span, Span)) {
+        let len = own.len;
+        let each = (STRIP / elements.bytes).max(1) * elements.bytes;
         // In the order of members, if that matters: what is combined may not overwrite what this one gives then.
         let order: Vec<u32> = match elements.commutative {
             true => std::iter::once(self.me).chain(self.others()).collect(),
@@ -177,13 +199,10 @@ impl Plan {
             .flat_map(|strip| order.iter().map(move |from| (*from, strip)))
             .filter(|(from, _)| *from != self.me)
             .collect();
-        for from in self.others() {
-            self.steps.push(Step::Await { from, tag: segment.tag, len });
-        }
         let buffer = |pull: usize, strip: u64| buffers[pull % 2].part(0, each.min(len - strip));
         let begin = |plan: &mut Plan, pull: usize| {
             if let Some((from, strip)) = pulls.get(pull) {
-                plan.pull(*from, segment.tag, *strip, buffer(pull, *strip));
+                plan.pull(*from, tag, *strip, buffer(pull, *strip));
             }
         };
         begin(self, 0);
@@ -204,11 +223,6 @@ impl Plan {
             }
             self.copy(into, result.part(strip, bytes));
         }
-        for from in self.others() {
-            self.steps.push(Step::Release { from, tag: segment.tag });
-        }
-        self.wait();
-        result
     }
 
     fn recursive_doubling(&mut self, len: u64) {

@@ -69,6 +69,25 @@ impl Member {
                 let combined = compose(&self.bytes(into), &self.bytes(from));
                 self.write(into, &combined);
             }
+            Step::Fold { own, into, tag, instead_of } => {
+                // Every second member cannot reach what the others give.
+                if me.is_multiple_of(2) {
+                    self.at += 1;
+                    return true;
+                }
+                let others: Vec<u32> = self.plan.others().collect();
+                for from in &others {
+                    if let Some(bytes) = wires.remove(&(*from, me, tag)) {
+                        self.known.insert((*from, tag), bytes);
+                    }
+                }
+                let given: Option<Vec<&Vec<u8>>> =
+                    others.iter().map(|from| self.known.get(&(*from, tag))).collect();
+                let Some(given) = given else { return false };
+                let combined = given.iter().fold(self.bytes(own), |left, right| compose(&left, right));
+                self.write(into, &combined);
+                self.at += instead_of as usize;
+            }
         }
         self.at += 1;
         true

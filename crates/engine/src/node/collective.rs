@@ -17,7 +17,7 @@ use super::teams::{AHEAD, Broken, Members, Received, Receiving, Run, Sending, Se
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
-use crate::{Header, Lane, Nanos, OpError, Rank, SendError, Transport};
+use crate::{Header, Lane, Nanos, OpError, Place, Rank, SendError, Transport};
 
 /// How a member takes part in a collective.
 #[derive(Debug)]
@@ -155,21 +155,48 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// The step in own memory that a collective waits for: a [`Step::Copy`] or a [`Step::Combine`]. After it has been
-    /// done, [`Node::local_done`] must be called.
+    /// The step in own memory that a collective waits for: a [`Step::Copy`], a [`Step::Combine`] or a [`Step::Fold`]. After it
+    /// has been done, [`Node::local_done`] must be called.
     pub fn local_step(&self, id: OpId) -> Option<Step> {
         let op = self.ops.get(id.key()).filter(|op| op.outcome.is_none())?;
         let OpKind::Collective(Some(run)) = &op.kind else { return None };
         let step = *run.plan.steps.get(run.at)?;
-        (matches!(step, Step::Copy { .. } | Step::Combine { .. }) && run.has_all_of(step)).then_some(step)
+        let is_local = matches!(step, Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. });
+        (is_local && run.has_all_of(step)).then_some(step)
+    }
+
+    /// Where what the [`Step::Fold`] combines that [`Node::local_step`] says lies: of each of the other members. Nothing says
+    /// that there is memory.
+    pub fn folded(&self, id: OpId) -> Vec<(Rank, Place)> {
+        let (Some(Step::Fold { tag, .. }), Some(op)) = (self.local_step(id), self.ops.get(id.key())) else {
+            return Vec::new();
+        };
+        let OpKind::Collective(Some(run)) = &op.kind else { return Vec::new() };
+        let place = |receive: &Receiving| match receive.state {
+            Received::Known(place) if receive.tag == tag => Some((receive.from, place)),
+            _ => None,
+        };
+        run.receives.iter().filter_map(place).collect()
     }
 
     /// The step that [`Node::local_step`] says has been done: the collective goes on.
     pub fn local_done(&mut self, id: OpId) {
-        if self.local_step(id).is_some()
-            && let Some(OpKind::Collective(Some(run))) = self.ops.get_mut(id.key()).map(|op| &mut op.kind)
-        {
-            run.at += 1;
+        let Some(step) = self.local_step(id) else { return };
+        let steps = if let Step::Fold { instead_of, .. } = step { 1 + instead_of as usize } else { 1 };
+        self.go_on_after(id, steps);
+    }
+
+    /// The [`Step::Fold`] that [`Node::local_step`] says cannot be done, and nothing of it was: the collective goes on with
+    /// the steps that do the same.
+    pub fn local_refused(&mut self, id: OpId) {
+        if let Some(Step::Fold { .. }) = self.local_step(id) {
+            self.go_on_after(id, 1);
+        }
+    }
+
+    fn go_on_after(&mut self, id: OpId, steps: usize) {
+        if let Some(OpKind::Collective(Some(run))) = self.ops.get_mut(id.key()).map(|op| &mut op.kind) {
+            run.at += steps;
             self.go_on_with(id.key());
         }
     }
@@ -273,9 +300,11 @@ impl<T: Transport> Node<T> {
                 run.sends.clear();
                 run.receives.clear();
             }
-            Step::Copy { .. } | Step::Combine { .. } if !run.has_all_of(step) => return Ok(Came::Stopped),
+            Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } if !run.has_all_of(step) => {
+                return Ok(Came::Stopped);
+            }
             Step::Copy { from, into } if run.keep(from, into) => {}
-            Step::Copy { .. } | Step::Combine { .. } => {
+            Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => {
                 if run.steps_told {
                     self.teams.local.push_back(key);
                 }

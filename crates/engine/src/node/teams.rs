@@ -259,7 +259,8 @@ impl Run {
                 }
                 Step::Pull { from, .. } | Step::Release { from, .. } => *from == member,
                 Step::Send { to, .. } => *to == member,
-                Step::Wait | Step::Copy { .. } | Step::Combine { .. } => false,
+                // The steps after it say whom it needs.
+                Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => false,
             })
     }
 
@@ -269,6 +270,10 @@ impl Run {
             Step::Copy { from, into } | Step::Combine { into, from } => {
                 !self.pulls.iter().any(|pull| pull.into.meets(from) || pull.into.meets(into))
             }
+            Step::Fold { tag, .. } => self
+                .receives
+                .iter()
+                .all(|receive| receive.tag != tag || matches!(receive.state, Received::Known(_))),
             _ => true,
         }
     }
