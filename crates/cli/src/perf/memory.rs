@@ -48,9 +48,18 @@ impl Own {
         })
     }
 
+    /// Where they lie, for peers to read; `None` for private ones.
+    pub(super) fn ptr(&self) -> Option<GlobalPtr<u8>> {
+        match self {
+            Own::Heap(array) => Some(array.ptr(0).cast()),
+            Own::Private(_) => None,
+        }
+    }
+
     pub(super) fn values(&mut self) -> &mut [u64] {
         match self {
-            // SAFETY: no pointer to the array was ever given to anybody, so that none but this borrow's holder writes there.
+            // SAFETY: peers have a pointer to the array at most to read there (`Own::ptr`), so that none but this borrow's holder
+            // writes, and the array lives as long as the borrow.
             Own::Heap(array) => unsafe { std::slice::from_raw_parts_mut(array.as_ptr(), array.len()) },
             Own::Private(words) => words,
         }
