@@ -12,7 +12,7 @@
 //! | `verbs` | the engine's transport |
 //! | `keys` | what registrations are known by |
 //! | `sending`, `arrival` | messages out and in |
-//! | `small` | copies by key of few bytes |
+//! | `small`, `slots` | copies by key of few bytes, and what each goes in |
 //! | `copies`, `copying` | all others |
 //! | [`carriers`] | which outlet carries whose copies |
 //! | `heaps` | copies to and from heaps by key |

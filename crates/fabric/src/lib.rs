@@ -13,7 +13,7 @@
 //! | `channel` | any of them with its completion queue |
 //! | `region` | registered memory, in every mode that a provider may ask for |
 //! | [`post`] | writes, reads, messages |
-//! | `prepared` | writes and reads that are prepared once and started often |
+//! | `repeat`, `prepared` | writes and reads that are prepared once and started often |
 //! | `atomics` | fetch-and-add, compare-and-swap |
 //! | `poll` | how operations ended; sleeping until some do |
 //! | `slots` | the operations in flight |
@@ -81,6 +81,7 @@ pub mod post;
 mod prepared;
 mod provider;
 mod region;
+mod repeat;
 mod signals;
 mod slots;
 mod symbols;

@@ -1,11 +1,6 @@
-//! Operations that are prepared once and started often: each writes from a buffer of its own, or reads into it.
-//!
-//! Most of what the library wants to be told about an operation is the same each time. It is written down when the operation
-//! is prepared, beside the memory that the provider keeps its own account of it in; to start it takes six words.
+//! What is written down of [prepared operations](crate::repeat).
 
-use crate::endpoint::Endpoint;
-use crate::ffi::{self, fi_context2, fi_msg_rma, fi_rma_iov, fid_ep};
-use crate::post::{Local, Remote};
+use crate::ffi::{self, fi_context2, fi_msg_rma, fi_rma_iov};
 use crate::slots::Op;
 use libc::iovec;
 use std::ffi::c_void;
@@ -16,7 +11,7 @@ pub const PREPARED_MAX: usize = 128;
 
 /// Names a prepared operation of one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prepared(u32);
+pub struct Prepared(pub(crate) u32);
 
 impl Prepared {
     /// None of any endpoint: it is never started.
@@ -25,19 +20,19 @@ impl Prepared {
 
 /// One of them. The library is given the addresses of its parts, so it stays where it is.
 #[repr(C, align(256))]
-struct Message {
+pub(crate) struct Message {
     /// The provider's, while it is under way.
     context: fi_context2,
-    message: fi_msg_rma,
-    remote: fi_rma_iov,
-    local: iovec,
+    pub(crate) message: fi_msg_rma,
+    pub(crate) remote: fi_rma_iov,
+    pub(crate) local: iovec,
     desc: *mut c_void,
     /// Bytes of the buffer.
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// What the caller calls it.
     token: u64,
     /// `None`: it is not under way.
-    op: Option<Op>,
+    pub(crate) op: Option<Op>,
 }
 
 const BYTES: usize = size_of::<Message>();
@@ -47,8 +42,8 @@ const _: () = assert!(offset_of!(Message, context) == 0, "a context's address is
 /// Those of one endpoint, in memory that no reference points into: the provider writes to parts of it.
 pub(crate) struct Messages {
     /// Room for all that there may be; null as long as there are none.
-    base: *mut Message,
-    count: usize,
+    pub(crate) base: *mut Message,
+    pub(crate) count: usize,
 }
 
 // SAFETY: the memory belongs to these messages alone, and what is done with it takes the whole of them for itself.
@@ -62,9 +57,13 @@ impl Messages {
         Messages { base: std::ptr::null_mut(), count: 0 }
     }
 
-    /// Prepares one more. `None`: there are as many as there may be.
+    /// Prepares one more, with a buffer of so many bytes, and what the provider wants to know about that. `None`: there are as many as there may be.
     #[cold]
-    fn add(&mut self, buffer: Local, token: u64) -> Option<Prepared> {
+    pub(crate) fn add(
+        &mut self,
+        (addr, bytes, desc): (*mut u8, usize, *mut c_void),
+        token: u64,
+    ) -> Option<Prepared> {
         if self.count == PREPARED_MAX {
             return None;
         }
@@ -88,9 +87,9 @@ impl Messages {
             context: fi_context2 { internal: [std::ptr::null_mut(); 8] },
             message,
             remote: fi_rma_iov { addr: 0, len: 0, key: 0 },
-            local: iovec { iov_base: buffer.addr.cast(), iov_len: 0 },
-            desc: buffer.desc.0,
-            bytes: buffer.len,
+            local: iovec { iov_base: addr.cast(), iov_len: 0 },
+            desc,
+            bytes,
             token,
             op: None,
         };
@@ -136,111 +135,12 @@ impl Drop for Messages {
     }
 }
 
-impl Endpoint {
-    /// Prepares operations that write from the beginning of this buffer, or read into it, one at a time. `None`: as many as
-    /// [`PREPARED_MAX`] are prepared.
-    ///
-    /// # Safety
-    /// As the [contract of posts](crate::post) says of memory, until the endpoint is closed; but while the operation is not
-    /// under way the memory is the caller's.
-    #[cold]
-    pub unsafe fn prepare(&mut self, buffer: Local, token: u64) -> Option<Prepared> {
-        self.main.prepared.add(buffer, token)
-    }
-
-    /// Starts a prepared operation: `len` bytes from `from` on are copied to its buffer, and written from there to a peer's
-    /// memory; complete when they are there. `false`: it is not started, for it is under way, its buffer is smaller, there is
-    /// no such peer, or the provider does not take it now; [`Endpoint::deliver`] would tell which.
-    ///
-    /// # Safety
-    /// So many bytes can be read there, and nobody writes them meanwhile.
-    #[inline(always)]
-    pub unsafe fn deliver_prepared(
-        &mut self,
-        which: Prepared,
-        from: *const u8,
-        len: usize,
-        to: Remote,
-    ) -> bool {
-        let Some((at, ep)) = self.describe(which, len, to) else { return false };
-        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's; its buffer has room, and
-        // the caller vouches for the bytes. The endpoint is open, and its table had this function when it was opened. Whoever
-        // prepared this vouches for the buffer; the context is the provider's until the operation ends. A word takes no call.
-        unsafe {
-            let buffer = (*at).local.iov_base;
-            match len {
-                8 => buffer.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
-                _ => buffer.cast::<u8>().copy_from_nonoverlapping(from, len),
-            }
-            (*at).op = Some(Op::Write);
-            let flags = ffi::FI_COMPLETION | ffi::FI_DELIVERY_COMPLETE;
-            let taken = (*(*ep).rma).writemsg.map(|start| start(ep, &raw const (*at).message, flags));
-            taken == Some(0) || not_taken(at)
-        }
-    }
-
-    /// As [`Endpoint::deliver_prepared`], of `len` bytes that are read into the buffer's beginning.
-    #[inline(always)]
-    pub fn read_prepared(&mut self, which: Prepared, len: usize, from: Remote) -> bool {
-        let Some((at, ep)) = self.describe(which, len, from) else { return false };
-        // SAFETY: one that was prepared and is not under way, so that its parts are nobody else's. The endpoint is open, and
-        // its table had this function when it was opened. Whoever prepared this vouches for the buffer; the context is the
-        // provider's until the operation ends.
-        unsafe {
-            (*at).op = Some(Op::Read);
-            let taken =
-                (*(*ep).rma).readmsg.map(|start| start(ep, &raw const (*at).message, ffi::FI_COMPLETION));
-            taken == Some(0) || not_taken(at)
-        }
-    }
-
-    /// Tells a prepared operation that is not under way its bytes and where they go.
-    #[inline(always)]
-    fn describe(
-        &mut self,
-        Prepared(which): Prepared,
-        len: usize,
-        Remote { peer, addr, key }: Remote,
-    ) -> Option<(*mut Message, *mut fid_ep)> {
-        let peer = peer.known(&self.peers).ok()?;
-        let channel = &mut self.main;
-        if which as usize >= channel.prepared.count {
-            return None;
-        }
-        let at = channel.prepared.base.wrapping_add(which as usize);
-        // SAFETY: one that was prepared; but for the context it is not the provider's, unless it is under way, which is
-        // looked at before anything is written.
-        unsafe {
-            if (*at).op.is_some() || len > (*at).bytes {
-                return None;
-            }
-            (*at).message.addr = peer;
-            (*at).local.iov_len = len;
-            (*at).remote = fi_rma_iov { addr, len, key };
-        }
-        Some((at, channel.ep.as_ptr()))
-    }
-}
-
-/// The provider has not taken an operation.
-///
-/// # Safety
-/// It was prepared.
-#[cold]
-#[inline(never)]
-unsafe fn not_taken(at: *mut Message) -> bool {
-    // SAFETY: the caller's promise; the provider has not taken it, so that nothing of it is the provider's.
-    unsafe { (*at).op = None };
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Desc;
 
-    fn buffer(len: usize) -> Local {
-        Local { addr: std::ptr::null_mut(), len, desc: Desc::NONE }
+    fn buffer(len: usize) -> (*mut u8, usize, *mut c_void) {
+        (std::ptr::null_mut(), len, std::ptr::null_mut())
     }
 
     #[test]

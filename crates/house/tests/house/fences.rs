@@ -21,6 +21,7 @@ const FENCES: &[&str] = &[
     // The same, for libfabric, which is also lent memory here.
     "src/transport/ofi/buffers.rs",
     "src/transport/ofi/port.rs",
+    "src/transport/ofi/port/small.rs",
     // The same, for benchmarks.
     "src/bare.rs",
     "src/bare/network.rs",
