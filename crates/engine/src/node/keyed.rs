@@ -35,6 +35,10 @@ enum Next {
     More,
 }
 
+fn is_in_spaces(piece: &Piece) -> bool {
+    piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space
+}
+
 impl<T: Transport> Node<T> {
     /// Starts a transfer by keys. `None`: it does not go by keys.
     pub(super) fn start_registered(
@@ -52,18 +56,11 @@ impl<T: Transport> Node<T> {
         {
             return None;
         }
-        let is_in_spaces =
-            |piece: &Piece| piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space;
         let (one, many): (Piece, Vec<Piece>);
         let pieces = match pieces {
             _ if pieces.iter().all(is_in_spaces) => pieces,
             [piece] => {
                 one = self.transport.in_spaces(peer, *piece)?;
-                if after.is_none()
-                    && let Some(id) = self.start_hit(peer, direction, one, deadline)
-                {
-                    return Some(id);
-                }
                 std::slice::from_ref(&one)
             }
             _ => {
@@ -73,6 +70,15 @@ impl<T: Transport> Node<T> {
             }
         };
         Some(self.start_keyed(peer, direction, pieces, deadline, after))
+    }
+
+    /// The same piece with both ends in the processes' spaces, if it may go by key to this peer.
+    pub(super) fn piece_in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
+        if is_in_spaces(&piece) {
+            return Some(piece);
+        }
+        let by_key = self.registrar.is_some() && peer != self.rank && self.transport.is_keyed(peer);
+        if by_key && !self.is_lost(peer) { self.transport.in_spaces(peer, piece) } else { None }
     }
 
     fn start_keyed(

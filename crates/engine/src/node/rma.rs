@@ -36,6 +36,24 @@ impl<T: Transport> Node<T> {
         {
             return self.submit_hit(peer, direction, *piece, deadline, held, None);
         }
+        self.transfer_otherwise(peer, direction, pieces, deadline)
+    }
+
+    /// As [`Node::transfer`], where the firehose that was found last does not do.
+    #[inline(never)]
+    fn transfer_otherwise(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        if let [piece] = pieces
+            && let Some(piece) = self.piece_in_spaces(peer, *piece)
+            && let Some(id) = self.start_hit(peer, direction, piece, deadline)
+        {
+            return id;
+        }
         self.start_transfer(peer, direction, pieces, deadline, None)
     }
 
@@ -116,6 +134,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Starts a transfer that has a place among operations of all kinds, so that it may be another's part.
     #[inline(never)]
     pub(super) fn start_transfer(
         &mut self,
@@ -125,11 +144,6 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         after: Option<After>,
     ) -> OpId {
-        if let ([piece], None) = (pieces, &after)
-            && let Some(id) = self.start_hit(peer, direction, *piece, deadline)
-        {
-            return id;
-        }
         if let Some(id) = self.start_registered(peer, direction, pieces, deadline, after) {
             return id;
         }
