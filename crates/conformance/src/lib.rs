@@ -127,6 +127,7 @@ declare! { $
         rooted_collectives_do_what_they_say
         everyone_gets_from_all
         reductions_combine_in_the_order_of_members
+        the_same_memory_is_gathered_again
         many_collectives_under_way_at_once;
     teams:
         teams_split_and_nest

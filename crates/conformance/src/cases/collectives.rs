@@ -202,6 +202,43 @@ pub(crate) fn reductions_combine_in_the_order_of_members<C: Cluster>(make: Make<
     }
 }
 
+/// From the second time on the rights to the others' memory are there, where they are kept: what is gotten by them is awaited
+/// like all else.
+pub(crate) fn the_same_memory_is_gathered_again<C: Cluster>(make: Make<'_, C>) {
+    let (size, block) = (3, 12_000);
+    let what = Collective::AllGather { block };
+    let mut bench = Bench::new(make, size);
+    let out_bytes = u64::from(size) * block;
+    let places: Vec<[Place; 3]> = (0..size)
+        .map(|me| {
+            let lens = [block, out_bytes, what.plan(size, me).scratch + 8];
+            lens.map(|len| bench.memory(me, MemId::Space, len as usize))
+        })
+        .collect();
+    for round in 0..4 {
+        let given: Vec<Vec<u8>> =
+            (0..u64::from(size)).map(|me| pattern(10 * round + me + 1, block as usize)).collect();
+        let ids: Vec<OpId> = (0..size)
+            .map(|me| {
+                let [input, output, scratch] = places[me as usize];
+                bench.cluster.poke(me, input, &given[me as usize]);
+                let memories = Memories::At { input, output, scratch };
+                let start = Start { memories, steps_told: !asks(me), deadline: None };
+                let plan = what.plan(size, me).into();
+                let id = bench.node(me).collective(TeamId::WORLD, &what, plan, start);
+                bench.memories.insert((me, id), places[me as usize]);
+                bench.do_local_steps(me, id);
+                id
+            })
+            .collect();
+        for (me, id) in (0..size).zip(ids) {
+            let [_, out, _] = places[me as usize];
+            let got = result(&mut bench, Started { rank: me, id, out, len: out_bytes as usize });
+            assert_eq!(got, given.concat(), "rank {me}, round {round}");
+        }
+    }
+}
+
 pub(crate) fn many_collectives_under_way_at_once<C: Cluster>(make: Make<'_, C>) {
     for seed in 0..4 {
         let mut dice = Dice::new(seed);
