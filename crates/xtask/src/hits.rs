@@ -139,8 +139,7 @@ fn judge(figures: &Figures, before: &Figures) -> Result<(), Failure> {
         }
         let instructions = MEASURED.contains(&name.as_str());
         let bytes = BYTES_MAX.iter().find(|(of, _)| of == name).map(|(_, max)| *max);
-        let added = name.ends_with("_added").then_some(provider_hits::ADDED_MAX);
-        let max = bytes.or(instructions.then_some(INSTRUCTIONS_MAX)).or(added);
+        let max = bytes.or(instructions.then_some(INSTRUCTIONS_MAX));
         // A function that is not found costs nothing.
         if figure <= 0.0 || max.is_some_and(|max| figure > max) {
             wrong.push(format!(

@@ -15,9 +15,6 @@ const PROVIDER: &str = "libfabric.so";
 /// What is measured: the figures' name, and what the test is told.
 const CASES: [(&str, &str); 2] = [("put_8", "put 8"), ("get_8", "get 8")];
 
-/// Instructions, at most, that are added.
-pub(crate) const ADDED_MAX: f64 = 250.0;
-
 /// The figures by name; `None`: there is no libfabric with a provider that works on one machine.
 pub(crate) fn figures() -> Result<Option<Vec<(String, f64)>>, Failure> {
     let program = test_program()?;

@@ -24,8 +24,11 @@ use crate::transport::shm::OwnMemory;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Polls between two looks at the clock.
-pub(super) const CLOCK_LOOKS: u32 = 64;
+/// Polls between two looks at the clock, if each finds a small copy that has ended.
+pub(super) const CLOCK_LOOKS: u32 = 1024;
+
+/// As how many of them any other poll counts.
+pub(super) const OTHER_POLL: u32 = 16;
 
 /// Finds the address of a peer's [`Port`]: asked at the first word with it, with the engine held.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;

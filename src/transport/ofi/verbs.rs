@@ -10,7 +10,7 @@ use fabric::Region;
 
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
-use super::transport::{OfiTransport, Registered, Unclosed};
+use super::transport::{OTHER_POLL, OfiTransport, Registered, Unclosed};
 use crate::transport::shm::own::STAGE_BYTES;
 
 /// Messages handed on before the provider gets its turn.
@@ -59,6 +59,7 @@ impl Transport for OfiTransport {
         match self.port.look() {
             Looked::Nothing => {
                 self.listened = true;
+                self.looks_left = self.looks_left.saturating_sub(OTHER_POLL - 1);
                 return Copied::Nothing;
             }
             Looked::Small(slot) => {
@@ -74,7 +75,7 @@ impl Transport for OfiTransport {
 
     #[inline(never)]
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left = self.looks_left.saturating_sub(OTHER_POLL);
         if self.run < RUN_MAX
             && let Some(event) = self.next(inbox)
         {
