@@ -57,7 +57,8 @@ impl Messages {
         Messages { base: std::ptr::null_mut(), count: 0 }
     }
 
-    /// Prepares one more, with a buffer of so many bytes, and what the provider wants to know about that. `None`: there are as many as there may be.
+    /// Prepares one more, with a buffer of so many bytes, and what the provider wants to know about that. `None`: there are as
+    /// many as there may be.
     #[cold]
     pub(crate) fn add(
         &mut self,
