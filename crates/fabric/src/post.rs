@@ -126,19 +126,6 @@ impl Endpoint {
         unsafe { self.outlet_of_its_own().write_pieces(from, peer, to, until, token) }
     }
 
-    /// Writes one piece to a peer's memory; complete when the data are there.
-    ///
-    /// # Errors
-    /// [`Error::NoPeer`]; [`Error::Call`] for `fi_writemsg`.
-    ///
-    /// # Safety
-    /// The [contract of posts](self); the memory is read.
-    #[inline(always)]
-    pub unsafe fn deliver(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
-        // SAFETY: what the called function asks for is what the caller of this one has promised.
-        unsafe { self.outlet_of_its_own().deliver(from, to, token) }
-    }
-
     /// Reads pieces of one peer's memory into pieces, in order; as many bytes on either side.
     ///
     /// # Errors
@@ -293,40 +280,6 @@ impl Outlet<'_> {
             (*(*ep).rma).read.map(|read| read(ep, addr, len, desc, peer, from.addr, from.key, context))
         };
         self.channel.begun("fi_read", context, outcome)
-    }
-
-    /// As [`Endpoint::deliver`].
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Safety
-    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
-    #[inline(always)]
-    pub unsafe fn deliver(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
-        let peer = to.peer.known(self.peers)?;
-        let Some(context) = self.channel.slots.take(Op::Write, token) else { return Ok(Post::Busy) };
-        let (near, mut desc) = (iov(&from), from.desc.0);
-        let far = fi_rma_iov { addr: to.addr, len: from.len, key: to.key };
-        let message = fi_msg_rma {
-            msg_iov: &near,
-            desc: &mut desc,
-            iov_count: 1,
-            addr: peer,
-            rma_iov: &far,
-            rma_iov_count: 1,
-            context,
-            data: 0,
-        };
-        let ep = self.channel.ep.as_ptr();
-        // SAFETY: the endpoint is open, and its table had this function when it was opened; the lists are of one piece
-        // each, read during the call only; the caller vouches for the memory that they name, and the context is the
-        // provider's until the operation ends.
-        let outcome = unsafe {
-            let flags = ffi::FI_DELIVERY_COMPLETE | ffi::FI_COMPLETION;
-            (*(*ep).rma).writemsg.map(|start| start(ep, &message, flags))
-        };
-        self.channel.begun("fi_writemsg", context, outcome)
     }
 
     /// As [`Endpoint::write_pieces`].

@@ -23,7 +23,7 @@ impl Endpoint {
 
     /// Starts a prepared operation: `len` bytes from `from` on are copied to its buffer, and written from there to a peer's
     /// memory; complete when they are there. `false`: it is not started, for it is under way, its buffer is smaller, there is
-    /// no such peer, or the provider does not take it now; [`Endpoint::deliver`] would tell which.
+    /// no such peer, or the provider does not take it now; [`Endpoint::write_pieces`] would tell which.
     ///
     /// # Safety
     /// So many bytes can be read there, and nobody writes them meanwhile.
