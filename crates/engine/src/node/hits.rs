@@ -119,14 +119,12 @@ impl Hits {
     /// Takes the outcome of one that has one.
     #[inline(always)]
     pub(super) fn take(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
-        match self.get(id)?.state {
-            State::Plain => None,
-            State::Done => {
-                self.remove(id.at);
-                Some(Ok(0))
-            }
-            _ => self.take_other(id),
+        let state = self.get(id)?.state;
+        if state == State::Done {
+            self.remove(id.at);
+            return Some(Ok(0));
         }
+        if state == State::Plain { None } else { self.take_other(id) }
     }
 
     #[cold]

@@ -9,7 +9,7 @@ use crate::{Copied, Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport}
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
 /// nothing has come.
-const BUSY_POLLS_MAX: u32 = 16;
+const BUSY_POLLS_MAX: u32 = 64;
 
 impl<T: Transport> Node<T> {
     /// Makes progress; see [`Polled`]. `inbox` is overwritten by what arrives.
