@@ -62,10 +62,6 @@ pub(crate) fn asan(form: Form) -> Outcome {
 /// Allocators that were built without a sanitizer do not work beside one.
 const SHORT: &str = "--test api --test job -- --skip transport::ofi --skip network --skip preloaded";
 
-/// The same without what needs the command, which takes longest to compile: what threads of one process do to each other is in
-/// the library's own tests, and ThreadSanitizer sees no more than one process.
-const SHORT_OF_THREADS: &str = "-- --skip transport::ofi --skip network --skip preloaded";
-
 /// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
 /// that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
 const LONG_BUT: &str = "-- --skip ofi::tests::suite --skip network --skip preloaded";
@@ -85,7 +81,6 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
     let packages = "--package standpipe-vm --package standpipe --lib --test two_processes";
     // A test that hangs costs no more than this.
     let (tests, limit_s) = match form {
-        Form::Short if sanitizer == "thread" => (SHORT_OF_THREADS.to_owned(), 900),
         Form::Short => (SHORT.to_owned(), 900),
         Form::Long => (format!("{}{LONG_BUT}", integration_tests()), 3600),
     };
