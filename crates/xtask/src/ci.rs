@@ -123,7 +123,8 @@ mod tests {
                    two is not three\n left: 2\nright: 3\nnote: run with a backtrace\n\
                    thread 'wordy' panicked at src/c.rs:1:1:\n1\n2\n3\n4\n5\n6\n7\n8\n9\n\nerror[E0308]: mismatched types\n\
                    WARNING: ThreadSanitizer: data race (pid=1)\nSUMMARY: ThreadSanitizer: data race src/b.rs:9\n\
-                   an error: in the middle of a line\nxtask tsan: FAILED: `cargo test` exited with 66\n";
+                   an error: in the middle of a line\nxtask tsan: FAILED: `cargo test` exited with 66\n\
+                   verbs: limits FAILED: 137\n[   61.2] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!\n";
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("log");
         std::fs::write(&file, log).expect("written");
@@ -132,6 +133,7 @@ mod tests {
         let expected = [
             "test slow::bad ... FAILED",
             "xtask tsan: FAILED: `cargo test` exited with 66",
+            "verbs: limits FAILED: 137",
             "thread 'slow::bad' panicked at src/a.rs:3:5:",
             "two is not three",
             " left: 2",
@@ -148,6 +150,7 @@ mod tests {
             "error[E0308]: mismatched types",
             "WARNING: ThreadSanitizer: data race (pid=1)",
             "SUMMARY: ThreadSanitizer: data race src/b.rs:9",
+            "[   61.2] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!",
         ];
         assert_eq!(lines, expected);
         let many: String = (0..100).map(|test| format!("test number_{test} ... FAILED\n")).collect();

@@ -85,16 +85,6 @@ impl Run {
         self.judge(status.map(|status| status.code()))
     }
 
-    /// As [`Run::status`], but that it may exit with `code`, too. Whether it did.
-    pub(crate) fn status_unless(self, code: i32) -> Result<bool, Failure> {
-        println!("$ {}", self.line());
-        let status = self.command().stdin(Stdio::null()).status().map(|status| status.code());
-        match status {
-            Ok(Some(ended)) if ended == code => Ok(true),
-            status => self.judge(status).map(|()| false),
-        }
-    }
-
     /// Runs it unseen and gives its standard output.
     pub(crate) fn output(self) -> Result<String, Failure> {
         let output = self.command().stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -146,9 +136,6 @@ mod tests {
         assert_eq!(run("false").status(), Err(Failure("`false` exited with 1".into())));
         assert_eq!(run("sleep 9").limit_s(1).status(), Err(Failure("`sleep 9` passed 1 s".into())));
         assert!(run("no-such-program-here").status().is_err());
-        assert_eq!(run("sh -c").arg("exit 3").status_unless(3), Ok(true));
-        assert_eq!(run("true").status_unless(3), Ok(false));
-        assert!(run("false").status_unless(3).is_err());
     }
 
     #[test]
