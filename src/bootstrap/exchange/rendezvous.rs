@@ -38,6 +38,9 @@ const STRANGERS_MAX: u32 = 64;
 /// Between two attempts to reach rank 0, which may not be there yet.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
+/// Attempts to meet rank 0 that may end by a closed connection before this process takes it for a stranger.
+const CUTS_MAX: u32 = 2;
+
 /// This process's part in the meeting.
 pub(crate) struct Rendezvous {
     rank: u32,
@@ -243,23 +246,19 @@ fn connect(
     deadline: Instant,
 ) -> Result<Channel, ExchangeError> {
     let with = format!("rank 0 at {host}, port {port}");
-    let stream = loop {
-        let reached = resolve(host, port, deadline).and_then(|found| {
-            found
-                .into_iter()
-                .find_map(|address| reach(&address, deadline).ok())
-                .ok_or(ErrorKind::ConnectionRefused.into())
-        });
-        match reached {
-            Ok(stream) => break stream,
-            Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
-            Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
-                return Err(ExchangeError::Timeout { waited_for: with });
+    let mut cut = 0;
+    let met = loop {
+        let stream = reach_zero(host, port, &with, deadline)?;
+        match Channel::begin(stream, secret, PROLOGUE, deadline) {
+            // Whoever held the port may just have ended. Nobody has been told of this rank yet.
+            Err(error) if is_cut(&error) && cut < CUTS_MAX && Instant::now() + RETRY_AFTER < deadline => {
+                cut += 1;
+                std::thread::sleep(RETRY_AFTER);
             }
-            Err(source) => return Err(failed(&with, source)),
+            met => break met,
         }
     };
-    let met = Channel::begin(stream, secret, PROLOGUE, deadline).and_then(|mut channel| {
+    let met = met.and_then(|mut channel| {
         channel.say(&[rank.to_be_bytes(), size.to_be_bytes()].concat(), deadline)?;
         Ok(channel)
     });
@@ -267,6 +266,32 @@ fn connect(
         ErrorKind::TimedOut => ExchangeError::Timeout { waited_for: with },
         _ => ExchangeError::Stranger { with, why: error.to_string() },
     })
+}
+
+/// Whether the other end has closed a connection: rank 0 does that to those that have not the secret.
+fn is_cut(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
+/// A connection to whoever listens at rank 0's port, once somebody does.
+fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
+    loop {
+        let reached = resolve(host, port, deadline).and_then(|found| {
+            found
+                .into_iter()
+                .find_map(|address| reach(&address, deadline).ok())
+                .ok_or(ErrorKind::ConnectionRefused.into())
+        });
+        match reached {
+            Ok(stream) => return Ok(stream),
+            Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
+            Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
+                return Err(ExchangeError::Timeout { waited_for: with.to_owned() });
+            }
+            Err(source) => return Err(failed(with, source)),
+        }
+    }
 }
 
 /// The addresses of a host, as the system's resolver finds them in time.

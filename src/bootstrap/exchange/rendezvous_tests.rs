@@ -91,6 +91,18 @@ fn whoever_does_not_come_is_named() {
 }
 
 #[test]
+fn one_that_closes_the_connection_and_goes_is_not_rank_0() {
+    let port = port();
+    let leaving = TcpListener::bind(("127.0.0.1", port)).expect("it was free just now");
+    let one = comes(1, 2, port, SHARED, soon());
+    drop(leaving.accept().expect("rank 1 comes"));
+    drop(leaving);
+    let zero = comes(0, 2, port, SHARED, soon());
+    assert!(one.join().expect("no panic").is_ok());
+    assert!(zero.join().expect("no panic").is_ok());
+}
+
+#[test]
 fn without_a_secret_nobody_meets() {
     let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "1")];
     let lookup = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
