@@ -57,10 +57,13 @@ impl Mixed {
         self.net.as_ref().map(|net| net.ofi.provider())
     }
 
-    /// Waits a moment for a message, `looks` short looks at most.
+    /// Waits a moment for a message, `looks` short looks at most. Not where there is a network: a look at that takes long
+    /// enough, and what comes there comes without another core's cache line.
     #[inline(always)]
     pub(crate) fn linger(&mut self, looks: u32) {
-        self.shm.linger(looks);
+        if self.net.is_none() {
+            self.shm.linger(looks);
+        }
     }
 
     /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that found
