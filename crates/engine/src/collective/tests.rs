@@ -148,7 +148,7 @@ fn carry_out(what: impl Fn(u32) -> Collective, inputs: &[Vec<u8>], out: &[u64], 
 
 // Under Miri, which takes a thousand times as long, little of each.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=if cfg!(miri) { 3 } else { 9 };
-const LENGTHS: [u64; 6] = if cfg!(miri) { [0, 1, 7, 8, 9, 20] } else { [0, 1, 7, 64, 1000, 9000] };
+const LENGTHS: &[u64] = if cfg!(miri) { &[0, 7, 8, 9] } else { &[0, 1, 7, 64, 1000, 9000] };
 const COUNTS: [u64; 5] = if cfg!(miri) { [0, 1, 2, 3, 5] } else { [0, 1, 5, 1001, 2000] };
 
 fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
@@ -157,7 +157,7 @@ fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
 
 #[test]
 fn rooted_collectives_do_what_they_say() {
-    for (size, len) in SIZES.flat_map(|size| LENGTHS.map(|len| (size, len))) {
+    for (size, len) in SIZES.flat_map(|size| LENGTHS.iter().map(move |len| (size, *len))) {
         for root in 0..size {
             let n = size as usize;
             let given = inputs(size, len);
@@ -177,7 +177,7 @@ fn rooted_collectives_do_what_they_say() {
 
 #[test]
 fn everyone_gets_from_all() {
-    for (size, len) in SIZES.flat_map(|size| LENGTHS.map(|len| (size, len))) {
+    for (size, len) in SIZES.flat_map(|size| LENGTHS.iter().map(move |len| (size, *len))) {
         let (n, all) = (size as usize, len * u64::from(size));
         let given = inputs(size, len);
         let got = carry_out(|_| Collective::AllGather { block: len }, &given, &vec![all; n], 3);
@@ -196,7 +196,8 @@ fn everyone_gets_from_all() {
 #[test]
 fn everyone_sends_everyone_as_much_as_it_says() {
     for size in SIZES {
-        let length = |from: u32, to: u32| u64::from((from * 7 + to * 3) % 5 * 1000);
+        let some = if cfg!(miri) { 20 } else { 1000 };
+        let length = |from: u32, to: u32| u64::from((from * 7 + to * 3) % 5 * some);
         let list = |of: &dyn Fn(u32) -> u64| -> Vec<u64> { (0..size).map(of).collect() };
         let given: Vec<Vec<u8>> = (0..size)
             .map(|me| (0..size).flat_map(|to| pattern(u64::from(me * 16 + to), length(me, to))).collect())
