@@ -280,9 +280,14 @@ pub struct ConfigError {
     pub unit: &'static str,
 }
 
-/// What somebody will have meant who set that.
+/// What somebody will have meant who set that, or why it is not taken.
 fn hint(name: &str, value: &str) -> String {
     match name {
+        "STANDPIPE_HEAP" | "STANDPIPE_PIN" => match count_and_shift(value) {
+            Some((0, _)) => "; it must be 1 or more".to_owned(),
+            Some(_) => "; it is more than 64 bits can count".to_owned(),
+            None => String::new(),
+        },
         "STANDPIPE_TRANSPORT" if !value.contains(':') => {
             format!("; if {value} is a provider of libfabric's, it is named by ofi:{value}")
         }
@@ -465,6 +470,13 @@ impl Config {
 
 /// Parses a byte count with an optional binary suffix: `64M`, `2G`, `4096`.
 fn parse_bytes(text: &str) -> Option<u64> {
+    let (count, shift) = count_and_shift(text)?;
+    let bytes = count.checked_mul(1 << shift).filter(|bytes| *bytes > 0)?;
+    u64::try_from(bytes).ok()
+}
+
+/// A byte count's digits, and the power of two that its suffix stands for.
+fn count_and_shift(text: &str) -> Option<(u128, u32)> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" => 0,
@@ -474,8 +486,9 @@ fn parse_bytes(text: &str) -> Option<u64> {
         "T" => 40,
         _ => return None,
     };
-    let count: u64 = digits.parse().ok()?;
-    count.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    // More digits than that are too large as well.
+    is_number.then(|| (digits.parse().unwrap_or(u128::MAX), shift))
 }
 
 /// Whether a variable looks as if it were one of this project's, and is not.
@@ -487,99 +500,5 @@ fn is_unknown(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    fn config(name: &'static str, value: &'static str) -> Result<Config, ConfigError> {
-        Config::from_lookup(|asked| (asked == name).then(|| value.to_owned()))
-    }
-
-    #[test]
-    fn byte_counts_take_suffixes_and_refuse_nonsense() {
-        assert_eq!(parse_bytes("4096"), Some(4096));
-        assert_eq!(parse_bytes("64M"), Some(64 << 20));
-        assert_eq!(parse_bytes("2g"), Some(2 << 30));
-        for bad in ["", "M", "-1", "1KK", "99999999999T", "0", "1.5G"] {
-            assert_eq!(parse_bytes(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn every_setting_can_be_set_and_refuses_nonsense() {
-        for setting in SETTINGS {
-            let good = |value| config(setting.name, value).is_ok();
-            assert!(["auto", "7", "shm", "bounce", "everything"].into_iter().any(good), "{}", setting.name);
-            let error = config(setting.name, "nonsense").expect_err("no setting takes that word");
-            assert_eq!((error.name, error.value.as_str()), (setting.name, "nonsense"));
-        }
-        assert_eq!(
-            config("STANDPIPE_TIMEOUT_MS", "250").map(|c| c.timeout),
-            Ok(Some(Duration::from_millis(250)))
-        );
-        assert_eq!(config("STANDPIPE_TIMEOUT_MS", "0").map(|c| c.timeout), Ok(None));
-    }
-
-    #[test]
-    fn every_variable_that_is_read_anywhere_is_known() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (mut folders, mut found) = (vec![root.join("src"), root.join("crates")], 0);
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).expect("there") {
-                let path = entry.expect("readable").path();
-                // What only tests and examples give their children, no user sets.
-                if path.ends_with("tests") || path.ends_with("examples") {
-                    continue;
-                }
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let text = std::fs::read_to_string(&path).expect("text");
-                    let words = text.split('"').filter(|word| word.starts_with(PREFIX));
-                    let is_name = |word: &&str| word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-                    for name in words.filter(is_name).filter(|name| *name != PREFIX) {
-                        assert!(!is_unknown(name), "{name} in {}", path.display());
-                        found += 1;
-                    }
-                }
-            }
-        }
-        assert!(found > 50, "{found} names found");
-        assert!(is_unknown(&format!("{PREFIX}HEPA")) && !is_unknown("PATH"));
-    }
-
-    #[test]
-    fn transports_are_read_as_they_are_written() {
-        for name in ["shm", "ofi", "ofi:tcp", "ofi:verbs;ofi_rxm"] {
-            assert_eq!(Transport::parse(name).map(|transport| transport.to_string()).as_deref(), Some(name));
-        }
-        for bad in ["", "ofi:", "tcp", "shm:", "shm:tcp", ":"] {
-            assert_eq!(Transport::parse(bad), None, "{bad}");
-        }
-        let error = config("STANDPIPE_TRANSPORT", "tcp").expect_err("a provider's bare name").to_string();
-        assert!(error.ends_with("it is named by ofi:tcp"), "{error}");
-    }
-
-    #[test]
-    fn places_to_listen_are_read_as_they_are_written() {
-        for text in ["auto", "none", "127.0.0.1:0", "10.0.0.1:7000", "[::1]:7000", "0.0.0.0:7000"] {
-            assert_eq!(Listen::parse(text).map(|listen| listen.to_string()).as_deref(), Some(text));
-        }
-        for bad in ["127.0.0.1", "localhost:7000", "10.0.0.1:70000", "7000", "None"] {
-            let error = config("STANDPIPE_LISTEN", bad).expect_err("nobody can listen there").to_string();
-            let wanted = format!("STANDPIPE_LISTEN=\"{bad}\" is not auto, none, IP:PORT (port 0: any)");
-            assert_eq!(error, wanted);
-        }
-    }
-
-    #[test]
-    fn every_strategy_that_networks_can_have_is_named() {
-        for strategy in Strategy::ALL {
-            let set = config("STANDPIPE_STRATEGY", strategy.name()).map(|config| config.strategy);
-            assert_eq!(set.ok().flatten(), Some(strategy).filter(|strategy| *strategy != Strategy::Hardware));
-        }
-        let unit = SETTINGS.iter().find(|setting| setting.name == "STANDPIPE_STRATEGY").expect("there").unit;
-        assert_eq!(unit.split(", ").filter(|name| config("STANDPIPE_STRATEGY", name).is_ok()).count(), 6);
-    }
-}
+#[path = "config_tests.rs"]
+mod tests;
