@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use standpipe::Config;
 use standpipe_cli::{
     doctor, info,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
@@ -151,7 +152,7 @@ fn main() -> ExitCode {
         Some(out) => attended.keep_tidy(out),
         None => attended,
     };
-    let result = cli.command.run();
+    let result = cli.command.check_settings().and_then(|()| cli.command.run());
     attended.finish();
     status(result)
 }
@@ -202,6 +203,14 @@ impl Command {
             | Self::Sim(_)
             | Self::ScaleRow(_) => Some("there is no result"),
         }
+    }
+
+    /// Refuses settings in the environment that each rank would refuse, of which this command starts some.
+    fn check_settings(&self) -> Result<()> {
+        if let Self::Study(_) | Self::Tune(_) | Self::Kernel(_) | Self::Perf(_) = self {
+            Config::from_env().map_err(Refused::new)?;
+        }
+        Ok(())
     }
 
     fn run(self) -> Result<ExitCode> {

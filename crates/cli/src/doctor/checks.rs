@@ -29,6 +29,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         huge_pages(facts.shmem_huge_pages),
         dev_shm(facts.dev_shm_bytes),
         libfabric(facts),
+        pin_budget(facts),
     ];
     checks.extend([heap_path(facts), private_path(facts)]);
     checks
@@ -57,6 +58,12 @@ fn cores(cores: usize) -> Check {
 /// A bad one stops every job when its nodes open.
 fn settings(facts: &Facts) -> Check {
     match &facts.bad_setting {
+        None if facts.no_network.is_some() => check(
+            "settings",
+            Status::Fail,
+            format!("STANDPIPE_TRANSPORT: {}", facts.no_network.as_deref().unwrap_or_default()),
+            "no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or name what `standpipe info` lists",
+        ),
         None if !facts.unknown_settings.is_empty() => check(
             "settings",
             Status::Warn,
@@ -183,6 +190,35 @@ fn memlock(facts: &Facts) -> Check {
     }
 }
 
+/// Below it nothing can be registered.
+const PAGE: u64 = 4096;
+
+/// What may be registered over a network, where that is set.
+fn pin_budget(facts: &Facts) -> Check {
+    let name = "pin budget";
+    let Some(budget) = facts.pin_bytes else {
+        return check(name, Status::Info, "the default: STANDPIPE_PIN is not set", UNPINNED);
+    };
+    let (value, memory) = (bytes(budget), facts.memory_bytes.unwrap_or(u64::MAX));
+    let locked = facts.memlock.soft.filter(|_| facts.locks_anything != Some(true)).unwrap_or(u64::MAX);
+    let (status, remedy) = match budget {
+        _ if budget < PAGE => (
+            Status::Warn,
+            "STANDPIPE_PIN is less than a page: nothing can be registered, and all goes by message",
+        ),
+        _ if budget > memory => (
+            Status::Warn,
+            "STANDPIPE_PIN is more than this machine's memory: nothing keeps what is pinned from taking all of it",
+        ),
+        _ if budget > locked => (
+            Status::Warn,
+            "STANDPIPE_PIN is more than may be locked: what a card refuses to register goes by message (ulimit -l)",
+        ),
+        _ => (Status::Ok, UNPINNED),
+    };
+    check(name, status, value, remedy)
+}
+
 fn text(limit: Limit) -> String {
     let text = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), bytes);
     format!("{} (at most {})", text(limit.soft), text(limit.hard))
@@ -287,6 +323,8 @@ mod tests {
             attach: Attach::Works,
             attach_never: false,
             bad_setting: None,
+            no_network: None,
+            pin_bytes: None,
             unknown_settings: Vec::new(),
             memlock: Limit { soft: Some(8 << 20), hard: None },
             locks_anything: Some(false),
@@ -311,6 +349,19 @@ mod tests {
         }
         assert_eq!(find(&good(), "memlock").value, "8.00 MiB (at most no limit)");
         assert!(find(&good(), "path: private memory").value.starts_with("cross-memory attach"));
+    }
+
+    #[test]
+    fn a_network_that_is_not_there_and_a_budget_that_cannot_be_are_told() {
+        let facts = Facts { no_network: Some("no provider pigeon".to_owned()), ..good() };
+        let told = find(&facts, "settings");
+        assert_eq!((told.status, told.value.contains("pigeon")), (Status::Fail, true));
+        let budget = |pin_bytes: u64| find(&Facts { pin_bytes: Some(pin_bytes), ..good() }, "pin budget");
+        for (bytes, why) in [(1, "less than a page"), (9 << 20, "may be locked"), (17 << 30, "memory")] {
+            let told = budget(bytes);
+            assert_eq!((told.status, told.remedy.contains(why)), (Status::Warn, true), "{bytes}");
+        }
+        assert_eq!(budget(4 << 20).status, Status::Ok);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
 
-use standpipe::Config;
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
     kernel_release, locks_anything, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages,
     traces_anyone, userfaultfd, verbs_devices,
 };
 use standpipe::network;
+use standpipe::{Config, Transport};
 
 use super::peer::{self, Attach};
+use crate::units::parse_bytes;
 
 /// Everything that was found out.
 #[derive(Debug, Clone)]
@@ -26,6 +27,10 @@ pub(super) struct Facts {
     pub(super) attach_never: bool,
     /// What is wrong with a setting in the environment, and its name.
     pub(super) bad_setting: Option<(String, &'static str)>,
+    /// Why the network that `STANDPIPE_TRANSPORT` asks for is not to be had.
+    pub(super) no_network: Option<String>,
+    /// What `STANDPIPE_PIN` asks for.
+    pub(super) pin_bytes: Option<u64>,
     /// Variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
@@ -54,8 +59,10 @@ impl Facts {
             ptrace_scope: ptrace_scope(),
             traces_anyone: traces_anyone(),
             attach: peer::try_attach(),
-            attach_never: std::env::var("STANDPIPE_ATTACH").is_ok_and(|value| value.trim() == "never"),
+            attach_never: set("STANDPIPE_ATTACH").is_some_and(|value| value == "never"),
             bad_setting: Config::from_env().err().map(|error| (error.to_string(), error.name)),
+            no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
+            pin_bytes: set("STANDPIPE_PIN").and_then(|bytes| parse_bytes(&bytes).ok()),
             unknown_settings: Config::unknown_variables(),
             memlock: memlock(),
             locks_anything: locks_anything(),
@@ -67,5 +74,20 @@ impl Facts {
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),
         }
+    }
+}
+
+/// A variable of the environment that is set.
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// Why the network of the transport of this name is not to be had.
+fn no_network(name: &str) -> Option<String> {
+    match Transport::parse(name)? {
+        Transport::Ofi { provider } => {
+            network::look_for(provider.as_deref()).err().map(|why| why.to_string())
+        }
+        Transport::Shm => None,
     }
 }
