@@ -84,12 +84,15 @@ pub enum Error {
         /// The peer that was waited for; rank 0 for a barrier.
         peer: Rank,
     },
-    /// The job has no such rank.
-    #[error("there is no peer {peer} in a job of {size}")]
+    /// The job has no such rank; or, outside any, no node of that number has been met.
+    #[error("there is no peer {peer}{}", match size {
+        1 => ": no other node has that number here".to_owned(),
+        size => format!(" in a job of {size}"),
+    })]
     NoSuchPeer {
         /// The rank asked for.
         peer: Rank,
-        /// The job's size.
+        /// The job's size: 1 outside any.
         size: u32,
     },
     /// The team has no such member, which was named as the root of a collective.

@@ -7,6 +7,7 @@ use engine::registration::Strategy;
 use engine::{OpError, Rank};
 use vm::checked::CheckedCopy;
 
+use crate::bootstrap::Listen;
 use crate::error::Error;
 use crate::inner::Inner;
 use crate::memory::Memory;
@@ -65,7 +66,11 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
 pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String> {
     let _opening = lock(&inner.opening);
     if !inner.has_network() {
-        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
+        let at = match plan.listen {
+            Listen::At(at) => format!(" at {}, as STANDPIPE_LISTEN says", at.ip()),
+            Listen::Auto | Listen::Nowhere => String::new(),
+        };
+        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network{at}: {error}");
         let port =
             network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| failed(&error))?;
         let own = inner.peers.own();

@@ -210,7 +210,8 @@ impl Node {
     /// A node of this host and network namespace is reached by shared memory, unless the configuration of either says
     /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
     ///
-    /// The other need make no call meanwhile. Waits until it has answered, 60 s at most where the node has no timeout.
+    /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or the node's timeout
+    /// says, 60 s where there is none. Of one that is stopped each way that its address names is given 5 s.
     ///
     /// # Errors
     /// See [`MeetError`].
