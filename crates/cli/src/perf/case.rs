@@ -11,6 +11,8 @@ pub enum Op {
     Put,
     /// Get contiguous bytes
     Get,
+    /// Put to memory that is not held, though its owner has it registered: only over ofi
+    Miss,
     /// Get many pieces by one call
     Scatter,
     /// Put blocks, next to each other here and every second one there, by one call
@@ -45,6 +47,7 @@ impl Op {
         match self {
             Op::Put => "put",
             Op::Get => "get",
+            Op::Miss => "miss",
             Op::Scatter => "scatter",
             Op::Strided => "strided",
             Op::Am => "am",

@@ -3,6 +3,7 @@
 pub mod case;
 mod collectives;
 mod memory;
+mod misses;
 mod timing;
 mod words;
 mod worker;
@@ -53,7 +54,7 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put and get, beside bare libfabric. Without
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and miss, beside bare libfabric. Without
     /// it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
@@ -79,6 +80,10 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     let transport = transport::chosen(args.transport.as_ref()).map_err(Refused::new)?;
     if transport != Transport::Shm {
         cases = far_cases(&cases, args.op.is_some()).map_err(Refused::new)?;
+    } else if args.op == Some(Op::Miss) {
+        return Err(
+            Refused::new("nothing is registered within a host, and nothing missed: --transport ofi").into()
+        );
     }
     let unoptimised = machine::UNOPTIMISED.map(str::to_owned);
     for warning in noise(machine::load_average(), host::cores()).into_iter().chain(unoptimised) {
@@ -162,6 +167,7 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
     }
     let (size, n, memory) = match op {
         Op::Put | Op::Get => (8, 1, Memory::Heap),
+        Op::Miss => (8, 1, Memory::Private),
         Op::Scatter => (8192, 1024, Memory::Private),
         Op::Strided => (64, 1024, Memory::Heap),
         Op::Am | Op::Overhead => (0, 1, Memory::Heap),
@@ -180,6 +186,9 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         bound: None,
     };
     check(&case)?;
+    if op == Op::Miss && case.size > misses::BYTES_MAX {
+        bail!("--size {}: a put that rides in the asking has at most {} bytes", case.size, misses::BYTES_MAX);
+    }
     case.bound = match case {
         Case { op: Op::Am, size: 0, cores: Cores::Shared, .. } => Some(4.0),
         Case { cores: Cores::Shared, .. } => None,
@@ -190,11 +199,11 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
 
 /// What can be measured over a network, without bounds: those are shared memory's.
 fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
-    let moves = |case: &&Case| matches!(case.op, Op::Put | Op::Get) && case.cores == Cores::Apart;
+    let moves = |case: &&Case| matches!(case.op, Op::Put | Op::Get | Op::Miss) && case.cores == Cores::Apart;
     let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
     if named && far.is_empty() {
         bail!(
-            "over a network only put and get are measured, between two cores; for all else say --transport shm, or unset \
+            "over a network only put, get and miss are measured, between two cores; for all else say --transport shm, or unset \
              {}",
             transport::TRANSPORT
         );
@@ -250,7 +259,8 @@ fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
 }
 
 fn measure_once(case: &Case, network: &Transport) -> Result<Row> {
-    measure_by(case, network, &[])
+    let settings: &[(&str, &str)] = if case.op == Op::Miss { &misses::SETTINGS } else { &[] };
+    measure_by(case, network, settings)
 }
 
 /// Runs a case in one job, whose ranks have these settings besides.
@@ -286,7 +296,7 @@ pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &s
 pub(crate) fn describe(case: &Case) -> String {
     let mut words = vec![case.op.name().to_owned()];
     match case.op {
-        Op::Put | Op::Get => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
+        Op::Put | Op::Get | Op::Miss => words.push(format!("{} {}", bytes(case.size), name(&case.memory))),
         Op::Scatter | Op::Strided => {
             words.push(format!("{} x {} {}", case.n, bytes(case.size), name(&case.memory)))
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
 use standpipe::Transport;
@@ -28,6 +28,7 @@ use crate::{
 
 /// Arguments of `standpipe study firehose`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
 pub struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
     #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
@@ -42,8 +43,8 @@ pub struct FirehoseArgs {
     /// measured for real, beside what the simulator says with costs that are measured in the same run
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     pub(super) transport: Option<Transport>,
-    /// With --transport: how much memory may be registered at a time (4M; 256K with --small)
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transport")]
+    /// With --transport or --vm: how much memory may be registered at a time (4M; 256K with --small)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "network")]
     pub(super) pin: Option<u64>,
     #[command(flatten)]
     pub(super) vm: VmArgs,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 use sim::experiments::{PinDown, PinDownPoint};
 use standpipe::Transport;
@@ -24,6 +24,7 @@ use crate::vm::VmArgs;
 
 /// Arguments of `standpipe study pindown`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
 pub struct PinDownArgs {
     /// Puts that are timed at each hit ratio
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
@@ -32,8 +33,8 @@ pub struct PinDownArgs {
     /// says with costs that are measured in the same run
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     pub(super) transport: Option<Transport>,
-    /// With --transport: how much memory may be registered at a time (16M; 1M with --small)
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "transport")]
+    /// With --transport or --vm: how much memory may be registered at a time (16M; 1M with --small)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "network")]
     pub(super) pin: Option<u64>,
     /// Fewer ratios, and with --transport or --vm shorter puts: to see that it runs
     #[arg(long)]
