@@ -308,7 +308,7 @@ impl Node {
             expected: u64::from(u32::MAX),
         })?;
         if long.to.peer != peer {
-            return Err(Error::NoSuchPeer { peer: long.to.peer, size: self.size() });
+            return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
         }
         let known = self.inner.peers.get(peer, self.timeout)?;
         let message = AmSend {

@@ -414,6 +414,11 @@ impl Config {
         self
     }
 
+    /// How much memory may be registered at a time, where that is said.
+    pub fn pin_budget(&self) -> Option<u64> {
+        self.pin_bytes
+    }
+
     /// Sets how long a blocking call may wait; see [`Node::within`](crate::Node::within) for single calls.
     pub fn timeout(mut self, timeout: Duration) -> Config {
         self.timeout = Some(timeout);

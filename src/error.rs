@@ -86,7 +86,7 @@ pub enum Error {
     },
     /// The job has no such rank; or, outside any, no node of that number has been met.
     #[error("there is no peer {peer}{}", match size {
-        1 => ": no other node has that number here".to_owned(),
+        1 => " in a job of 1, and no node has come by that number".to_owned(),
         size => format!(" in a job of {size}"),
     })]
     NoSuchPeer {
@@ -151,7 +151,7 @@ pub enum Error {
         end: u64,
     },
     /// Memory of another rank was named than it has to be: a counter lies with its put's target, or here where it is waited
-    /// for, and the runs of an operation that has an event are of one peer.
+    /// for, the runs of an operation that has an event are of one peer, and a long reply's place is at its requester.
     #[error("memory of rank {peer} where that of rank {expected} was expected")]
     Elsewhere {
         /// The rank whose memory it is.

@@ -11,7 +11,7 @@ use crate::bootstrap::Listen;
 use crate::error::Error;
 use crate::inner::Inner;
 use crate::memory::Memory;
-use crate::network::{self, Plan};
+use crate::network::{self, NetworkError, Plan};
 use crate::quirks;
 use crate::sync::lock;
 use crate::transport::alarm::Alarm;
@@ -66,13 +66,17 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
 pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String> {
     let _opening = lock(&inner.opening);
     if !inner.has_network() {
-        let at = match plan.listen {
-            Listen::At(at) => format!(" at {}, as STANDPIPE_LISTEN says", at.ip()),
-            Listen::Auto | Listen::Nowhere => String::new(),
-        };
-        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network{at}: {error}");
-        let port =
-            network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| failed(&error))?;
+        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
+        let port = network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| {
+            match (&error, plan.listen) {
+                (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
+                    if !at.ip().is_unspecified() =>
+                {
+                    failed(&format_args!("at {}, as STANDPIPE_LISTEN says: {error}", at.ip()))
+                }
+                _ => failed(&error),
+            }
+        })?;
         let own = inner.peers.own();
         own.control.set_endpoint(port.address());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
@@ -108,5 +112,9 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
         return Err(Error::Protocol { peer: number, what });
     }
     tracing::debug!(peer = number, "connected over the network");
-    inner.peers.enter(number, peer)
+    inner.peers.enter(number, peer)?;
+    drop(engine);
+    // Somebody may sleep until there is a peer.
+    inner.wake();
+    Ok(())
 }

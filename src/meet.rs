@@ -66,8 +66,8 @@ pub enum MeetError {
         /// Why there is none.
         why: String,
     },
-    /// The node's host was not reached over the network, or others listen there: then the node is gone, or the address is not the one
-    /// that it gave.
+    /// The node's host was not reached over the network, or others listen there: then the node is gone or stopped, or the address is
+    /// not the one that it gave.
     #[error("the node was not reached over the network: {tried}")]
     Unreachable {
         /// What became of each way that the address names.
@@ -211,7 +211,8 @@ impl Node {
     /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or the node's timeout
-    /// says, 60 s where there is none. Of one that is stopped each way that its address names is given 5 s.
+    /// says, 60 s where there is none. A far one that is stopped is given 5 s for each way that its address names, and is then
+    /// [`MeetError::Unreachable`].
     ///
     /// # Errors
     /// See [`MeetError`].

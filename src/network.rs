@@ -338,6 +338,9 @@ pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option
     strategy.settings(settings(pin_bytes.unwrap_or_else(default_budget)))
 }
 
+/// The least that may be registered for anything to be: a page, in the part of it that is for peers.
+pub const LEAST_BUDGET: u64 = (4 << 12) / 3;
+
 /// What strategies are made from where a rank may register so many bytes at a time.
 pub fn settings(budget: u64) -> Settings {
     Settings {
@@ -372,6 +375,12 @@ mod tests {
         }
         assert_eq!(registration(Strategy::Bounce, Some(1 << 30)), None);
         assert!(default_budget() > 0);
+    }
+
+    #[test]
+    fn with_less_than_the_least_budget_no_page_fits() {
+        assert_eq!(settings(LEAST_BUDGET).peers_bytes, BUCKET.bytes());
+        assert!(settings(LEAST_BUDGET - 1).peers_bytes < BUCKET.bytes());
     }
 
     #[test]

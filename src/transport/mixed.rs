@@ -57,11 +57,11 @@ impl Mixed {
         self.net.as_ref().map(|net| net.ofi.provider())
     }
 
-    /// Waits a moment for a message, `looks` short looks at most. Not where there is a network: a look at that takes long
-    /// enough, and what comes there comes without another core's cache line.
+    /// Waits a moment for a message, `looks` short looks at most. Not where only the network is polled: what comes there
+    /// comes by no cache line that another core would keep, and is found later for each moment.
     #[inline(always)]
     pub(crate) fn linger(&mut self, looks: u32) {
-        if self.net.is_none() {
+        if self.net.is_none() || self.shm.is_polled() {
             self.shm.linger(looks);
         }
     }

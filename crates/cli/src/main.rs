@@ -31,6 +31,7 @@ use standpipe_cli::{
         tune,
     },
     top,
+    transport::{STRATEGY, TRANSPORT},
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -45,8 +46,8 @@ struct Cli {
     command: Command,
 }
 
-const STATUSES: &str = "Exit status: 0 when all went well; 1 when something failed; 2 when the arguments, or what they \
-                        name, cannot be used, and nothing was run; 129, 130 and 143 when SIGHUP, Ctrl-C and SIGTERM \
+const STATUSES: &str = "Exit status: 0 when all went well; 1 when something failed; 2 when the arguments, what they \
+                        name, or settings in the environment cannot be used, and nothing was run; 129, 130 and 143 when SIGHUP, Ctrl-C and SIGTERM \
                         ended it. `run` has the worst of its ranks' statuses; or 127 where there is no such program, 126 where it cannot be run, and \
                         125 where the job cannot be started otherwise.";
 
@@ -152,7 +153,7 @@ fn main() -> ExitCode {
         Some(out) => attended.keep_tidy(out),
         None => attended,
     };
-    let result = cli.command.check_settings().and_then(|()| cli.command.run());
+    let result = cli.command.check_settings(&matches).and_then(|()| cli.command.run());
     attended.finish();
     status(result)
 }
@@ -182,6 +183,19 @@ fn folder_of_results(matches: &ArgMatches) -> Option<&PathBuf> {
     }
 }
 
+/// Whether an option says what otherwise this setting would.
+fn is_overridden(matches: &ArgMatches, setting: &str) -> bool {
+    let option = match setting {
+        TRANSPORT => "transport",
+        STRATEGY => "strategy",
+        _ => return false,
+    };
+    match matches.subcommand() {
+        Some((_, inner)) => is_overridden(inner, setting),
+        None => matches.try_contains_id(option).unwrap_or(false),
+    }
+}
+
 impl Command {
     /// What there will not be if a signal ends it; `None` where signals mean something else: they are for the ranks, or
     /// are the way to leave, or the process that started this one minds them.
@@ -205,12 +219,18 @@ impl Command {
         }
     }
 
-    /// Refuses settings in the environment that each rank would refuse, of which this command starts some.
-    fn check_settings(&self) -> Result<()> {
-        if let Self::Study(_) | Self::Tune(_) | Self::Kernel(_) | Self::Perf(_) = self {
-            Config::from_env().map_err(Refused::new)?;
+    /// Refuses a setting in the environment that each of the ranks would refuse which this command starts. What an option
+    /// says, ranks are told instead.
+    fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
+        let ranks = match self {
+            Self::Study(study) => !matches!(study, Study::PinDown(_) | Study::Scale(_)),
+            Self::Kernel(_) | Self::Perf(_) => true,
+            _ => false,
+        };
+        match Config::from_env() {
+            Err(error) if ranks && !is_overridden(matches, error.name) => Err(Refused::new(error).into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn run(self) -> Result<ExitCode> {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 
-/// Arguments, or a file or folder that they name, cannot be used. Nothing was run, and the command's exit status is
+/// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was run, and the command's exit status is
 /// [`STATUS`](Refused::STATUS), as it is for what the command line's own parser refuses.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]

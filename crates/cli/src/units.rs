@@ -24,7 +24,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         return Err(bad());
     }
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{text} is more than 64 bits can count"))
+    bytes.ok_or_else(|| format!("`{text}` is more than 64 bits can count"))
 }
 
 /// The same for sizes of memory.
@@ -160,7 +160,7 @@ mod tests {
         for bad in ["", "K", "1X", "-1", "1.5G", "99999999999G"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
-        assert_eq!(parse_bytes("16777216T"), Err("16777216T is more than 64 bits can count".to_owned()));
+        assert_eq!(parse_bytes("16777216T"), Err("`16777216T` is more than 64 bits can count".to_owned()));
     }
 
     #[test]

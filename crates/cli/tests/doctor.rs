@@ -41,6 +41,41 @@ fn a_setting_that_stops_every_job_is_a_failure() {
 }
 
 #[test]
+fn a_provider_that_is_not_there_is_a_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    let output = command.arg("doctor").env("STANDPIPE_TRANSPORT", "ofi:pigeon").output().expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    // Also where there is no libfabric at all.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("STANDPIPE_TRANSPORT: "), "{text}");
+}
+
+#[test]
+fn a_setting_that_ranks_would_refuse_is_refused_before_they_start() {
+    let run = |args: &[&str], name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let output = command.args(args).env(name, value).output().expect("it starts");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    for (name, value) in
+        [("STANDPIPE_STRATEGY", "nonsense"), ("STANDPIPE_PIN", "0"), ("STANDPIPE_TRANSPORT", "tcp")]
+    {
+        assert_eq!(
+            run(&["perf", "open", "-n", "2", "--json"], name, value),
+            (Some(2), String::new()),
+            "{name}"
+        );
+    }
+    let (status, text) =
+        run(&["perf", "open", "-n", "2", "--transport", "shm", "--json"], "STANDPIPE_TRANSPORT", "tcp");
+    assert_eq!((status, text.contains("median_ns")), (Some(0), true), "ranks are told another: {text}");
+    let out = tempfile::tempdir().expect("a folder");
+    let out = out.path().to_str().expect("text");
+    let virtual_time = ["study", "pindown", "--small", "--json", "--out", out];
+    assert_eq!(run(&virtual_time, "STANDPIPE_PIN", "0").0, Some(0), "no rank reads it");
+}
+
+#[test]
 fn a_misspelt_setting_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
     let output = command.args(["doctor", "--json"]).env("STANDPIPE_HEPA", "1G").output().expect("it starts");

@@ -248,7 +248,11 @@ fn connect(
     let with = format!("rank 0 at {host}, port {port}");
     let mut cut = 0;
     let met = loop {
-        let stream = reach_zero(host, port, &with, deadline)?;
+        let waited_for = match cut {
+            0 => with.clone(),
+            _ => format!("{with} (whoever was there before closed the connection)"),
+        };
+        let stream = reach_zero(host, port, &waited_for, deadline)?;
         match Channel::begin(stream, secret, PROLOGUE, deadline) {
             // Whoever held the port may just have ended. Nobody has been told of this rank yet.
             Err(error) if is_cut(&error) && cut < CUTS_MAX && Instant::now() + RETRY_AFTER < deadline => {
@@ -284,6 +288,13 @@ fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<Tc
                 .ok_or(ErrorKind::ConnectionRefused.into())
         });
         match reached {
+            // Where nobody listens yet, a connection's own port can turn out to be the one that it goes to.
+            Ok(stream)
+                if stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer)) =>
+            {
+                drop(stream);
+                std::thread::sleep(RETRY_AFTER);
+            }
             Ok(stream) => return Ok(stream),
             Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
             Err(source) if source.kind() == ErrorKind::ConnectionRefused => {

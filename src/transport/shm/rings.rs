@@ -171,6 +171,12 @@ impl ShmTransport {
         }
     }
 
+    /// Whether any sender's ring is polled.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
     /// Waits a moment for a message, `looks` short looks at most.
     #[inline(always)]
     pub(crate) fn linger(&mut self, looks: u32) {

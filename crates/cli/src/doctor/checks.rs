@@ -1,6 +1,7 @@
 //! What the facts mean.
 
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
+use standpipe::network::LEAST_BUDGET;
 
 use super::{
     check::{Check, Status},
@@ -57,21 +58,24 @@ fn cores(cores: usize) -> Check {
 
 /// A bad one stops every job when its nodes open.
 fn settings(facts: &Facts) -> Check {
-    match &facts.bad_setting {
-        None if facts.no_network.is_some() => check(
-            "settings",
-            Status::Fail,
-            format!("STANDPIPE_TRANSPORT: {}", facts.no_network.as_deref().unwrap_or_default()),
-            "no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or name what `standpipe info` lists",
-        ),
-        None if !facts.unknown_settings.is_empty() => check(
+    match (&facts.bad_setting, &facts.no_network) {
+        (None, Some(why)) => {
+            let mend = match facts.libfabric {
+                Ok(_) => "name a provider that is there",
+                Err(_) => "install libfabric (Debian: libfabric1)",
+            };
+            let remedy =
+                format!("no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or {mend}");
+            check("settings", Status::Fail, format!("STANDPIPE_TRANSPORT: {why}"), &remedy)
+        }
+        (None, None) if !facts.unknown_settings.is_empty() => check(
             "settings",
             Status::Warn,
             format!("{} has no meaning", facts.unknown_settings.join(", ")),
             "nothing reads such a variable: look for the right name in docs/API.md (Settings)",
         ),
-        None => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
-        Some((why, name)) => check(
+        (None, None) => check("settings", Status::Ok, "no STANDPIPE_ variable is wrong", ""),
+        (Some((why, name)), _) => check(
             "settings",
             Status::Fail,
             why,
@@ -190,9 +194,6 @@ fn memlock(facts: &Facts) -> Check {
     }
 }
 
-/// Below it nothing can be registered.
-const PAGE: u64 = 4096;
-
 /// What may be registered over a network, where that is set.
 fn pin_budget(facts: &Facts) -> Check {
     let name = "pin budget";
@@ -202,17 +203,17 @@ fn pin_budget(facts: &Facts) -> Check {
     let (value, memory) = (bytes(budget), facts.memory_bytes.unwrap_or(u64::MAX));
     let locked = facts.memlock.soft.filter(|_| facts.locks_anything != Some(true)).unwrap_or(u64::MAX);
     let (status, remedy) = match budget {
-        _ if budget < PAGE => (
+        _ if budget < LEAST_BUDGET => (
             Status::Warn,
-            "STANDPIPE_PIN is less than a page: nothing can be registered, and all goes by message",
-        ),
-        _ if budget > memory => (
-            Status::Warn,
-            "STANDPIPE_PIN is more than this machine's memory: nothing keeps what is pinned from taking all of it",
+            "STANDPIPE_PIN has no room for a page: nothing can be registered, and all goes by message",
         ),
         _ if budget > locked => (
             Status::Warn,
             "STANDPIPE_PIN is more than may be locked: what a card refuses to register goes by message (ulimit -l)",
+        ),
+        _ if budget > memory => (
+            Status::Warn,
+            "STANDPIPE_PIN is more than this machine's memory: nothing keeps what is pinned from taking all of it",
         ),
         _ => (Status::Ok, UNPINNED),
     };
@@ -357,11 +358,17 @@ mod tests {
         let told = find(&facts, "settings");
         assert_eq!((told.status, told.value.contains("pigeon")), (Status::Fail, true));
         let budget = |pin_bytes: u64| find(&Facts { pin_bytes: Some(pin_bytes), ..good() }, "pin budget");
-        for (bytes, why) in [(1, "less than a page"), (9 << 20, "may be locked"), (17 << 30, "memory")] {
+        for (bytes, why) in [(1, "no room"), (5000, "no room"), (9 << 20, "may be locked")] {
             let told = budget(bytes);
             assert_eq!((told.status, told.remedy.contains(why)), (Status::Warn, true), "{bytes}");
         }
         assert_eq!(budget(4 << 20).status, Status::Ok);
+        let unbound = |pin_bytes: u64| {
+            let facts = Facts { pin_bytes: Some(pin_bytes), locks_anything: Some(true), ..good() };
+            find(&facts, "pin budget")
+        };
+        assert_eq!(unbound(9 << 20).status, Status::Ok);
+        assert!(unbound(17 << 30).remedy.contains("memory"));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use standpipe::network;
 use standpipe::{Config, Transport};
 
 use super::peer::{self, Attach};
-use crate::units::parse_bytes;
 
 /// Everything that was found out.
 #[derive(Debug, Clone)]
@@ -27,9 +26,9 @@ pub(super) struct Facts {
     pub(super) attach_never: bool,
     /// What is wrong with a setting in the environment, and its name.
     pub(super) bad_setting: Option<(String, &'static str)>,
-    /// Why the network that `STANDPIPE_TRANSPORT` asks for is not to be had.
+    /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
     pub(super) no_network: Option<String>,
-    /// What `STANDPIPE_PIN` asks for.
+    /// What `STANDPIPE_PIN` asks for; `None` also while a setting is bad.
     pub(super) pin_bytes: Option<u64>,
     /// Variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
@@ -47,8 +46,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Asks the system; takes a fraction of a second, for two short-lived processes.
+    /// Asks the system; takes a fraction of a second, for two short-lived processes and what libfabric says of a provider.
     pub(super) fn gather() -> Self {
+        let config = Config::from_env();
         Self {
             kernel: kernel_release(),
             cores: cores(),
@@ -60,9 +60,9 @@ impl Facts {
             traces_anyone: traces_anyone(),
             attach: peer::try_attach(),
             attach_never: set("STANDPIPE_ATTACH").is_some_and(|value| value == "never"),
-            bad_setting: Config::from_env().err().map(|error| (error.to_string(), error.name)),
+            bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name)),
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
-            pin_bytes: set("STANDPIPE_PIN").and_then(|bytes| parse_bytes(&bytes).ok()),
+            pin_bytes: config.ok().and_then(|config| config.pin_budget()),
             unknown_settings: Config::unknown_variables(),
             memlock: memlock(),
             locks_anything: locks_anything(),
@@ -82,7 +82,7 @@ fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Why the network of the transport of this name is not to be had.
+/// Why there is no libfabric, or in it no such provider, where the transport of this name needs it.
 fn no_network(name: &str) -> Option<String> {
     match Transport::parse(name)? {
         Transport::Ofi { provider } => {

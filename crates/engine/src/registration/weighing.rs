@@ -90,7 +90,7 @@ mod tests {
         (took, exchanges)
     }
 
-    /// Under Miri, which takes a thousand times as long, as few as make room for something new once in the dearest case.
+    /// Under Miri, which takes a thousand times as long, hardly more than make room for something new once in the dearest case.
     const USES: u32 = if cfg!(miri) { 5_000 } else { 100_000 };
 
     #[test]
