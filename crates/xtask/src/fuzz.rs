@@ -5,6 +5,7 @@ use crate::command::{self, Failure, root};
 use crate::nightly;
 use crate::outcome::Outcome;
 use std::fs;
+use std::num::NonZero;
 use std::path::PathBuf;
 
 /// What lets libFuzzer see which branches an input took.
@@ -28,7 +29,20 @@ pub(crate) fn run(seconds: u64, only: Option<&str>) -> Outcome {
     if targets.is_empty() {
         return Outcome::Failed(format!("there is no target {}", only.unwrap_or("in fuzz/fuzz_targets")));
     }
-    build(&targets).and_then(|()| targets.iter().try_for_each(|target| fuzz(target, seconds))).into()
+    build(&targets).and_then(|()| fuzz_all(&targets, seconds)).into()
+}
+
+/// Fuzzes as many targets at a time as there are cores: each works on one.
+fn fuzz_all(targets: &[String], seconds: u64) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    targets.chunks(cores).try_for_each(|some| {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = some.iter().map(|target| scope.spawn(move || fuzz(target, seconds))).collect();
+            let results: Vec<_> =
+                runs.into_iter().map(|run| run.join().expect("it does not panic")).collect();
+            results.into_iter().collect()
+        })
+    })
 }
 
 /// The names of the targets, in order.
