@@ -72,7 +72,10 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
                 (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
                     if !at.ip().is_unspecified() =>
                 {
-                    failed(&format_args!("at {}, as STANDPIPE_LISTEN says: {error}", at.ip()))
+                    failed(&format_args!(
+                        "at {}, as STANDPIPE_LISTEN says, which is to be an address of this host's: {error}",
+                        at.ip()
+                    ))
                 }
                 _ => failed(&error),
             }

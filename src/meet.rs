@@ -8,7 +8,7 @@ use engine::Rank;
 
 use crate::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
-    JoinError, Listen, Notice, Refusal, Way,
+    JoinError, Listen, Notice, Refusal, Way, check_address,
 };
 use crate::error::Error;
 use crate::far;
@@ -53,7 +53,9 @@ pub enum MeetError {
     )]
     NotListening,
     /// The node cannot listen where it is told to.
-    #[error("cannot listen at {at}, as STANDPIPE_LISTEN says: {source}")]
+    #[error(
+        "cannot listen at {at}, as STANDPIPE_LISTEN says, which is to be an address of this host's and a free port: {source}"
+    )]
     Listen {
         /// The address and port.
         at: SocketAddr,
@@ -111,10 +113,10 @@ pub enum MeetError {
         /// Its number as it is seen from here, or zero.
         pid: u32,
     },
-    /// The node did not answer in time: it may be stopped.
+    /// The node did not answer in time: it may be stopped, or too much of the time went into opening libfabric here.
     #[error("the node did not answer within {} ms", waited.as_millis())]
     Timeout {
-        /// How long the call waited.
+        /// How long the call took, the opening of libfabric included.
         waited: Duration,
     },
     /// The node answered what makes no sense.
@@ -211,8 +213,9 @@ impl Node {
     /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or the node's timeout
-    /// says, 60 s where there is none. A far one that is stopped is given 5 s for each way that its address names, and is then
-    /// [`MeetError::Unreachable`].
+    /// says, 60 s where there is none; but it waits as long as libfabric takes to open, some tenths of a second on an idle machine,
+    /// where this call or [`Node::address`] is the first that needs it. One of another host that is stopped is given 5 s for each
+    /// way that its address names, and is then [`MeetError::Unreachable`].
     ///
     /// # Errors
     /// See [`MeetError`].
@@ -222,9 +225,17 @@ impl Node {
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
         let _span = tracing::debug_span!("meet").entered();
+        if !self.inner.peers.is_launched() {
+            // Before a network is opened for it.
+            check_address(address.as_ref())?;
+        }
         let door = self.door()?;
         loop {
-            let number = door.call(address.as_ref(), deadline)?;
+            let number =
+                door.call(address.as_ref(), deadline).map_err(|error| match MeetError::from(error) {
+                    MeetError::Timeout { .. } => MeetError::Timeout { waited: now.elapsed() },
+                    error => error,
+                })?;
             if !self.inner.peers.is_gone(number) {
                 return Ok(number);
             }

@@ -129,8 +129,18 @@ fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     assert_eq!(here.array.read(3), 77);
     // Over a network what is called must be able to call back.
     let far = Member::new(config().listen(Listen::Nowhere).transport(Transport::Ofi { provider: None }));
-    assert!(matches!(far.node.connect_to([0; 12]), Err(MeetError::NotListening)));
+    assert!(matches!(
+        far.node.connect_to(here.node.address().expect("a door")),
+        Err(MeetError::NotListening)
+    ));
     assert!(matches!(far.node.address(), Err(MeetError::NotListening)));
+}
+
+#[test]
+fn no_network_is_opened_for_what_is_no_address() {
+    let far = Member::new(config().transport(Transport::Ofi { provider: None }));
+    assert!(matches!(far.node.connect_to([0; 12]), Err(MeetError::Address(_))));
+    assert_eq!(far.node.provider(), None);
 }
 
 #[test]
