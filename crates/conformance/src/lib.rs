@@ -134,6 +134,7 @@ declare! { $
         whoever_is_ahead_waits_for_the_others
         members_that_call_differently_are_told
         a_collective_that_is_given_up_ends_its_team
+        what_one_that_gives_up_took_away_is_no_fault
         a_lost_member_ends_its_teams_and_no_others
         a_member_is_lost_amid_a_collective
         a_member_that_is_lost_after_its_part_harms_nobody

@@ -1,7 +1,7 @@
 //! Teams: how they are made, how far members get ahead, and how teams end.
 
 use engine::collective::{Collective, split_entry, split_members};
-use engine::node::TeamId;
+use engine::node::{Memories, Start, TeamId};
 use engine::{OpError, Rank};
 
 use super::collectives::{Started, all, composed, elements, inputs, result, start};
@@ -157,6 +157,35 @@ pub(crate) fn a_collective_that_is_given_up_ends_its_team<C: Cluster>(make: Make
     bench.settle();
     let last = start(&mut bench, 2, TeamId::WORLD, &what, &given[2], None);
     assert!(matches!(bench.outcome(2, last.id), Err(OpError::Team { peer: 0, .. })));
+}
+
+/// Who has given up a collective may have freed what it offered; one that is still in it must not.
+pub(crate) fn what_one_that_gives_up_took_away_is_no_fault<C: Cluster>(make: Make<'_, C>) {
+    for gives_up in [true, false] {
+        let mut bench = Bench::new(make, 2);
+        let Some(freed) = bench.cluster.inaccessible(0) else {
+            eprintln!("skipped: freed memory of a member: no inaccessible memory here");
+            return;
+        };
+        let what = Collective::Broadcast { root: 0, len: 20_000 };
+        let waits = start(&mut bench, 1, TeamId::WORLD, &what, &[], None);
+        let now = bench.cluster.now();
+        let memories = Memories::At { input: freed, output: freed, scratch: freed };
+        let begun = Start { memories, steps_told: false, deadline: Some(now) };
+        let offers = bench.node(0).collective(TeamId::WORLD, &what, what.plan(2, 0).into(), begun);
+        if gives_up {
+            bench.node(0).expire(now);
+        }
+        let outcome = bench.outcome(1, waits.id);
+        let offered = bench.outcome(0, offers);
+        if gives_up {
+            assert!(matches!(outcome, Err(OpError::Team { peer: 0, .. })), "{outcome:?}");
+            assert!(matches!(offered, Err(OpError::Timeout { .. })), "{offered:?}");
+        } else {
+            assert!(matches!(outcome, Err(OpError::Fault { peer: 0, .. })), "{outcome:?}");
+            assert!(matches!(offered, Err(OpError::Team { peer: 1, .. })), "{offered:?}");
+        }
+    }
 }
 
 pub(crate) fn a_lost_member_ends_its_teams_and_no_others<C: Cluster>(make: Make<'_, C>) {

@@ -218,6 +218,8 @@ pub(super) struct Receiving {
 /// A transfer that is getting a part of what was awaited.
 pub(super) struct Pulling {
     pub(super) get: OpKey,
+    pub(super) from: Rank,
+    pub(super) tag: u16,
     pub(super) into: Span,
 }
 
@@ -230,6 +232,9 @@ pub(super) enum Received {
     Getting(OpKey),
     /// They are here; the sender has not said yet that they still lay there then.
     Taken,
+    /// They could not be reached. The sender has been asked whether it still is in the collective: otherwise it may have
+    /// freed them, and its team is over for a reason that it tells.
+    Doubted(OpError),
     Over,
 }
 
