@@ -66,6 +66,11 @@ pub enum Kind {
     TeamTaken,
     /// They did: what was offered lay there until now.
     TeamConfirmed,
+    /// Bytes that the receiver has [offered](Kind::TeamOffer) could not be reached: whether it still is in the collective of the
+    /// number in argument 0, above its low 16 bits.
+    TeamDoubted,
+    /// It is.
+    TeamUpheld,
     /// The sender has come to the team's collective of the number in argument 0; it waits for something of the receiver's, and
     /// wants to be told when the receiver
     /// may be sent something of that in argument 1, unless it is 0.
@@ -79,7 +84,7 @@ pub enum Kind {
     AmDone,
 }
 
-const KINDS: [Kind; 27] = [
+const KINDS: [Kind; 29] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -104,6 +109,8 @@ const KINDS: [Kind; 27] = [
     Kind::TeamOffer,
     Kind::TeamTaken,
     Kind::TeamConfirmed,
+    Kind::TeamDoubted,
+    Kind::TeamUpheld,
     Kind::TeamPace,
     Kind::TeamBroken,
     Kind::AmDone,
@@ -179,6 +186,7 @@ impl Header {
             Kind::Revoke | Kind::Recall | Kind::Release => false,
             Kind::StageTake | Kind::StageFill | Kind::StageDrain | Kind::StageGive | Kind::Staged => false,
             Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
+            Kind::TeamDoubted | Kind::TeamUpheld => false,
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
         };
         if (if has_payload { len as usize } else { 0 }) != payload {

@@ -432,6 +432,8 @@ impl Trial {
                 | Kind::TeamOffer
                 | Kind::TeamTaken
                 | Kind::TeamConfirmed
+                | Kind::TeamDoubted
+                | Kind::TeamUpheld
                 | Kind::TeamPace
                 | Kind::TeamBroken,
                 Lane::Request,

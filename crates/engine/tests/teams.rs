@@ -19,12 +19,14 @@ const MEMORY: usize = 1 << 14;
 const REGION: u64 = 512;
 const OPS: u64 = 8;
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 9] = [
     Kind::TeamWord,
     Kind::TeamData,
     Kind::TeamOffer,
     Kind::TeamTaken,
     Kind::TeamConfirmed,
+    Kind::TeamDoubted,
+    Kind::TeamUpheld,
     Kind::TeamPace,
     Kind::TeamBroken,
 ];

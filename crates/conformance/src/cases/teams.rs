@@ -161,18 +161,22 @@ pub(crate) fn a_collective_that_is_given_up_ends_its_team<C: Cluster>(make: Make
 
 /// Who has given up a collective may have freed what it offered; one that is still in it must not.
 pub(crate) fn what_one_that_gives_up_took_away_is_no_fault<C: Cluster>(make: Make<'_, C>) {
-    for gives_up in [true, false] {
+    // Gotten at once, and by and by.
+    let broadcast = Collective::Broadcast { root: 0, len: 20_000 };
+    let all_reduce = Collective::AllReduce { elements: elements(4000) };
+    for (what, given, gives_up) in
+        [(&broadcast, 0, true), (&broadcast, 0, false), (&all_reduce, 32_000, true)]
+    {
         let mut bench = Bench::new(make, 2);
         let Some(freed) = bench.cluster.inaccessible(0) else {
             eprintln!("skipped: freed memory of a member: no inaccessible memory here");
             return;
         };
-        let what = Collective::Broadcast { root: 0, len: 20_000 };
-        let waits = start(&mut bench, 1, TeamId::WORLD, &what, &[], None);
+        let waits = start(&mut bench, 1, TeamId::WORLD, what, &pattern(1, given), None);
         let now = bench.cluster.now();
         let memories = Memories::At { input: freed, output: freed, scratch: freed };
         let begun = Start { memories, steps_told: false, deadline: Some(now) };
-        let offers = bench.node(0).collective(TeamId::WORLD, &what, what.plan(2, 0).into(), begun);
+        let offers = bench.node(0).collective(TeamId::WORLD, what, what.plan(2, 0).into(), begun);
         if gives_up {
             bench.node(0).expire(now);
         }

@@ -76,6 +76,7 @@ impl<T: Transport> Node<T> {
             receives: Vec::new(),
             pulls: Vec::new(),
             open: 0,
+            doubted: None,
             steps_told: start.steps_told,
         };
         let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
@@ -246,7 +247,7 @@ impl<T: Transport> Node<T> {
             self.forget_team(team);
             return false;
         }
-        let over = run.at == run.plan.steps.len() && run.open == 0;
+        let over = run.at == run.plan.steps.len() && run.open == 0 && run.doubted.is_none();
         let steps_told = run.steps_told;
         if let Some(OpKind::Collective(slot)) = self.ops.get_mut(key).map(|op| &mut op.kind) {
             *slot = Some(run);
@@ -274,7 +275,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn do_steps(&mut self, key: OpKey, run: &mut Run) -> Result<(), OpError> {
-        while let Some(step) = run.plan.steps.get(run.at).copied() {
+        while let Some(step) = run.plan.steps.get(run.at).copied().filter(|_| run.doubted.is_none()) {
             if let Came::Stopped = self.do_step(key, run, step)? {
                 break;
             }

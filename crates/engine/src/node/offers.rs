@@ -3,7 +3,7 @@
 use super::collective::Came;
 use super::table::Node;
 use super::table::OpKind;
-use super::team_messages::{DOUBTED, NOT_OFFERED};
+use super::team_messages::NOT_OFFERED;
 use super::teams::{Pulling, Received, Receiving, Run};
 use crate::collective::Span;
 use crate::op_id::OpKey;
@@ -43,12 +43,13 @@ impl<T: Transport> Node<T> {
         let part = offered.offset.checked_add(at).map(|offset| Place { offset, ..offered });
         let part = part.ok_or(OpError::Protocol { peer: from, what: NOT_OFFERED })?;
         match self.get_part(key, run, from, part, into) {
-            Ok(None) => return Ok(Came::On),
-            Ok(Some(get)) => run.pulls.push(Pulling { get, from, tag, into }),
-            Err(error) => self.doubt(run, (from, tag), error)?,
+            Ok(Some(get)) => {
+                run.pulls.push(Pulling { get, into });
+                run.open += 1;
+            }
+            Ok(None) => {}
+            Err(error) => self.doubt(run, error)?,
         }
-        // What is doubted is never over: the sender's word ends the collective.
-        run.open += 1;
         Ok(Came::On)
     }
 
@@ -58,48 +59,24 @@ impl<T: Transport> Node<T> {
         let awaited = |receive: &Receiving| (receive.from, receive.tag) == (from, tag);
         let at = run.receives.iter().position(awaited).expect("plans await what they release");
         run.open += 1;
-        match run.receives[at].state {
-            Received::Doubted(_) => Ok(()),
-            _ => self.took(run, at),
-        }
+        self.took(run, at)
     }
 
     /// Some transfer of offered bytes has ended: which one, its place in the table of operations tells.
     pub(super) fn take_read(&mut self, run: &mut Run, result: Result<(), OpError>) -> Result<(), OpError> {
+        if let Err(error) = result {
+            return self.doubt(run, error);
+        }
         if let Some(at) = run.pulls.iter().position(|pull| !self.ops.contains_key(pull.get)) {
-            let Pulling { from, tag, .. } = run.pulls.swap_remove(at);
-            return match result {
-                Ok(()) => {
-                    run.open -= 1;
-                    Ok(())
-                }
-                Err(error) => self.doubt(run, (from, tag), error),
-            };
-        }
-        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
-        match (run.receives.iter().position(|receive| over(receive.state)), result) {
-            (Some(at), Ok(())) => self.took(run, at),
-            (Some(at), Err(error)) => {
-                let receive = &run.receives[at];
-                self.doubt(run, (receive.from, receive.tag), error)
-            }
-            (None, result) => result,
-        }
-    }
-
-    /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up the collective, and
-    /// freed what it offered before this process has heard of it: so it is asked. All else fails at once.
-    fn doubt(&mut self, run: &mut Run, (from, tag): (Rank, u16), error: OpError) -> Result<(), OpError> {
-        let (OpError::Fault { .. } | OpError::NotExposed { .. }) = error else { return Err(error) };
-        let doubted = |receive: &&mut Receiving| (receive.from, receive.tag) == (from, tag);
-        let receive = run.receives.iter_mut().find(doubted).ok_or(error)?;
-        if let Received::Doubted(_) = receive.state {
+            run.pulls.swap_remove(at);
+            run.open -= 1;
             return Ok(());
         }
-        receive.state = Received::Doubted(error);
-        let args = [run.number << 16 | u64::from(tag), DOUBTED, 0, 0];
-        let asks = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
-        self.send_soon(from, Lane::Request, asks)
+        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
+        match run.receives.iter().position(|receive| over(receive.state)) {
+            Some(at) => self.took(run, at),
+            None => Ok(()),
+        }
     }
 
     /// Gets what a member offers.
@@ -110,14 +87,13 @@ impl<T: Transport> Node<T> {
         at: usize,
         (offered, into): (Place, Span),
     ) -> Result<(), OpError> {
-        let (from, tag) = (run.receives[at].from, run.receives[at].tag);
-        match self.get_part(key, run, from, offered, into) {
+        match self.get_part(key, run, run.receives[at].from, offered, into) {
             Ok(Some(get)) => {
                 run.receives[at].state = Received::Getting(get);
                 Ok(())
             }
             Ok(None) => self.took(run, at),
-            Err(error) => self.doubt(run, (from, tag), error),
+            Err(error) => self.doubt(run, error),
         }
     }
 
@@ -146,6 +122,22 @@ impl<T: Transport> Node<T> {
             self.pending -= 1;
         }
         Ok(Some(get))
+    }
+
+    /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up the collective, and
+    /// freed what it offered before this process has heard of it: so it is asked. All else fails at once.
+    fn doubt(&mut self, run: &mut Run, error: OpError) -> Result<(), OpError> {
+        let (OpError::Fault { peer, .. } | OpError::NotExposed { peer, .. }) = error else {
+            return Err(error);
+        };
+        // One member's word ends the collective.
+        if run.doubted.is_some() {
+            return Ok(());
+        }
+        run.doubted = Some((peer, error));
+        let args = [run.number << 16, 0, 0, 0];
+        let asks = Header { token: run.team.0, args, ..Header::new(Kind::TeamDoubted) };
+        self.send_soon(peer, Lane::Request, asks)
     }
 
     fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {

@@ -268,6 +268,8 @@ impl<T: Transport> Node<T> {
                 | Kind::TeamOffer
                 | Kind::TeamTaken
                 | Kind::TeamConfirmed
+                | Kind::TeamDoubted
+                | Kind::TeamUpheld
                 | Kind::TeamPace
                 | Kind::TeamBroken,
                 Lane::Request,

@@ -1,6 +1,6 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
-use super::table::Node;
+use super::table::{Node, OpKind};
 use super::teams::{AHEAD, Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
 use crate::collective::{Difference, Signature, Step};
 use crate::op_id::OpKey;
@@ -13,10 +13,6 @@ pub(super) const DIFFERS: u64 = 1;
 pub(super) const GIVEN_UP: u64 = 2;
 pub(super) const DROPPED: u64 = 3;
 pub(super) const FAILED: u64 = 4;
-
-/// In a message that says that offered bytes were taken, and in its answer: they could not be reached, and the sender is only
-/// asked whether it still offers them.
-pub(super) const DOUBTED: u64 = 1;
 
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
 pub(super) const NOT_OFFERED: &str = "has offered no memory";
@@ -44,8 +40,10 @@ impl<T: Transport> Node<T> {
         }
         match header.kind {
             Kind::TeamPace => self.on_pace(id, peer, header.args),
-            Kind::TeamTaken => self.on_taken(id, peer, header.args[0], header.args[1]),
-            Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0], header.args[1]),
+            Kind::TeamTaken => self.on_taken(id, peer, header.args[0]),
+            Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0]),
+            Kind::TeamDoubted => self.on_doubted(id, peer, number),
+            Kind::TeamUpheld => self.on_upheld(id, peer, number),
             _ => self.on_step(id, peer, header, payload),
         }
     }
@@ -119,8 +117,7 @@ impl<T: Transport> Node<T> {
         let _ = self.send_soon(rank, Lane::Request, id.pace(started, 0));
     }
 
-    /// A member has taken what was offered, or doubts that it still is.
-    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64, doubted: u64) {
+    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64) {
         let (number, tag) = (word >> 16, word as u16);
         let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
             self.counters.malformed += 1;
@@ -131,12 +128,10 @@ impl<T: Transport> Node<T> {
             run.sends.iter_mut().find(|send| (send.to, send.tag, send.state) == (peer, tag, Sent::Offered));
         match offered {
             Some(send) => {
-                if doubted != DOUBTED {
-                    send.state = Sent::Over;
-                    run.open -= 1;
-                }
-                let args = [word, doubted, 0, 0];
-                let confirmed = Header { token: id.0, args, ..Header::new(Kind::TeamConfirmed) };
+                send.state = Sent::Over;
+                run.open -= 1;
+                let confirmed =
+                    Header { token: id.0, args: [word, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
                 // Who cannot be told is lost, or will be.
                 let _ = self.send_soon(peer, Lane::Request, confirmed);
             }
@@ -147,26 +142,62 @@ impl<T: Transport> Node<T> {
         self.go_on_with(key);
     }
 
-    /// What this process has taken was the bytes that were offered; or those that it could not reach still are offered.
-    fn on_confirmed(&mut self, id: TeamId, peer: Rank, word: u64, doubted: u64) {
+    /// What this process has taken was the bytes that were offered.
+    fn on_confirmed(&mut self, id: TeamId, peer: Rank, word: u64) {
         let (number, tag) = (word >> 16, word as u16);
         let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
         let Some((key, mut run)) = key.and_then(|key| Some((key, self.take_run(key)?))) else {
             self.counters.malformed += 1;
             return;
         };
-        let of_word = |receive: &&mut Receiving| (receive.from, receive.tag) == (peer, tag);
-        let mut result = Ok(());
-        match run.receives.iter_mut().find(of_word).map(|receive| (receive.state, receive)) {
-            Some((Received::Taken, receive)) if doubted != DOUBTED => {
+        let taken = |receive: &&mut Receiving| {
+            (receive.from, receive.tag, receive.state) == (peer, tag, Received::Taken)
+        };
+        match run.receives.iter_mut().find(taken) {
+            Some(receive) => {
                 receive.state = Received::Over;
                 run.open -= 1;
             }
-            Some((Received::Doubted(error), _)) if doubted == DOUBTED => result = Err(error),
-            _ => self.counters.malformed += 1,
+            None => self.counters.malformed += 1,
         }
-        self.put_run(key, run, result);
+        self.put_run(key, run, Ok(()));
         self.go_on_with(key);
+    }
+
+    /// A member could not reach what this process offers in a collective that is not over here.
+    fn on_doubted(&mut self, id: TeamId, peer: Rank, number: u64) {
+        let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
+        let Some(OpKind::Collective(Some(run))) = key.and_then(|key| self.ops.get(key)).map(|op| &op.kind)
+        else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if !run.sends.iter().any(|send| (send.to, send.state) == (peer, Sent::Offered)) {
+            self.counters.malformed += 1;
+            return;
+        }
+        let args = [number << 16, 0, 0, 0];
+        // Who cannot be told is lost, or will be.
+        let upheld = Header { token: id.0, args, ..Header::new(Kind::TeamUpheld) };
+        let _ = self.send_soon(peer, Lane::Request, upheld);
+    }
+
+    /// A member is in the collective still: that what it offers could not be reached ends the collective.
+    fn on_upheld(&mut self, id: TeamId, peer: Rank, number: u64) {
+        let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
+        let run = key.and_then(|key| Some((key, self.take_run(key)?)));
+        let Some((key, run)) = run else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let result = match run.doubted {
+            Some((doubted, error)) if doubted == peer => Err(error),
+            _ => {
+                self.counters.malformed += 1;
+                Ok(())
+            }
+        };
+        self.put_run(key, run, result);
     }
 
     /// A step of a collective: it is expected, or kept until it is.

@@ -188,6 +188,9 @@ pub(super) struct Run {
     pub(super) pulls: Vec<Pulling>,
     /// How many of all these are still waited for.
     pub(super) open: usize,
+    /// Whose bytes could not be reached, and how that failed: it was asked whether it still is in the collective. Otherwise it may
+    /// have freed them, and says why its team is over. Nothing more is done meanwhile.
+    pub(super) doubted: Option<(Rank, OpError)>,
     pub(super) steps_told: bool,
 }
 
@@ -218,8 +221,6 @@ pub(super) struct Receiving {
 /// A transfer that is getting a part of what was awaited.
 pub(super) struct Pulling {
     pub(super) get: OpKey,
-    pub(super) from: Rank,
-    pub(super) tag: u16,
     pub(super) into: Span,
 }
 
@@ -232,9 +233,6 @@ pub(super) enum Received {
     Getting(OpKey),
     /// They are here; the sender has not said yet that they still lay there then.
     Taken,
-    /// They could not be reached. The sender has been asked whether it still is in the collective: otherwise it may have
-    /// freed them, and its team is over for a reason that it tells.
-    Doubted(OpError),
     Over,
 }
 
@@ -272,6 +270,7 @@ impl Run {
     /// Whether a step in own memory has all its bytes.
     pub(super) fn has_all_of(&self, step: Step) -> bool {
         match step {
+            _ if self.doubted.is_some() => false,
             Step::Copy { from, into } | Step::Combine { into, from } => {
                 !self.pulls.iter().any(|pull| pull.into.meets(from) || pull.into.meets(into))
             }
