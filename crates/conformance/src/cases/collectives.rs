@@ -106,24 +106,26 @@ pub(crate) fn inputs(size: u32, len: u64) -> Vec<Vec<u8>> {
     (0..size).map(|me| pattern(u64::from(me) + 1, len as usize)).collect()
 }
 
-/// These lengths, for odd sizes from the last on: the longest is the first that such a cluster moves.
-fn in_turn(size: u32, mut lengths: [u64; 4]) -> [u64; 4] {
-    if size % 2 == 1 {
-        lengths.reverse();
+/// Checks clusters of 1 to 9 ranks with these lengths, in odd ones from the last on, so that the longest is the first that is
+/// moved. What moves much does so by few ways: the last is for some sizes only.
+fn at_all_sizes<C: Cluster>(
+    make: Make<'_, C>,
+    lengths: [u64; 4],
+    sizes_of_last: [u32; 3],
+    check: fn(&mut Bench<C>, u64),
+) {
+    for size in 1..=9 {
+        let mut bench = Bench::new(make, size);
+        let mut lengths = lengths[..if sizes_of_last.contains(&size) { 4 } else { 3 }].to_vec();
+        if size % 2 == 1 {
+            lengths.reverse();
+        }
+        lengths.into_iter().for_each(|len| check(&mut bench, len));
     }
-    lengths
 }
 
 pub(crate) fn rooted_collectives_do_what_they_say<C: Cluster>(make: Make<'_, C>) {
-    for size in 1..=9 {
-        let mut bench = Bench::new(make, size);
-        for len in in_turn(size, [0, 1, 700, 20_001]) {
-            // What moves much does so by few ways.
-            if len <= 1000 || [2, 5, 9].contains(&size) {
-                rooted(&mut bench, len);
-            }
-        }
-    }
+    at_all_sizes(make, [0, 1, 700, 20_001], [2, 5, 9], rooted);
 }
 
 fn rooted<C: Cluster>(bench: &mut Bench<C>, len: u64) {
@@ -154,14 +156,7 @@ fn pad(given: &[Vec<u8>], root: u32) -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn everyone_gets_from_all<C: Cluster>(make: Make<'_, C>) {
-    for size in 1..=9 {
-        let mut bench = Bench::new(make, size);
-        for block in in_turn(size, [0, 1, 200, 9001]) {
-            if block <= 1000 || [2, 3, 5].contains(&size) {
-                from_all(&mut bench, block);
-            }
-        }
-    }
+    at_all_sizes(make, [0, 1, 200, 9001], [2, 3, 5], from_all);
 }
 
 fn from_all<C: Cluster>(bench: &mut Bench<C>, block: u64) {
@@ -212,14 +207,7 @@ pub(crate) fn composed(given: &[Vec<u8>]) -> Vec<u8> {
 }
 
 pub(crate) fn reductions_combine_in_the_order_of_members<C: Cluster>(make: Make<'_, C>) {
-    for size in 1..=9 {
-        let mut bench = Bench::new(make, size);
-        for count in in_turn(size, [0, 1, 77, 3001]) {
-            if count <= 1000 || [2, 3, 6].contains(&size) {
-                reductions(&mut bench, count);
-            }
-        }
-    }
+    at_all_sizes(make, [0, 1, 77, 3001], [2, 3, 6], reductions);
 }
 
 fn reductions<C: Cluster>(bench: &mut Bench<C>, count: u64) {
