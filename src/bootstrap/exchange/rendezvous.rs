@@ -278,23 +278,21 @@ fn is_cut(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
+/// Whether a connection's own port is the one that it goes to, as can be where nobody listens.
+fn meets_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
+}
+
 /// A connection to whoever listens at rank 0's port, once somebody does.
 fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
     loop {
         let reached = resolve(host, port, deadline).and_then(|found| {
             found
                 .into_iter()
-                .find_map(|address| reach(&address, deadline).ok())
+                .find_map(|address| reach(&address, deadline).ok().filter(|stream| !meets_itself(stream)))
                 .ok_or(ErrorKind::ConnectionRefused.into())
         });
         match reached {
-            // Where nobody listens yet, a connection's own port can turn out to be the one that it goes to.
-            Ok(stream)
-                if stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer)) =>
-            {
-                drop(stream);
-                std::thread::sleep(RETRY_AFTER);
-            }
             Ok(stream) => return Ok(stream),
             Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
             Err(source) if source.kind() == ErrorKind::ConnectionRefused => {

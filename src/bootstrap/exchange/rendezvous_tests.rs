@@ -103,6 +103,18 @@ fn one_that_closes_the_connection_and_goes_is_not_rank_0() {
 }
 
 #[test]
+fn a_connection_that_meets_itself_is_none() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let here = SocketAddr::from(([127, 0, 0, 1], port()));
+    let itself = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&itself, &here).expect("it was free just now");
+    connect(&itself, &here).expect("TCP lets it");
+    assert!(meets_itself(&itself.into()));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    assert!(!meets_itself(&TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens")));
+}
+
+#[test]
 fn without_a_secret_nobody_meets() {
     let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "1")];
     let lookup = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
