@@ -339,7 +339,7 @@ pub(crate) fn registration(strategy: Strategy, pin_bytes: Option<u64>) -> Option
 }
 
 /// The least that may be registered for anything to be: a page, in the part of it that is for peers.
-pub const LEAST_BUDGET: u64 = (4 << 12) / 3;
+pub const LEAST_BUDGET: u64 = 4 * BUCKET.bytes() / 3;
 
 /// What strategies are made from where a rank may register so many bytes at a time.
 pub fn settings(budget: u64) -> Settings {

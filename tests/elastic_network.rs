@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use hosts::{Host, hosts};
 use members::{Other, hex};
 use rustix::process::Signal;
+use standpipe::{Config, Listen, Node, Transport};
 use support::{eventually, itself, network};
 
 /// What the nodes of this program reach each other by.
@@ -31,6 +32,18 @@ fn over_network(case: fn()) {
     if network().is_some() {
         case();
     }
+}
+
+#[test]
+fn where_no_network_can_be_opened_is_said_with_who_says_so() {
+    over_network(|| {
+        // Of a network that is for documents alone.
+        let at = Listen::parse("192.0.2.1:0").expect("an address");
+        let transport = Transport::parse(OVER).expect("a name");
+        let node = Node::open(Config::new().listen(at).transport(transport)).expect("none is opened yet");
+        let error = node.address().expect_err("no address of this host's").to_string();
+        assert!(error.contains("at 192.0.2.1, as STANDPIPE_LISTEN says"), "{error}");
+    });
 }
 
 #[test]

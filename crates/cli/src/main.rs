@@ -224,11 +224,11 @@ impl Command {
     fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
         let ranks = match self {
             Self::Study(study) => !matches!(study, Study::PinDown(_) | Study::Scale(_)),
-            Self::Kernel(_) | Self::Perf(_) => true,
+            Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
             _ => false,
         };
-        match Config::from_env() {
-            Err(error) if ranks && !is_overridden(matches, error.name) => Err(Refused::new(error).into()),
+        match ranks.then(Config::from_env) {
+            Some(Err(error)) if !is_overridden(matches, error.name) => Err(Refused::new(error).into()),
             _ => Ok(()),
         }
     }
@@ -285,6 +285,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_may_be_pinned_is_for_studies_over_a_network() {
+        for study in ["firehose", "pindown"] {
+            let parsed = |over: &[&str]| {
+                let words = [&["standpipe", "study", study, "--pin", "1M"], over].concat();
+                Cli::command().try_get_matches_from(words).is_ok()
+            };
+            assert!(parsed(&["--vm"]) && parsed(&["--transport", "ofi:tcp"]) && !parsed(&[]), "{study}");
+        }
     }
 
     #[test]

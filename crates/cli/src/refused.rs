@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::io;
 
-/// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was run, and the command's exit status is
-/// [`STATUS`](Refused::STATUS), as it is for what the command line's own parser refuses.
+/// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was run, and the
+/// command's exit status is [`STATUS`](Refused::STATUS), as it is for what the command line's own parser refuses.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Refused(String);

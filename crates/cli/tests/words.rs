@@ -87,12 +87,24 @@ fn messages_are_measured_in_nine_jobs() {
 }
 
 #[test]
+fn puts_that_miss_are_measured_over_a_network() {
+    if let Err(error) = standpipe::network::look_for(Some("tcp")) {
+        return eprintln!("skipped: {error}");
+    }
+    let output = standpipe(&["perf", "miss", "--transport", "ofi:tcp", "--json"], Stdio::piped());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert!(row["samples"].as_u64().is_some_and(|samples| samples > 0), "{row}");
+    assert_eq!((&row["op"], &row["size"], &row["memory"]), (&"miss".into(), &8.into(), &"private".into()));
+}
+
+#[test]
 fn what_cannot_be_is_refused_at_once_and_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
-    let cases: [(&[&str], &str); 30] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["sim", "--seeds", "0"], "it must be at least 1"),
         (&["sim", "--steps", "0"], "it must be at least 1"),
         (&["sim", "--costs", "/dev/zero"], "these are no costs"),
@@ -111,6 +123,8 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["kernel", "cannon", "--record", "/proc/trace"], "recording to /proc/trace: "),
         (&["kernel", "cannon", "-n", "5"], "not 1, 4, 9"),
         (&["perf", "--size", "8"], "name the operation"),
+        (&["perf", "miss", "--transport", "shm"], "nothing is registered within a host"),
+        (&["perf", "miss", "--size", "9"], "--size does not fit miss"),
         (&["perf", "am", "--size", "1G"], "a message's payload has at most"),
         (&["study", "kv", "--cap", "1K"], "holds no block"),
         (&["study", "kv", "--trace", "/no/such"], "reading /no/such: No such file"),

@@ -11,7 +11,8 @@ pub enum Op {
     Put,
     /// Get contiguous bytes
     Get,
-    /// Put to memory that is not held, though its owner has it registered: only over ofi
+    /// Put 8 bytes to memory that must be asked for, which its owner still has registered, beside a message and its reply and a put to
+    /// memory that need not; only over ofi
     Miss,
     /// Get many pieces by one call
     Scatter,
@@ -72,7 +73,7 @@ impl Op {
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
     pub const fn has_size(self) -> bool {
-        !matches!(self, Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
+        !matches!(self, Op::Miss | Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
     }
 
     /// Whether the target takes no part in it, and can do something else.

@@ -25,9 +25,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Bytes of the piece of memory that each lies in.
 const PIECE: usize = 8192;
 
-/// The most that is put: it stays on its page.
-pub(super) const BYTES_MAX: usize = PIECE / 8;
-
 /// The case for memory that is shared.
 const fn pieces(case: &Case) -> Case {
     Case { size: PIECE, n: PAGES + 1, ..*case }
@@ -51,7 +48,7 @@ pub(super) fn measure(node: &Node, case: &Case, served: &AtomicU64) -> Result<Op
     }
     let theirs = Theirs::find(node, 1)?;
     let places = theirs.private(node, PAGES + 1)?;
-    // Half of a piece on, each lies on a page of its own.
+    // Half of a piece on, each word lies on a page of its own.
     let (held, asked) = places.split_first().context("there is one more")?;
     let (held, asked): (Remote, Vec<Remote>) =
         (held.plus(PIECE as u64 / 2), asked.iter().map(|place| place.plus(PIECE as u64 / 2)).collect());

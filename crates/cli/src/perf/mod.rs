@@ -54,7 +54,7 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and miss, beside bare libfabric. Without
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put and get, beside bare libfabric, and miss. Without
     /// it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
@@ -186,9 +186,6 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
         bound: None,
     };
     check(&case)?;
-    if op == Op::Miss && case.size > misses::BYTES_MAX {
-        bail!("--size {}: a put that rides in the asking has at most {} bytes", case.size, misses::BYTES_MAX);
-    }
     case.bound = match case {
         Case { op: Op::Am, size: 0, cores: Cores::Shared, .. } => Some(4.0),
         Case { cores: Cores::Shared, .. } => None,
