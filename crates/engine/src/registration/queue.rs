@@ -403,8 +403,9 @@ mod tests {
 
     #[test]
     fn what_programs_have_left_for_good_goes() {
-        // Under Miri, which takes a thousand times as long, few runs: what they look at is the same.
-        const RUNS: u32 = if cfg!(miri) { 2 } else { 20 };
+        // Under Miri, which takes a thousand times as long, few runs, but enough of them for the mean to hold: runs of
+        // SIEVE differ, and the first takes 31 misses.
+        const RUNS: u32 = if cfg!(miri) { 4 } else { 20 };
         for order in [Order::Fifo, Order::Lru, Order::Sieve] {
             let misses: u32 = (1..=RUNS).map(|dice| misses_of_small_ones(order, dice)).sum();
             assert!(misses <= RUNS * 21, "{order:?}: {misses} misses in {RUNS} runs, for 16 entries each");
