@@ -3,8 +3,9 @@
 #![no_main]
 
 use engine::node::{AmBody, Polled};
+use engine::wire::Kind;
 use engine::{
-    AmSend, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError,
+    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError,
     Transport,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -130,6 +131,19 @@ impl Transport for Peer {
         self.memory[Peer::range(to, from.len())?].copy_from_slice(from);
         Ok(())
     }
+
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        let bytes = &mut self.memory[Peer::range(word, atomic.size() as usize)?];
+        Ok(atomic.apply_to(bytes).expect("as many bytes as the word has"))
+    }
+}
+
+/// A kind of message that is not for registration, stages or teams.
+fn number(kind: u8) -> u64 {
+    match kind % 10 {
+        9 => Kind::PutSignal as u64,
+        kind => u64::from(kind),
+    }
 }
 
 struct Run {
@@ -147,13 +161,13 @@ impl Run {
             Step::Likely { peer, reply, kind, handler, token, args, place, payload } => {
                 let [a, b, c, d] = args;
                 let payload = payload % PAYLOAD_MAX as u16;
-                let first = u64::from(kind % 9) | u64::from(handler % 8) << 16 | u64::from(payload) << 32;
+                let first = number(kind) | u64::from(handler % 8) << 16 | u64::from(payload) << 32;
                 self.arrives(rank(peer), reply, [first, token, a % 4, b % 4, c, d, place], payload);
             }
             Step::Answer { sent, reply, kind, change, value, payload } => {
                 let answered = self.node.transport().sent.get(usize::from(sent)).copied();
                 if let Some((peer, mut header)) = answered {
-                    header[0] = header[0] >> 16 << 16 | u64::from(kind % 9);
+                    header[0] = header[0] >> 16 << 16 | number(kind);
                     header[usize::from(change) % 7] ^= value;
                     self.arrives(peer, reply, header, payload);
                 }

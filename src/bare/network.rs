@@ -159,6 +159,70 @@ impl Wire {
         self.repeat(times, |wire| wire.post(len, false))
     }
 
+    /// The time that `turns` writes of `len` bytes take there and back, each side's the moment it sees the other's; `first` on
+    /// one side, and 16 bytes of memory at least for each 8 of `len`, which is rounded up to these. `start` is the turns before.
+    /// Ends early once `given_up`.
+    ///
+    /// # Errors
+    /// [`NetworkError::Provider`] where one fails.
+    ///
+    /// # Panics
+    /// Before [`Wire::meet`], and for more bytes than there are.
+    pub fn bounce(
+        &mut self,
+        len: usize,
+        first: bool,
+        start: u64,
+        turns: u32,
+        given_up: impl Fn() -> bool,
+    ) -> Result<Duration, NetworkError> {
+        let len = len.next_multiple_of(8);
+        let word =
+            |wire: &Wire, at: usize| wire.memory.atomic_u64(at as u64).expect("inside, and aligned").as_ptr();
+        let (sent, landed) = (word(self, len - 8), word(self, 2 * len - 8));
+        let begun = Instant::now();
+        for turn in start + 1..=start + u64::from(turns) {
+            if first {
+                self.throw(len, sent, turn)?;
+            }
+            // SAFETY: inside memory that is kept as long as the endpoint, which writes there.
+            while unsafe { landed.read_volatile() } != turn {
+                self.poll()?;
+                if given_up() {
+                    return Ok(begun.elapsed());
+                }
+            }
+            if !first {
+                self.throw(len, sent, turn)?;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Writes `len` bytes, of which `turn` is the last word, behind as many in the other side's memory.
+    fn throw(&mut self, len: usize, sent: *mut u64, turn: u64) -> Result<(), NetworkError> {
+        // SAFETY: inside the memory; the last write from there has ended, or it could not have been answered.
+        unsafe { sent.write_volatile(turn) };
+        let (peer, [addr, key]) = self.there.expect("the sides have met");
+        let to = Remote { peer, addr: addr + len as u64, key };
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.memory.base_addr() as usize);
+        let inline = len <= self.endpoint.description().inline_bytes;
+        loop {
+            let posted = if inline {
+                // SAFETY: `len` bytes of memory, to which nothing is written before this returns.
+                self.endpoint.write_inline(unsafe { std::slice::from_raw_parts(start, len) }, to)
+            } else {
+                let local = Local { addr: start, len, desc: self.desc };
+                // SAFETY: as for `post`.
+                unsafe { self.endpoint.write(local, to, 0) }
+            };
+            match posted.map_err(|error| self.failed(error))? {
+                Post::Busy => _ = self.poll()?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     fn repeat(
         &mut self,
         times: u32,
@@ -236,5 +300,26 @@ mod tests {
         let mut got = vec![0; 64 << 10];
         memory.copy_out(0, &mut got).expect("its size");
         assert!(got.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn writes_go_there_and_back() {
+        for len in [1, 8, 20_000] {
+            let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return eprintln!("skipped: no tcp") };
+            let mut far = Wire::open("tcp", 64 << 10).expect("a second endpoint");
+            let (cards, left) = ([near.card(), far.card()], AtomicBool::new(false));
+            near.meet(&cards[1]).expect("a card");
+            far.meet(&cards[0]).expect("a card");
+            std::thread::scope(|scope| {
+                let back = scope.spawn(|| far.bounce(len, false, 3, 10, || left.load(Ordering::Relaxed)));
+                near.bounce(len, true, 3, 10, || back.is_finished()).expect("there and back");
+                back.join().expect("no panic").expect("back");
+            });
+            let words = [&near, &far].map(|wire| {
+                let at = (2 * len.next_multiple_of(8) - 8) as u64;
+                wire.memory.atomic_u64(at).expect("inside").load(Ordering::Relaxed)
+            });
+            assert_eq!(words, [13, 13], "{len} bytes");
+        }
     }
 }

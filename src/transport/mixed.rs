@@ -264,6 +264,14 @@ impl Transport for Mixed {
         self.shm.write(to, from)
     }
 
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        self.shm.change_own(word, atomic)
+    }
+
+    fn signals_by_message(&self, peer: Rank) -> bool {
+        self.is_keyed(peer)
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         match self.far(peer) {
             Some(ofi) => ofi.copy(op, peer, direction, pieces),

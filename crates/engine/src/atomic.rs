@@ -153,6 +153,25 @@ impl Atomic {
         Some(old)
     }
 
+    /// The same, of which the owner's threads that sleep are told.
+    pub(crate) const fn signalling(self) -> Atomic {
+        Atomic { signals: true, ..self }
+    }
+
+    /// What is done, and the value, of an operation that signals; `None` for a compare-and-swap, which has two values.
+    pub(crate) const fn to_signal(self) -> Option<(u16, u64)> {
+        match self.change {
+            Change::Apply(op, value) => Some((op as u16 | (self.word as u16) << TYPE_SHIFT, value)),
+            Change::CompareSwap { .. } => None,
+        }
+    }
+
+    /// The operation that [`Atomic::to_signal`] says so, if it says one.
+    pub(crate) fn from_signal(what: u16, value: u64) -> Option<Atomic> {
+        let atomic = Atomic::from_wire([u64::from(what), value, 0])?;
+        matches!(atomic.change, Change::Apply(..)).then_some(atomic.signalling())
+    }
+
     /// Three words that say it: what is done, below 2^17, and two values.
     pub const fn to_wire(self) -> [u64; 3] {
         let (number, first, second) = match self.change {
@@ -252,6 +271,23 @@ mod tests {
         #[test]
         fn atomics_survive_the_wire((atomic, _) in atomics()) {
             prop_assert_eq!(Atomic::from_wire(atomic.to_wire()), Some(atomic));
+        }
+
+        #[test]
+        fn signals_survive_the_wire((atomic, _) in atomics()) {
+            match atomic.to_signal() {
+                Some((what, value)) => {
+                    prop_assert_eq!(Atomic::from_signal(what, value), Some(atomic.signalling()));
+                }
+                None => prop_assert_eq!(atomic.to_wire()[0] as u8, COMPARE_SWAP as u8),
+            }
+        }
+
+        #[test]
+        fn what_any_number_says_would_be_said_so(what in prop_oneof![any::<u16>(), 0_u16..1 << 11], value: u64) {
+            if let Some(atomic) = Atomic::from_signal(what, value) {
+                prop_assert_eq!(atomic.to_signal(), Some((what, value)));
+            }
         }
 
         #[test]

@@ -287,6 +287,20 @@ pub trait Transport {
         let _ = peer;
     }
 
+    /// Changes an aligned word of this process's own heap, as [`Transport::atomic`] does for a peer: each sees the other's
+    /// changes whole. Threads that sleep need not be told. Optional; needed where [`Transport::atomic`] is offered.
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        let (mem, addr, len) = (word.mem, word.offset, atomic.size());
+        Err(OpError::LocalFault { mem, addr, len })
+    }
+
+    /// Whether a short put that signals is to go to this peer as one message, not as a copy and then an atomic: where each of
+    /// the two takes a way there and back. Optional.
+    fn signals_by_message(&self, peer: Rank) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Starts a one-sided atomic on an aligned word of a peer's heap or control memory. Optional.
     fn atomic(&mut self, op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         let _ = (op, peer, word, atomic);

@@ -25,7 +25,7 @@ pub enum Kind {
     PutChunk,
     /// Send `len` bytes from `place`; answered by [`Kind::GetData`].
     GetChunk,
-    /// The answer to a [`Kind::PutChunk`].
+    /// The answer to a [`Kind::PutChunk`] or a [`Kind::PutSignal`].
     PutDone,
     /// The answer to a [`Kind::GetChunk`], with the bytes as payload.
     GetData,
@@ -82,9 +82,12 @@ pub enum Kind {
     /// The handler of an Active Message has run, and has not replied: the answer to one that carried a
     /// [stamp](crate::Inbox::stamp), which the token echoes.
     AmDone,
+    /// A [`Kind::PutChunk`] after which the aligned word of the receiver's heap at argument 2 changes as `handler` says, with
+    /// the value in argument 3. The answer says in argument 2 what the word was.
+    PutSignal,
 }
 
-const KINDS: [Kind; 29] = [
+const KINDS: [Kind; 30] = [
     Kind::AmShort,
     Kind::AmMedium,
     Kind::AmLong,
@@ -114,6 +117,7 @@ const KINDS: [Kind; 29] = [
     Kind::TeamPace,
     Kind::TeamBroken,
     Kind::AmDone,
+    Kind::PutSignal,
 ];
 
 /// A message's header.
@@ -179,7 +183,9 @@ impl Header {
         let kind = KINDS[number as usize];
         let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
         let has_payload = match kind {
-            Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved | Kind::TeamData => true,
+            Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => {
+                true
+            }
             Kind::GetData => b == 0,
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
@@ -245,6 +251,9 @@ pub(crate) const CHUNK_NOT_EXPOSED: u64 = 3;
 /// What an answer says of a stage that there will not be: the owner has none at all.
 pub(crate) const STAGE_NEVER: u64 = 4;
 
+/// The chunk's bytes are in place, and the word that was to change then is nowhere.
+pub(crate) const CHUNK_NO_WORD: u64 = 5;
+
 /// The status word for a chunk's result at the target.
 pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {
     match result {
@@ -294,7 +303,7 @@ mod tests {
         ) {
             let header = Header { kind: KINDS[kind], handler, len, token, args, place };
             let has = match header.kind {
-                Kind::AmMedium | Kind::PutChunk | Kind::Move | Kind::Moved | Kind::TeamData => true,
+                Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => true,
                 Kind::GetData => args[1] == 0,
                 _ => false,
             };

@@ -11,7 +11,8 @@ use common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{
-    Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank, Submit,
+    Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank,
+    Submit,
 };
 use proptest::prelude::*;
 
@@ -405,6 +406,9 @@ impl Trial {
             (Kind::AmShort | Kind::AmMedium, _) if header.handler < HANDLERS => Verdict::Deliver,
             (Kind::AmLong, _) if header.handler < HANDLERS && header.token & 0xff < 3 => Verdict::Deliver,
             (Kind::PutChunk, Lane::Request) => self.judge_put(&header, payload.len() as u64),
+            (Kind::PutSignal, Lane::Request) if signals(&header) => {
+                self.judge_put(&header, payload.len() as u64)
+            }
             (Kind::AmDone, Lane::Reply) if header.token >> 8 != 0 => Verdict::Nothing,
             (Kind::GetChunk, Lane::Request) => Verdict::Unanswerable.unless_room(self.node.transport().room),
             // It may bring a put with it, and is answered though nothing is registered here.
@@ -481,6 +485,12 @@ impl Trial {
         op.left -= chunk;
         if op.put { Verdict::Nothing } else { Verdict::Write(op.local.clone()) }
     }
+}
+
+/// Whether it says a change of a word that puts may bring with them.
+fn signals(header: &Header) -> bool {
+    let atomic = Atomic::from_wire([u64::from(header.handler), header.args[3], 0]);
+    atomic.is_some_and(|atomic| matches!(atomic.change, engine::Change::Apply(..)))
 }
 
 /// What a message may cause.

@@ -95,6 +95,11 @@ impl Transport for SimTransport {
         written.map_err(|addr| OpError::LocalFault { mem: to.mem, addr, len })
     }
 
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        let changed = self.world.borrow().process(self.rank).apply(word, atomic);
+        changed.ok_or(OpError::LocalFault { mem: word.mem, addr: word.offset, len: atomic.size() })
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         if self.reach != Reach::Everything && pieces.iter().any(|piece| piece.remote.mem == MemId::Space) {
             return Submit::Unreachable(Why::NotOffered);

@@ -12,6 +12,7 @@ use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
 use super::transport::{OTHER_POLL, OfiTransport, Registered, Unclosed};
 use crate::transport::shm::own::STAGE_BYTES;
+use crate::transport::shm::rings::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;
@@ -99,6 +100,14 @@ impl Transport for OfiTransport {
 
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
         self.own.write(to, from)
+    }
+
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        atomic_at(self.own.itself(), word, atomic)
+    }
+
+    fn signals_by_message(&self, _: Rank) -> bool {
+        true
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

@@ -443,6 +443,10 @@ impl engine::Transport for ShmTransport {
         self.copy(op, peer, direction, &[piece])
     }
 
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        atomic_at(self.peers.itself(), word, atomic)
+    }
+
     fn atomic(&mut self, _op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
         // The barrier's counter stays readable when its keeper is gone: it is mapped.
         let known = match self.peers.known(peer) {

@@ -20,7 +20,7 @@ pub enum Op {
     Strided,
     /// An Active Message and its reply; medians over 9 jobs, unless on the same core
     Am,
-    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core
+    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core or over a network
     PutSignal,
     /// A fetch-add on a word of the target's heap
     Atomic,

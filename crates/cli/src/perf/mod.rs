@@ -54,7 +54,7 @@ pub struct PerfArgs {
     /// Put all processes on one core
     #[arg(long)]
     same_core: bool,
-    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put and get, beside bare libfabric, and miss. Without
+    /// How the processes reach each other: shm, ofi or ofi:PROVIDER; over ofi only put, get and put-signal, beside bare libfabric, and miss. Without
     /// it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = transport::parse)]
     transport: Option<Transport>,
@@ -196,11 +196,13 @@ fn cases(args: &PerfArgs) -> Result<Vec<Case>> {
 
 /// What can be measured over a network, without bounds: those are shared memory's.
 fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
-    let moves = |case: &&Case| matches!(case.op, Op::Put | Op::Get | Op::Miss) && case.cores == Cores::Apart;
+    let moves = |case: &&Case| {
+        matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::PutSignal) && case.cores == Cores::Apart
+    };
     let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
     if named && far.is_empty() {
         bail!(
-            "over a network only put, get and miss are measured, between two cores; for all else say --transport shm, or unset \
+            "over a network only put, get, miss and put-signal are measured, between two cores; for all else say --transport shm, or unset \
              {}",
             transport::TRANSPORT
         );
@@ -250,7 +252,7 @@ pub(crate) fn measure(case: &Case) -> Result<Row> {
 }
 
 fn measure_over(case: &Case, network: &Transport) -> Result<Row> {
-    let jobs = if case.is_of_lines() { PLACEMENTS } else { 1 };
+    let jobs = if case.is_of_lines() && *network == Transport::Shm { PLACEMENTS } else { 1 };
     let rows = (0..jobs).map(|_| measure_once(case, network)).collect::<Result<Vec<Row>>>()?;
     Row::over_jobs(&rows).context("it was measured in no job")
 }

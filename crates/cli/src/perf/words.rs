@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use standpipe::{Node, Remote, Signal, bare};
+use standpipe::{GlobalPtr, Node, Remote, Signal, bare};
 
 use super::case::{Case, Cores, Samples};
-use super::memory::{Shared, Theirs};
+use super::memory::{PATIENCE, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 
 /// The words that both sides of a measurement use: the bounced line, that of the sleepers, and the counter.
@@ -49,12 +49,19 @@ pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
     Ok(samples)
 }
 
+/// Rounds and turns over a network: each turn is some 10 µs.
+const FAR_ROUNDS: u64 = 60;
+const FAR_TURNS: u32 = 100;
+
 /// Puts that signal, there and back, each waiting for the other's.
 ///
 /// # Errors
 /// Whatever the library says.
 pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     ensure!(node.size() == 2, "puts that signal are measured between two processes");
+    if let Some(provider) = node.provider() {
+        return put_signal_over_network(node, case, &provider);
+    }
     let mine = Shared::new(node, case)?;
     let theirs = Theirs::find(node, 1 - node.rank())?;
     let first = node.rank() == 0;
@@ -74,19 +81,9 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
             Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
         };
         node.barrier()?;
-        let begun = Instant::now();
-        for turn in 1..=u64::from(turns) {
-            let wanted = round * u64::from(turns) + turn;
-            if !first {
-                node.wait_signal(counter, wanted)?;
-            }
-            node.put_signal(to, &bytes, signal)?;
-            if first {
-                node.wait_signal(counter, wanted)?;
-            }
-        }
+        let took = there_and_back(node, to, &bytes, (signal, counter), round * u64::from(turns), turns)?;
         if round > 0 {
-            ours.push(each(begun.elapsed(), turns));
+            ours.push(each(took, turns));
             limit.push(each(bare, turns));
         }
     }
@@ -96,4 +93,54 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
         Cores::Shared => "futex ping-pong on the same core",
     };
     Ok(first.then(|| Samples::new(name, turns, ours, limit)))
+}
+
+/// The time that puts with `signal` take there and back, where `mine` is the counter that the other side's change; so many turns
+/// were before.
+fn there_and_back(
+    node: &Node,
+    to: Remote,
+    bytes: &[u8],
+    (signal, mine): (Signal, GlobalPtr<u64>),
+    before: u64,
+    turns: u32,
+) -> Result<Duration> {
+    let first = node.rank() == 0;
+    let begun = Instant::now();
+    for wanted in before + 1..=before + u64::from(turns) {
+        if !first {
+            node.wait_signal(mine, wanted)?;
+        }
+        node.put_signal(to, bytes, signal)?;
+        if first {
+            node.wait_signal(mine, wanted)?;
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+/// The same over a network, beside writes by bare libfabric there and back.
+fn put_signal_over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
+    let mine = Shared::new(node, case)?;
+    let mut wire = bare::Wire::open(provider, 2 * case.size.next_multiple_of(8))?;
+    let (first, other) = (node.rank() == 0, 1 - node.rank());
+    node.directory().publish(&format!("perf wire {}", node.rank()), &wire.card())?;
+    wire.meet(&node.directory().wait(&format!("perf wire {other}"), PATIENCE)?)?;
+    let theirs = Theirs::find(node, other)?;
+    let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
+    let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
+    let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    for round in 0..=FAR_ROUNDS {
+        let before = round * u64::from(FAR_TURNS);
+        node.barrier()?;
+        let bare = wire.bounce(case.size, first, before, FAR_TURNS, || !node.lost_peers().is_empty())?;
+        node.barrier()?;
+        let took = there_and_back(node, to, &bytes, (signal, counter), before, FAR_TURNS)?;
+        if round > 0 {
+            ours.push(each(took, FAR_TURNS));
+            limit.push(each(bare, FAR_TURNS));
+        }
+    }
+    node.barrier()?;
+    Ok(first.then(|| Samples::new("a write by libfabric there and back", FAR_TURNS, ours, limit)))
 }

@@ -99,6 +99,10 @@ impl Transport for MemoryTransport {
         Ok(())
     }
 
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        self.world.borrow_mut().apply(self.rank, word, atomic)
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         let private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
         match self.settings.copies {

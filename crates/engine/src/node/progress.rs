@@ -253,6 +253,7 @@ impl<T: Transport> Node<T> {
     fn on_service(&mut self, peer: Rank, lane: Lane, header: &Header, inbox: &Inbox) -> Polled {
         match (header.kind, lane) {
             (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, &inbox.payload),
+            (Kind::PutSignal, Lane::Request) => self.serve_put_signal(peer, header, &inbox.payload),
             (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
             (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
                 self.serve_stage(peer, header)

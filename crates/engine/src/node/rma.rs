@@ -79,8 +79,13 @@ impl<T: Transport> Node<T> {
         atomic: Atomic,
         deadline: Option<Nanos>,
     ) -> OpId {
-        let atomic = Atomic { signals: true, ..atomic };
-        self.start_transfer(peer, Direction::Put, pieces, deadline, Some(After::Signal(word, atomic)))
+        self.start_transfer(
+            peer,
+            Direction::Put,
+            pieces,
+            deadline,
+            Some(After::Signal(word, atomic.signalling())),
+        )
     }
 
     /// Ends a transfer whose bytes lie in place, once what comes after them is done.
@@ -144,7 +149,9 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         after: Option<After>,
     ) -> OpId {
-        if let Some(id) = self.start_registered(peer, direction, pieces, deadline, after) {
+        if !self.is_one_message(peer, pieces, after)
+            && let Some(id) = self.start_registered(peer, direction, pieces, deadline, after)
+        {
             return id;
         }
         let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
@@ -162,6 +169,15 @@ impl<T: Transport> Node<T> {
         id
     }
 
+    /// Whether it is a put that signals, and had better go there with its signal in one message.
+    fn is_one_message(&self, peer: Rank, pieces: &[Piece], after: Option<After>) -> bool {
+        let is_short = |piece: &Piece| {
+            let most = self.transport.payload_max() as u64;
+            piece.cut(most, CHUNK_BUCKET).1.is_none() && self.transport.signals_by_message(peer)
+        };
+        matches!(after, Some(After::Signal(..))) && matches!(pieces, [piece] if is_short(piece))
+    }
+
     fn submit_copy(
         &mut self,
         key: OpKey,
@@ -170,6 +186,9 @@ impl<T: Transport> Node<T> {
         pieces: &[Piece],
         after: Option<After>,
     ) {
+        if self.is_one_message(peer, pieces, after) {
+            return self.by_message(key, peer, direction, pieces, after);
+        }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
             Submit::Done(_) => self.conclude(key, peer, after),
             Submit::Pending => {
@@ -256,13 +275,18 @@ impl<T: Transport> Node<T> {
             let (chunk, left) = piece.cut(self.transport.payload_max() as u64, CHUNK_BUCKET);
             let Some(transfer) = self.transfer_under_way(key) else { return moved };
             let direction = transfer.direction;
-            let sent = self.send_chunk(key, peer, direction, slot, chunk);
+            let signal = if left.is_none() { transfer.signal_now() } else { None };
+            let sent = self.send_chunk(key, peer, direction, slot, chunk, signal);
             let Some(transfer) = self.transfer_under_way(key) else { return moved };
             match sent {
-                Ok(()) => {
+                Ok(signalled) => {
                     transfer.window[slot] = Some(chunk);
                     transfer.rest.pop();
                     transfer.rest.extend(left);
+                    transfer.signalled = signalled.then_some(0);
+                    if signalled {
+                        self.counters.add(Operation::Atomic, Mechanism::Message, 8);
+                    }
                     moved = true;
                 }
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
@@ -276,6 +300,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// Sends a chunk, and with it how a word is to change after it, if that fits in. Returns whether it did.
     fn send_chunk(
         &mut self,
         key: OpKey,
@@ -283,12 +308,13 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         slot: usize,
         chunk: Piece,
-    ) -> Result<(), SendError> {
+        signal: Option<(Place, Atomic)>,
+    ) -> Result<bool, SendError> {
         // What waits for the lane goes before: it may be about the same memory.
         if self.must_wait(peer, Lane::Request) || self.waits_in_outbox(peer, Lane::Request) {
             return Err(SendError::Busy);
         }
-        let header = Header {
+        let mut header = Header {
             kind: if direction == Direction::Put { Kind::PutChunk } else { Kind::GetChunk },
             handler: 0,
             len: chunk.len as u32,
@@ -296,6 +322,11 @@ impl<T: Transport> Node<T> {
             args: [chunk.remote.mem.to_wire(), slot as u64, 0, 0],
             place: chunk.remote.offset,
         };
+        let signal = signal.and_then(|(word, atomic)| Some((word.offset, atomic.to_signal()?)));
+        if let Some((word, (what, value))) = signal {
+            (header.kind, header.handler) = (Kind::PutSignal, what);
+            (header.args[2], header.args[3]) = (word, value);
+        }
         let len = match direction {
             Direction::Put => chunk.len as usize,
             Direction::Get => 0,
@@ -303,7 +334,8 @@ impl<T: Transport> Node<T> {
         if len > 0 {
             self.transport.read(chunk.local, &mut self.scratch[..len]).map_err(SendError::Failed)?;
         }
-        self.transport.send(peer, Lane::Request, &header.encode(), &self.scratch[..len])
+        self.transport.send(peer, Lane::Request, &header.encode(), &self.scratch[..len])?;
+        Ok(signal.is_some())
     }
 
     /// Takes the answer to a chunk.
@@ -328,8 +360,16 @@ impl<T: Transport> Node<T> {
                 Err(OpError::Protocol { peer, what: "an answer of the wrong length" })
             };
         }
-        if let (Err(error), OpKind::Transfer(transfer)) = (result, &mut self.ops[key].kind) {
-            transfer.error.get_or_insert(error);
+        if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
+            if let (Some(_), Some(word)) = (transfer.signalled, transfer.signal_word()) {
+                transfer.signalled = Some(header.args[2]);
+                if header.args[1] == wire::CHUNK_NO_WORD {
+                    result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 });
+                }
+            }
+            if let Err(error) = result {
+                transfer.error.get_or_insert(error);
+            }
         }
         self.pump(key);
     }
@@ -347,32 +387,54 @@ impl<T: Transport> Node<T> {
     fn end_transfer(&mut self, key: OpKey) {
         let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
         let (peer, error, after) = (transfer.peer, transfer.error, transfer.after.take());
+        let signalled = transfer.signalled;
         if let Some(since) = transfer.since.filter(|_| error.is_none())
             && let (Some(registrar), Some(now)) = (&mut self.registrar, self.transport.now())
         {
             registrar.hoses.weighing(peer).on_message(now.saturating_sub(since));
         }
-        match error {
-            None => self.conclude(key, peer, after),
-            Some(error) => self.finish(key, Err(error)),
+        match (error, signalled) {
+            (Some(error), _) => self.finish(key, Err(error)),
+            (None, Some(old)) => self.finish(key, Ok(old)),
+            (None, None) => self.conclude(key, peer, after),
         }
+    }
+
+    /// Stores a chunk that a peer sent, and then changes the word that this is to be told by.
+    pub(super) fn serve_put_signal(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        let Some(atomic) = Atomic::from_signal(header.handler, header.args[3]) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let stored = self.store_chunk(peer, header, payload);
+        let word = Place::new(MemId::Heap, header.args[2]);
+        let (status, old) = match stored.map(|()| self.transport.change_own(word, atomic)) {
+            Ok(Ok(old)) => (wire::CHUNK_OK, old),
+            Ok(Err(_)) => (wire::CHUNK_NO_WORD, 0),
+            Err(error) => (wire::chunk_status(&Err(error)), 0),
+        };
+        self.answer_put(peer, header, status, old);
     }
 
     /// Stores a chunk that a peer sent.
     pub(super) fn serve_put(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let result = match header.chunk_place() {
+        let stored = self.store_chunk(peer, header, payload);
+        self.answer_put(peer, header, wire::chunk_status(&stored), 0);
+    }
+
+    fn store_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) -> Result<(), OpError> {
+        match header.chunk_place() {
             Ok(place) if place.mem != MemId::Control => {
-                let permit = self.permit_chunk(peer, Direction::Put, (place, payload.len() as u64), header);
-                permit.and_then(|()| self.transport.write(place, payload))
+                self.permit_chunk(peer, Direction::Put, (place, payload.len() as u64), header)?;
+                self.transport.write(place, payload)
             }
             _ => Err(OpError::Protocol { peer, what: "a put into no memory" }),
-        };
-        let answer = Header {
-            token: header.token,
-            args: [header.args[1], wire::chunk_status(&result), 0, 0],
-            ..Header::new(Kind::PutDone)
-        };
-        self.answer(peer, &answer, 0);
+        }
+    }
+
+    fn answer_put(&mut self, peer: Rank, header: &Header, status: u64, old: u64) {
+        let args = [header.args[1], status, old, 0];
+        self.answer(peer, &Header { token: header.token, args, ..Header::new(Kind::PutDone) }, 0);
     }
 
     /// Sends a chunk that a peer asked for.

@@ -2,7 +2,7 @@
 
 use super::after::After;
 use super::stages::RELAYS_MAX;
-use crate::{Direction, Nanos, OpError, Piece, Rank};
+use crate::{Atomic, Direction, MemId, Nanos, OpError, Piece, Place, Rank};
 
 /// Chunks of one transfer under way at a time.
 pub(super) const WINDOW: usize = 8;
@@ -25,6 +25,8 @@ pub(super) struct Transfer {
     pub(super) since: Option<Nanos>,
     /// What comes after it.
     pub(super) after: Option<After>,
+    /// Its last chunk brings with it what comes after it, a [signal](After::Signal): the word from before, once that is known.
+    pub(super) signalled: Option<u64>,
 }
 
 impl Transfer {
@@ -41,11 +43,36 @@ impl Transfer {
             stalled: false,
             since: None,
             after,
+            signalled: None,
         }
     }
 
     pub(super) fn is_locally_done(&self) -> bool {
         self.direction == Direction::Put && self.rest.is_empty() && self.relays == 0
+    }
+
+    /// The word of the target's heap that changes after it, and how, where what is sent now may bring that with it: the whole
+    /// rest of what there is to move, while nothing else is under way that may fail yet.
+    pub(super) fn signal_now(&self) -> Option<(Place, Atomic)> {
+        match self.after {
+            Some(After::Signal(word, atomic))
+                if self.rest.len() == 1
+                    && self.relays == 0
+                    && word.mem == MemId::Heap
+                    && self.window.iter().all(Option::is_none) =>
+            {
+                Some((word, atomic))
+            }
+            _ => None,
+        }
+    }
+
+    /// The word that changes after it.
+    pub(super) fn signal_word(&self) -> Option<Place> {
+        match self.after {
+            Some(After::Signal(word, _)) => Some(word),
+            _ => None,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A transport without peers: the test says what arrives, and sees what is sent, read and written.
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use engine::registration::RegisterError;
 use engine::{
@@ -45,6 +45,8 @@ pub(crate) struct Script {
     pub(crate) memory: Vec<u8>,
     pub(crate) reads: Vec<(u64, u64)>,
     pub(crate) writes: Vec<(u64, u64)>,
+    /// Words of 8 bytes in the process's own heap, by offset.
+    pub(crate) words: BTreeMap<u64, u64>,
     /// What the next atomics and copies become.
     pub(crate) atomics: VecDeque<Submit>,
     pub(crate) copies: VecDeque<Submit>,
@@ -81,6 +83,7 @@ impl Script {
             memory: vec![0; memory],
             reads: Vec::new(),
             writes: Vec::new(),
+            words: BTreeMap::new(),
             atomics: VecDeque::new(),
             copies: VecDeque::new(),
             copies_keyed: false,
@@ -170,6 +173,12 @@ impl Transport for Script {
         self.writes.push((to.offset, from.len() as u64));
         self.memory[range].copy_from_slice(from);
         Ok(())
+    }
+
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        assert_eq!(word.mem, MemId::Heap, "programs' words lie in heaps");
+        let found = self.words.get_mut(&word.offset).ok_or(fault(word, 8))?;
+        Ok(std::mem::replace(found, atomic.apply(*found)))
     }
 
     fn copy(&mut self, op: OpId, _: Rank, _: Direction, _: &[Piece]) -> Submit {

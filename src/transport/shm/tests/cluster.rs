@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
-    Counters, Direction, Event, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError, OpId, Operation, Piece,
-    Place, Rank, SendError, Submit, Transport,
+    Atomic, Counters, Direction, Event, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError, OpId,
+    Operation, Piece, Place, Rank, SendError, Submit, Transport,
 };
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
@@ -80,6 +80,10 @@ impl Transport for Counted {
 
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
         self.shm.write(to, from)
+    }
+
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        self.shm.change_own(word, atomic)
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
