@@ -4,7 +4,11 @@
 
 use engine::collective::{Collective, Elements};
 use engine::node::{Kept, Memories, Polled, Start, TeamId};
-use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Rank, SendError, Transport};
+use engine::wire::Kind;
+use engine::{
+    Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
+    Transport, Why,
+};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::collections::VecDeque;
@@ -14,9 +18,9 @@ const PAYLOAD_MAX: usize = 256;
 const REGION: u64 = 1 << 12;
 const OPS: usize = 8;
 /// The first kind of the messages between members.
-const FIRST_KIND: u64 = 14;
+const FIRST_KIND: u64 = Kind::TeamWord as u64;
 /// How many kinds there are.
-const KINDS: u8 = 7;
+const KINDS: u8 = Kind::TeamBroken as u8 - Kind::TeamWord as u8 + 1;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
@@ -57,13 +61,17 @@ enum Step {
     Full {
         full: bool,
     },
+    /// What becomes of copies from now on.
+    Copies {
+        how: u8,
+    },
     Lose {
         peer: u8,
     },
 }
 
 fuzz_target!(|steps: Vec<Step>| {
-    let peer = Peer { events: VecDeque::new(), sent: vec![], full: false, given: 0 };
+    let peer = Peer { events: VecDeque::new(), sent: vec![], full: false, given: 0, copies: 0 };
     let mut run = Run { node: Node::new(0, SIZE, 1, peer), ops: vec![], inbox: Inbox::default() };
     steps.iter().for_each(|step| run.step(step));
     run.end();
@@ -76,6 +84,8 @@ struct Peer {
     full: bool,
     /// Bytes of memory that collectives were given.
     given: u64,
+    /// What becomes of copies.
+    copies: u8,
 }
 
 impl Transport for Peer {
@@ -110,6 +120,17 @@ impl Transport for Peer {
             "memory of no collective"
         );
         Ok(())
+    }
+
+    fn copy(&mut self, _: OpId, peer: Rank, _: Direction, pieces: &[Piece]) -> Submit {
+        match self.copies % 3 {
+            0 => Submit::Unreachable(Why::NotOffered),
+            1 => Submit::Done(0),
+            _ => {
+                let Place { mem, offset } = pieces[0].remote;
+                Submit::Failed(OpError::Fault { peer, mem, addr: offset, len: pieces[0].len })
+            }
+        }
     }
 }
 
@@ -162,6 +183,7 @@ impl Run {
                 }
             }
             Step::Full { full } => self.node.transport().full = full,
+            Step::Copies { how } => self.node.transport().copies = how,
             Step::Lose { peer } => self.node.lose(rank(peer)),
         }
     }

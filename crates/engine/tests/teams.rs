@@ -9,7 +9,7 @@ use common::Script;
 use engine::collective::{Collective, Elements};
 use engine::node::{Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
-use engine::{Header, Inbox, Lane, MemId, Node, OpId, Place};
+use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Submit};
 use proptest::prelude::*;
 
 const SIZE: u32 = 3;
@@ -36,6 +36,8 @@ enum Act {
     Start { what: usize, deadline: bool },
     Message { peer: u32, kind: usize, number: u64, tag: u16, sign: usize, last: u64, len: usize, noise: u64 },
     Local,
+    Copies { how: usize },
+    Ended { pick: usize, well: bool },
     Cancel { pick: usize },
     Room { room: usize },
     Expire,
@@ -114,10 +116,19 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0usize..6, any::<bool>()).prop_map(|(what, deadline)| Act::Start { what, deadline }),
         20 => message,
         4 => Just(Act::Local),
+        3 => (0usize..3).prop_map(|how| Act::Copies { how }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(pick, well)| Act::Ended { pick, well }),
         1 => any::<usize>().prop_map(|pick| Act::Cancel { pick }),
         2 => prop_oneof![Just(usize::MAX), 0usize..3].prop_map(|room| Act::Room { room }),
         1 => Just(Act::Expire),
     ]
+}
+
+/// A copy ends: well, or as that member's memory is not accessible.
+fn end(node: &mut Node<Script>, op: OpId, not_there: Option<u32>) {
+    let fault = |peer| OpError::Fault { peer, mem: MemId::Space, addr: 0, len: 1 };
+    let result = not_there.map_or(Ok(0), |peer| Err(fault(peer)));
+    node.transport().inbox.push_back((Event::Completed { op, result }, Inbox::default()));
 }
 
 struct Run {
@@ -153,6 +164,20 @@ impl Run {
                 self.node.transport().arrive(peer, Lane::Request, header.encode(), &payload);
             }
             Act::Local => self.local(),
+            Act::Copies { how } => {
+                let fault = OpError::Fault { peer: ME, mem: MemId::Space, addr: 0, len: 1 };
+                let submit = [Submit::Failed(fault), Submit::Pending, Submit::Done(0)][how];
+                self.node.transport().copies = [submit; 4].into();
+            }
+            Act::Ended { pick, well } => {
+                let script = self.node.transport();
+                let at = pick % script.started.len().max(1);
+                if let (Some(op), Some(peer)) =
+                    (script.started.get(at).copied(), script.peers.get(at).copied())
+                {
+                    end(&mut self.node, op, (!well).then_some(peer));
+                }
+            }
             Act::Cancel { pick } => {
                 if let Some(op) = self.ops.get(pick % OPS as usize) {
                     self.node.cancel(*op);
@@ -274,5 +299,101 @@ fn what_came_of_a_team_before_it_was_made_still_counts() {
     assert_eq!(second.kept(gotten).map(|kept| kept.output().to_vec()), Some(b"the root".to_vec()));
     assert_eq!(second.outcome(gotten), Some(Ok(0)));
     let next = begin(&mut second, team, 1, [0; 8]);
-    assert!(matches!(second.outcome(next), Some(Err(engine::OpError::Team { peer: 0, .. }))));
+    assert!(matches!(second.outcome(next), Some(Err(OpError::Team { peer: 0, .. }))));
+}
+
+/// An all-to-all of three, in which both others offer what is then gotten: those transfers.
+fn offered(node: &mut Node<Script>) -> (OpId, [OpId; 2]) {
+    const PICK: usize = 3;
+    let [what, bytes] = signature(PICK);
+    node.transport().copies = [Submit::Pending; 2].into();
+    let id = start(node, 0, PICK, None);
+    node.transport().room = usize::MAX;
+    for peer in [0, 2] {
+        let awaited = |tag: u64| [1 << 16 | tag, what, bytes, 100];
+        for tag in 0..SIZE.into() {
+            let args = awaited(tag);
+            let header = Header { args, len: 100, place: 5000, ..Header::new(Kind::TeamOffer) };
+            node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
+        }
+    }
+    poll(node);
+    let started = node.transport().started.clone();
+    (id, started.try_into().expect("two transfers"))
+}
+
+fn poll(node: &mut Node<Script>) {
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
+}
+
+/// Whom the node has sent a message of that kind.
+fn told(node: &mut Node<Script>, kind: Kind) -> Vec<u32> {
+    let sent = node.transport().sent.iter().filter(|sent| sent.header.kind == kind);
+    sent.map(|sent| sent.peer).collect()
+}
+
+/// A member whose bytes could not be reached is not told that they were.
+#[test]
+fn what_could_not_be_reached_is_not_said_to_be_taken() {
+    for faults_first in [true, false] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        let (id, [first, second]) = offered(&mut node);
+        let [bad, good] = node.transport().peers[..] else { panic!("two copies") };
+        let ends = [(first, Some(bad)), (second, None)];
+        for at in if faults_first { [0, 1] } else { [1, 0] } {
+            end(&mut node, ends[at].0, ends[at].1);
+        }
+        poll(&mut node);
+        assert_eq!(
+            (told(&mut node, Kind::TeamDoubted), told(&mut node, Kind::TeamTaken)),
+            (vec![bad], vec![good])
+        );
+        assert_eq!(node.outcome(id), None);
+        let upheld = Header { args: [1 << 16, 0, 0, 0], ..Header::new(Kind::TeamUpheld) };
+        node.transport().arrive(bad, Lane::Request, upheld.encode(), &[]);
+        poll(&mut node);
+        assert!(matches!(node.outcome(id), Some(Err(OpError::Fault { peer, .. })) if peer == bad));
+    }
+}
+
+/// Whoever offers again what could not be reached does not make it come; and who is doubted and lost ends the collective.
+#[test]
+fn what_could_not_be_reached_does_not_come_later() {
+    const PICK: usize = 3;
+    let [what, bytes] = signature(PICK);
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    let fault = OpError::Fault { peer: ME, mem: MemId::Space, addr: 0, len: 1 };
+    node.transport().copies = [Submit::Failed(fault), Submit::Done(0)].into();
+    let id = start(&mut node, 0, PICK, None);
+    for _ in 0..2 {
+        for tag in 0..SIZE.into() {
+            let args = [1 << 16 | tag, what, bytes, 100];
+            let header = Header { args, len: 100, place: 5000, ..Header::new(Kind::TeamOffer) };
+            node.transport().arrive(0, Lane::Request, header.encode(), &[]);
+        }
+        poll(&mut node);
+    }
+    assert_eq!((told(&mut node, Kind::TeamDoubted), told(&mut node, Kind::TeamTaken)), (vec![0], vec![]));
+    node.lose(0);
+    assert_eq!(node.outcome(id), Some(Err(OpError::PeerLost { peer: 0 })));
+}
+
+/// Who is asked whether it still is in a collective says so, or that it is not.
+#[test]
+fn who_is_doubted_answers() {
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    let id = start(&mut node, 0, 3, None);
+    let ask = |node: &mut Node<Script>, number: u64| {
+        let doubted = Header { args: [number << 16, 0, 0, 0], ..Header::new(Kind::TeamDoubted) };
+        node.transport().arrive(2, Lane::Request, doubted.encode(), &[]);
+        poll(node);
+        [Kind::TeamUpheld, Kind::TeamBroken].map(|kind| told(node, kind).len())
+    };
+    assert_eq!(ask(&mut node, 1), [1, 0]);
+    assert_eq!(ask(&mut node, 2), [1, 0], "it has not come to that one");
+    assert_eq!(node.counters().malformed, 1);
+    node.cancel(id);
+    let broken = told(&mut node, Kind::TeamBroken).len();
+    assert_eq!(ask(&mut node, 1), [1, broken + 1]);
 }

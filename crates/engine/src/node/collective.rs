@@ -235,9 +235,9 @@ impl<T: Transport> Node<T> {
     pub(super) fn put_run(&mut self, key: OpKey, mut run: Box<Run>, mut result: Result<(), OpError>) -> bool {
         let (team, number) = (run.team, run.number);
         let mut news = false;
-        while let Some(at) = self.teams.missed.iter().position(|(of, _)| *of == key) {
-            let (_, outcome) = self.teams.missed.swap_remove(at);
-            result = result.and(self.take_read(&mut run, outcome));
+        while let Some(at) = self.teams.missed.iter().position(|(of, ..)| *of == key) {
+            let (_, get, outcome) = self.teams.missed.swap_remove(at);
+            result = result.and(self.take_read(&mut run, get, outcome));
             news = true;
         }
         let broken = self.teams.all.get(&team).and_then(|team| team.broken);
@@ -455,6 +455,7 @@ impl<T: Transport> Node<T> {
             }
         }
         run.pulls.iter().for_each(|pull| self.give_up(pull.get, error));
+        self.teams.missed.retain(|(of, ..)| *of != key);
         self.tell_of_end(key, run.steps_told);
         self.finish(key, Err(error));
     }

@@ -354,9 +354,6 @@ impl<T: Transport> Node<T> {
 
     /// One child less: a part, a piece by message, data that rode in a move, or a relay.
     pub(super) fn on_child(&mut self, parent: OpKey, result: Outcome) {
-        if self.on_read(parent, result.map(drop)) {
-            return;
-        }
         let Some(keyed) = self.keyed(parent) else { return self.on_relay_over(parent, result) };
         keyed.children -= 1;
         if let Err(error) = result {

@@ -11,17 +11,16 @@ use crate::wire::Kind;
 use crate::{Direction, Header, Lane, OpError, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
-    /// The offered bytes that some transfer of a collective was getting are here, or not. Returns whether `parent` is a
-    /// collective.
-    pub(super) fn on_read(&mut self, parent: OpKey, result: Result<(), OpError>) -> bool {
+    /// The offered bytes that the transfer `get` was getting are here, or not. Returns whether `parent` is a collective.
+    pub(super) fn on_read(&mut self, parent: OpKey, get: OpKey, result: Result<(), OpError>) -> bool {
         let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
         let Some(mut run) = self.take_run(parent) else {
             if self.ops.get(parent).is_some_and(|op| op.outcome.is_none()) {
-                self.teams.missed.push((parent, result));
+                self.teams.missed.push((parent, get, result));
             }
             return true;
         };
-        let result = self.take_read(&mut run, result);
+        let result = self.take_read(&mut run, get, result);
         self.put_run(parent, run, result);
         self.go_on_with(parent);
         true
@@ -62,20 +61,24 @@ impl<T: Transport> Node<T> {
         self.took(run, at)
     }
 
-    /// Some transfer of offered bytes has ended: which one, its place in the table of operations tells.
-    pub(super) fn take_read(&mut self, run: &mut Run, result: Result<(), OpError>) -> Result<(), OpError> {
-        if let Err(error) = result {
-            return self.doubt(run, error);
-        }
-        if let Some(at) = run.pulls.iter().position(|pull| !self.ops.contains_key(pull.get)) {
+    /// A transfer of offered bytes has ended.
+    pub(super) fn take_read(
+        &mut self,
+        run: &mut Run,
+        get: OpKey,
+        result: Result<(), OpError>,
+    ) -> Result<(), OpError> {
+        if let Some(at) = run.pulls.iter().position(|pull| pull.get == get) {
             run.pulls.swap_remove(at);
-            run.open -= 1;
-            return Ok(());
+            run.open -= usize::from(result.is_ok());
+            return result.or_else(|error| self.doubt(run, error));
         }
-        let over = |state| matches!(state, Received::Getting(get) if !self.ops.contains_key(get));
-        match run.receives.iter().position(|receive| over(receive.state)) {
-            Some(at) => self.took(run, at),
-            None => Ok(()),
+        let Some(at) = run.receives.iter().position(|receive| receive.state == Received::Getting(get)) else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => self.took(run, at),
+            Err(error) => self.missed(run, at, error),
         }
     }
 
@@ -93,8 +96,14 @@ impl<T: Transport> Node<T> {
                 Ok(())
             }
             Ok(None) => self.took(run, at),
-            Err(error) => self.doubt(run, error),
+            Err(error) => self.missed(run, at, error),
         }
+    }
+
+    /// What was awaited could not be gotten from where it was offered.
+    fn missed(&mut self, run: &mut Run, at: usize, error: OpError) -> Result<(), OpError> {
+        run.receives[at].state = Received::Missed;
+        self.doubt(run, error)
     }
 
     /// Gets bytes of a member's that lie where it says. `None`: they are here.

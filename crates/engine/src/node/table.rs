@@ -436,6 +436,7 @@ impl<T: Transport> Node<T> {
     fn pass_on(&mut self, key: OpKey, parent: Option<OpKey>, outcome: Outcome) {
         self.discard(key);
         match parent {
+            Some(parent) if self.on_read(parent, key, outcome.map(drop)) => {}
             Some(parent) => self.on_child(parent, outcome),
             None => self.note_detached(outcome),
         }

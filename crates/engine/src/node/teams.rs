@@ -48,7 +48,7 @@ pub(super) struct Teams {
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
     pub(super) local: VecDeque<OpKey>,
     /// How transfers ended that belong to collectives which somebody was at just then.
-    pub(super) missed: Vec<(OpKey, Result<(), OpError>)>,
+    pub(super) missed: Vec<(OpKey, OpKey, Result<(), OpError>)>,
 }
 
 impl Teams {
@@ -189,7 +189,7 @@ pub(super) struct Run {
     /// How many of all these are still waited for.
     pub(super) open: usize,
     /// Whose bytes could not be reached, and how that failed: it was asked whether it still is in the collective. Otherwise it may
-    /// have freed them, and says why its team is over. Nothing more is done meanwhile.
+    /// have freed them, and says why its team is over. No step is done meanwhile, and no news of others ends it well.
     pub(super) doubted: Option<(Rank, OpError)>,
     pub(super) steps_told: bool,
 }
@@ -231,6 +231,8 @@ pub(super) enum Received {
     Known(Place),
     /// This transfer is getting the bytes.
     Getting(OpKey),
+    /// They could not be gotten, and never will be.
+    Missed,
     /// They are here; the sender has not said yet that they still lay there then.
     Taken,
     Over,
@@ -284,6 +286,9 @@ impl Run {
 
     /// Somebody whom it waits for; rank 0 if that is nobody.
     pub(super) fn awaits(&self) -> Rank {
+        if let Some((doubted, _)) = self.doubted {
+            return doubted;
+        }
         let received = self.receives.iter().find(|receive| receive.state != Received::Over);
         let sent = self.sends.iter().find(|send| send.state != Sent::Over);
         received.map(|receive| receive.from).or(sent.map(|send| send.to)).unwrap_or(0)

@@ -47,13 +47,15 @@ pub(crate) struct Script {
     pub(crate) writes: Vec<(u64, u64)>,
     /// Words of 8 bytes in the process's own heap, by offset.
     pub(crate) words: BTreeMap<u64, u64>,
-    /// What the next atomics and copies become.
+    /// What the next atomics and copies become. Whose memory a fault is in, the copy says.
     pub(crate) atomics: VecDeque<Submit>,
     pub(crate) copies: VecDeque<Submit>,
     /// Whether copies by key are under way from when they are started, and not refused.
     pub(crate) copies_keyed: bool,
     /// One-sided operations seen, and those given up.
     pub(crate) started: Vec<OpId>,
+    /// Whom the copies among them are with.
+    pub(crate) peers: Vec<Rank>,
     pub(crate) abandoned: Vec<OpId>,
     /// Peers given up.
     pub(crate) disconnected: Vec<Rank>,
@@ -88,6 +90,7 @@ impl Script {
             copies: VecDeque::new(),
             copies_keyed: false,
             started: Vec::new(),
+            peers: Vec::new(),
             abandoned: Vec::new(),
             disconnected: Vec::new(),
             registers: false,
@@ -181,9 +184,15 @@ impl Transport for Script {
         Ok(std::mem::replace(found, atomic.apply(*found)))
     }
 
-    fn copy(&mut self, op: OpId, _: Rank, _: Direction, _: &[Piece]) -> Submit {
+    fn copy(&mut self, op: OpId, peer: Rank, _: Direction, _: &[Piece]) -> Submit {
         self.started.push(op);
-        self.copies.pop_front().unwrap_or(Submit::Unreachable(Why::Configured))
+        self.peers.push(peer);
+        match self.copies.pop_front().unwrap_or(Submit::Unreachable(Why::Configured)) {
+            Submit::Failed(OpError::Fault { mem, addr, len, .. }) => {
+                Submit::Failed(OpError::Fault { peer, mem, addr, len })
+            }
+            submit => submit,
+        }
     }
 
     fn copy_keyed(&mut self, op: OpId, _: Rank, _: Direction, _: &[KeyedPiece]) -> Submit {
