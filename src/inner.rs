@@ -444,6 +444,19 @@ impl Inner {
         self.listener.start("standpipe-bell", move || alarm.forward(&inner.bell, &inner.closing))
     }
 
+    /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while another thread is at
+    /// it.
+    pub(crate) fn hear_out(self: &Arc<Self>) -> bool {
+        for _ in 0..HEARD_MAX {
+            match self.progress(1) {
+                Progress::Idle => return true,
+                Progress::Taken => return false,
+                Progress::Moved => {}
+            }
+        }
+        true
+    }
+
     /// Makes progress at most once, for callers that poll and never wait.
     pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines of

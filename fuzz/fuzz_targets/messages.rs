@@ -5,8 +5,8 @@
 use engine::node::{AmBody, Polled};
 use engine::wire::Kind;
 use engine::{
-    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError,
-    Transport,
+    AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank,
+    SendError, Transport,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -196,7 +196,13 @@ impl Run {
                 let local = Place::new(MemId::Heap, u64::from(place) % (MEMORY_BYTES + 64));
                 let remote = Place::new(MemId::Space, u64::from(place));
                 let piece = Piece::new(remote, local, u64::from(len)).expect("far below 2^64");
-                let op = self.node.transfer(rank(peer), direction, &[piece], deadline.then_some(10));
+                let deadline = deadline.then_some(10);
+                let op = if put && len % 2 == 1 {
+                    let (word, atomic) = (Place::new(MemId::Heap, 0), Atomic::fetch_add(1));
+                    self.node.transfer_then_signal(rank(peer), &[piece], word, atomic, deadline)
+                } else {
+                    self.node.transfer(rank(peer), direction, &[piece], deadline)
+                };
                 self.ops.push(op);
             }
             Step::Barrier { deadline } => {

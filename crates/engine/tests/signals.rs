@@ -189,3 +189,29 @@ fn a_change_that_nobody_knows_stores_nothing() {
         assert_eq!(node.counters().malformed, 1);
     }
 }
+
+/// What a put of `len` bytes to that place starts, where short ones had better be messages, and a copy would be done at once: the
+/// kinds of messages, and how many copies and atomics.
+fn started(remote: Place, len: u64) -> (Vec<Kind>, usize) {
+    let mut script = Script::new(1 << 14);
+    (script.signals_by_message, script.copies) = (true, [Submit::Done(0)].into());
+    script.atomics.push_back(Submit::Done(41));
+    let mut node = Node::new(1, 3, 4, script);
+    let piece = Piece::new(remote, Place::new(MemId::Space, 4096), len).expect("in range");
+    node.transfer_then_signal(2, &[piece], Place::new(MemId::Heap, WORD), Atomic::fetch_add(5), None);
+    drain(&mut node);
+    (sent(&mut node).iter().map(|sent| sent.header.kind).collect(), node.transport().started.len())
+}
+
+#[test]
+fn what_fits_a_message_goes_as_one_though_it_could_be_copied() {
+    const MOST: u64 = PAYLOAD_MAX as u64;
+    let [heap, private] = [MemId::Heap, MemId::Space].map(|mem| move |offset| Place::new(mem, offset));
+    for place in [heap(0), heap(8188), private(0), private((8 << 10) - MOST)] {
+        assert_eq!(started(place, MOST), (vec![Kind::PutSignal], 0), "{place:?}");
+    }
+    // Too long; with a boundary in it, beyond which it may fault elsewhere; and nothing at all.
+    assert_eq!(started(heap(0), MOST + 1), (vec![], 2));
+    assert_eq!(started(private((8 << 10) - 4), 8), (vec![], 2));
+    assert_eq!(started(heap(0), 0), (vec![], 1));
+}

@@ -12,14 +12,19 @@ use crate::span::BucketSize;
 use crate::wire::{self, Kind};
 use crate::{
     Atomic, Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank,
-    SendError, Submit, Transport,
+    SendError, Submit, Transport, Why,
 };
 
-/// Chunks stay inside buckets of this size, so that a fault names the bucket: 8 KiB.
-const CHUNK_BUCKET: BucketSize = match BucketSize::new(13) {
-    Some(size) => size,
-    None => unreachable!(),
-};
+/// Chunks of private memory stay inside buckets of this size, so that a fault names the bucket: 8 KiB. Heaps have no holes.
+const CHUNK_BUCKET: BucketSize = bucket(13);
+const HEAP_BUCKET: BucketSize = bucket(40);
+
+const fn bucket(shift: u32) -> BucketSize {
+    match BucketSize::new(shift) {
+        Some(size) => size,
+        None => unreachable!(),
+    }
+}
 
 impl<T: Transport> Node<T> {
     /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
@@ -171,10 +176,8 @@ impl<T: Transport> Node<T> {
 
     /// Whether it is a put that signals, and had better go there with its signal in one message.
     fn is_one_message(&self, peer: Rank, pieces: &[Piece], after: Option<After>) -> bool {
-        let is_short = |piece: &Piece| {
-            let most = self.transport.payload_max() as u64;
-            piece.cut(most, CHUNK_BUCKET).1.is_none() && self.transport.signals_by_message(peer)
-        };
+        let is_short =
+            |piece: &Piece| self.cut_chunk(*piece).1.is_none() && self.transport.signals_by_message(peer);
         matches!(after, Some(After::Signal(..))) && matches!(pieces, [piece] if is_short(piece))
     }
 
@@ -187,6 +190,7 @@ impl<T: Transport> Node<T> {
         after: Option<After>,
     ) {
         if self.is_one_message(peer, pieces, after) {
+            self.counters.add_why(Why::Network, 1);
             return self.by_message(key, peer, direction, pieces, after);
         }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
@@ -272,7 +276,7 @@ impl<T: Transport> Node<T> {
                 moved = true;
                 continue;
             }
-            let (chunk, left) = piece.cut(self.transport.payload_max() as u64, CHUNK_BUCKET);
+            let (chunk, left) = self.cut_chunk(piece);
             let Some(transfer) = self.transfer_under_way(key) else { return moved };
             let direction = transfer.direction;
             let signal = if left.is_none() { transfer.signal_now() } else { None };
@@ -284,9 +288,6 @@ impl<T: Transport> Node<T> {
                     transfer.rest.pop();
                     transfer.rest.extend(left);
                     transfer.signalled = signalled.then_some(0);
-                    if signalled {
-                        self.counters.add(Operation::Atomic, Mechanism::Message, 8);
-                    }
                     moved = true;
                 }
                 Err(SendError::Failed(error)) => transfer.error = Some(error),
@@ -298,6 +299,12 @@ impl<T: Transport> Node<T> {
                 }
             }
         }
+    }
+
+    /// The first chunk of a piece, and what is left of it.
+    fn cut_chunk(&self, piece: Piece) -> (Piece, Option<Piece>) {
+        let bucket = if piece.remote.mem == MemId::Heap { HEAP_BUCKET } else { CHUNK_BUCKET };
+        piece.cut(self.transport.payload_max() as u64, bucket)
     }
 
     /// Sends a chunk, and with it how a word is to change after it, if that fits in. Returns whether it did.
@@ -361,10 +368,14 @@ impl<T: Transport> Node<T> {
             };
         }
         if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
-            if let (Some(_), Some(word)) = (transfer.signalled, transfer.signal_word()) {
+            if let (Some(_), Some(After::Signal(word, atomic))) = (transfer.signalled, transfer.after) {
+                let len = atomic.size();
                 transfer.signalled = Some(header.args[2]);
                 if header.args[1] == wire::CHUNK_NO_WORD {
-                    result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len: 8 });
+                    result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len });
+                }
+                if matches!(header.args[1], wire::CHUNK_OK | wire::CHUNK_NO_WORD) {
+                    self.counters.add(Operation::Atomic, Mechanism::Message, len);
                 }
             }
             if let Err(error) = result {

@@ -67,14 +67,6 @@ impl Transfer {
         }
     }
 
-    /// The word that changes after it.
-    pub(super) fn signal_word(&self) -> Option<Place> {
-        match self.after {
-            Some(After::Signal(word, _)) => Some(word),
-            _ => None,
-        }
-    }
-
     pub(super) fn is_over(&self) -> bool {
         (self.rest.is_empty() || self.error.is_some())
             && self.relays == 0

@@ -65,6 +65,8 @@ pub(crate) struct Script {
     pub(crate) heaps: Option<u64>,
     /// A peer that is reached without keys.
     pub(crate) near: Option<Rank>,
+    /// Whether short puts that signal are to be messages.
+    pub(crate) signals_by_message: bool,
     /// Whether peers' stages are reached.
     pub(crate) reaches_stages: bool,
     /// Stages that can still be made, and the bytes of those that were.
@@ -96,6 +98,7 @@ impl Script {
             registers: false,
             heaps: None,
             near: None,
+            signals_by_message: false,
             reaches_stages: false,
             stages: 0,
             staged: Vec::new(),
@@ -182,6 +185,10 @@ impl Transport for Script {
         assert_eq!(word.mem, MemId::Heap, "programs' words lie in heaps");
         let found = self.words.get_mut(&word.offset).ok_or(fault(word, 8))?;
         Ok(std::mem::replace(found, atomic.apply(*found)))
+    }
+
+    fn signals_by_message(&self, _: Rank) -> bool {
+        self.signals_by_message
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, _: Direction, _: &[Piece]) -> Submit {
