@@ -49,7 +49,8 @@ impl Signal {
 }
 
 /// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or by an atomic,
-/// sees the bytes. Any thread may call these.
+/// sees the bytes. Those of several calls that are not complete yet arrive in any order, unless [`Node::fence`] is called in between.
+/// Any thread may call these.
 impl Node {
     /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
     /// Both are complete at return.

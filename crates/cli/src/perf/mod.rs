@@ -200,6 +200,9 @@ fn far_cases(cases: &[Case], named: bool) -> Result<Vec<Case>> {
         matches!(case.op, Op::Put | Op::Get | Op::Miss | Op::PutSignal) && case.cores == Cores::Apart
     };
     let far: Vec<Case> = cases.iter().filter(moves).map(|case| Case { bound: None, ..*case }).collect();
+    if named && cases.iter().any(|case| case.cores == Cores::Shared) {
+        bail!("over a network nothing is measured on the same core: leave out --same-core");
+    }
     if named && far.is_empty() {
         bail!(
             "over a network only put, get, miss and put-signal are measured, between two cores; for all else say --transport shm, or unset \

@@ -33,7 +33,7 @@ pub struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
     #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
     pub(super) puts: u64,
-    /// Fewer puts, programs with a twentieth of the puts, and a fifteenth of the memory in the figures: to see that it runs
+    /// Puts: 100 at most; programs with about a twentieth of the puts, and a fifteenth of the memory in the figures: to see that it runs
     #[arg(long)]
     pub(super) small: bool,
     /// Decides to which places puts at random go
@@ -246,7 +246,7 @@ fn show(args: &FirehoseArgs, experiment: &Figures, outcome: &Outcome) -> Show {
         ],
         command: format!(
             "standpipe study firehose --puts {} --seed {}{}",
-            args.puts,
+            experiment.puts,
             args.seed,
             if args.small { " --small" } else { "" }
         ),
