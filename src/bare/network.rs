@@ -1,5 +1,6 @@
 //! The limit of jobs over a network: libfabric's own calls between two processes, with nothing of this library between.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabric::{
@@ -178,23 +179,24 @@ impl Wire {
         given_up: impl Fn() -> bool,
     ) -> Result<Duration, NetworkError> {
         let len = len.next_multiple_of(8);
-        let word =
-            |wire: &Wire, at: usize| wire.memory.atomic_u64(at as u64).expect("inside, and aligned").as_ptr();
-        let (sent, landed) = (word(self, len - 8), word(self, 2 * len - 8));
+        let memory = self.memory.clone();
+        let [sent, landed] =
+            [len, 2 * len].map(|end| memory.atomic_u64(end as u64 - 8).expect("inside, and aligned"));
         let begun = Instant::now();
         for turn in start + 1..=start + u64::from(turns) {
             if first {
-                self.throw(len, sent, turn)?;
+                sent.store(turn, Ordering::Relaxed);
+                self.throw(len)?;
             }
-            // SAFETY: inside memory that is kept as long as the endpoint, which writes there.
-            while unsafe { landed.read_volatile() } != turn {
+            while landed.load(Ordering::Acquire) != turn {
                 self.poll()?;
                 if given_up() {
                     return Ok(begun.elapsed());
                 }
             }
             if !first {
-                self.throw(len, sent, turn)?;
+                sent.store(turn, Ordering::Relaxed);
+                self.throw(len)?;
             }
         }
         let took = begun.elapsed();
@@ -205,21 +207,23 @@ impl Wire {
         Ok(took)
     }
 
-    /// Writes `len` bytes, of which `turn` is the last word, behind as many in the other side's memory.
-    fn throw(&mut self, len: usize, sent: *mut u64, turn: u64) -> Result<(), NetworkError> {
-        // SAFETY: inside the memory; the last write from there has ended, or it could not have been answered.
-        unsafe { sent.write_volatile(turn) };
+    /// Writes the first `len` bytes behind as many in the other side's memory.
+    fn throw(&mut self, len: usize) -> Result<(), NetworkError> {
         let (peer, [addr, key]) = self.there.expect("the sides have met");
         let to = Remote { peer, addr: addr + len as u64, key };
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.memory.base_addr() as usize);
-        let inline = len <= self.endpoint.description().inline_bytes;
+        let mut few = vec![0; len.min(self.endpoint.description().inline_bytes)];
+        let inline = few.len() == len;
+        if inline {
+            self.memory.copy_out(0, &mut few).expect("no more than the memory");
+        }
         loop {
             let posted = if inline {
-                // SAFETY: `len` bytes of memory, to which nothing is written before this returns.
-                self.endpoint.write_inline(unsafe { std::slice::from_raw_parts(start, len) }, to)
+                self.endpoint.write_inline(&few, to)
             } else {
                 let local = Local { addr: start, len, desc: self.desc };
-                // SAFETY: as for `post`.
+                // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no reference points
+                // into; the last write from there has ended, or it could not have been answered.
                 unsafe { self.endpoint.write(local, to, 0) }
             };
             match posted.map_err(|error| self.failed(error))? {
@@ -284,7 +288,7 @@ fn failure(provider: &str, source: Error) -> NetworkError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
