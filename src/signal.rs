@@ -162,7 +162,10 @@ impl Node {
         self.inner.may_wait("waiting for a signal")?;
         let looks = if self.inner.polls() { LOOKS } else { 1 };
         // What the peer had sent may have come, and not been done yet.
-        let lost = |peer: &Rank| self.inner.engine().is_lost(*peer) && self.inner.hear_out();
+        let lost = |peer: &Rank| {
+            let is_lost = self.inner.engine().is_lost(*peer);
+            is_lost && self.inner.hear_out()
+        };
         let look_long = || {
             let found = (0..looks).find_map(|_| {
                 // Looking without a pause takes the line away from whoever is writing it.

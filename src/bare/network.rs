@@ -162,8 +162,8 @@ impl Wire {
     }
 
     /// The time that `turns` writes of `len` bytes take there and back, each side's the moment it sees the other's; `first` on
-    /// one side, and 16 bytes of memory at least for each 8 of `len`, which is rounded up to these. `start` is the turns before.
-    /// Ends early once `given_up`.
+    /// one side. `len`, 1 or more, is rounded up to a multiple of 8, and twice that must fit the memory. `start` is the turns
+    /// before. Ends early once `given_up`, which is asked once in a thousand polls: it is no part of what is measured.
     ///
     /// # Errors
     /// [`NetworkError::Provider`] where one fails.
@@ -182,44 +182,51 @@ impl Wire {
         let memory = self.memory.clone();
         let [sent, landed] =
             [len, 2 * len].map(|end| memory.atomic_u64(end as u64 - 8).expect("inside, and aligned"));
+        let mut polls = 0_u32;
+        let mut is_given_up = || {
+            polls = polls.wrapping_add(1);
+            polls.is_multiple_of(1000) && given_up()
+        };
+        let inline = len <= self.endpoint.description().inline_bytes;
+        let mut few = vec![0; if inline { len } else { 0 }];
+        let mut throw = |wire: &mut Wire, turn: u64| {
+            match few.last_chunk_mut() {
+                Some(word) => *word = turn.to_ne_bytes(),
+                None => sent.store(turn, Ordering::Relaxed),
+            }
+            wire.throw(len, &few)
+        };
         let begun = Instant::now();
         for turn in start + 1..=start + u64::from(turns) {
             if first {
-                sent.store(turn, Ordering::Relaxed);
-                self.throw(len)?;
+                throw(self, turn)?;
             }
             while landed.load(Ordering::Acquire) != turn {
                 self.poll()?;
-                if given_up() {
+                if is_given_up() {
                     return Ok(begun.elapsed());
                 }
             }
             if !first {
-                sent.store(turn, Ordering::Relaxed);
-                self.throw(len)?;
+                throw(self, turn)?;
             }
         }
         let took = begun.elapsed();
         // Bytes of the last one may move only while this side polls.
-        while self.endpoint.in_flight() > 0 && !given_up() {
+        while self.endpoint.in_flight() > 0 && !is_given_up() {
             self.poll()?;
         }
         Ok(took)
     }
 
-    /// Writes the first `len` bytes behind as many in the other side's memory.
-    fn throw(&mut self, len: usize) -> Result<(), NetworkError> {
+    /// Writes these few bytes, or the memory's first `len` where there are none, behind the other side's first `len`.
+    fn throw(&mut self, len: usize, few: &[u8]) -> Result<(), NetworkError> {
         let (peer, [addr, key]) = self.there.expect("the sides have met");
         let to = Remote { peer, addr: addr + len as u64, key };
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.memory.base_addr() as usize);
-        let mut few = vec![0; len.min(self.endpoint.description().inline_bytes)];
-        let inline = few.len() == len;
-        if inline {
-            self.memory.copy_out(0, &mut few).expect("no more than the memory");
-        }
         loop {
-            let posted = if inline {
-                self.endpoint.write_inline(&few, to)
+            let posted = if !few.is_empty() {
+                self.endpoint.write_inline(few, to)
             } else {
                 let local = Local { addr: start, len, desc: self.desc };
                 // SAFETY: the local end lies inside memory that is kept longer than the endpoint and that no reference points

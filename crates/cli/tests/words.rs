@@ -99,12 +99,28 @@ fn puts_that_miss_are_measured_over_a_network() {
 }
 
 #[test]
+fn puts_that_signal_are_measured_over_a_network() {
+    if let Err(error) = standpipe::network::look_for(Some("tcp")) {
+        return eprintln!("skipped: {error}");
+    }
+    let output = standpipe(&["perf", "put-signal", "--transport", "ofi:tcp", "--json"], Stdio::piped());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert!(row["samples"].as_u64().is_some_and(|samples| samples > 0), "{row}");
+    let limit = "a write by libfabric there and back";
+    assert_eq!(
+        (&row["op"], &row["jobs"], &row["limit_name"]),
+        (&"put-signal".into(), &1.into(), &limit.into())
+    );
+}
+
+#[test]
 fn what_cannot_be_is_refused_at_once_and_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
-    let cases: [(&[&str], &str); 32] = [
+    let cases: [(&[&str], &str); 33] = [
         (&["sim", "--seeds", "0"], "it must be at least 1"),
         (&["sim", "--steps", "0"], "it must be at least 1"),
         (&["sim", "--costs", "/dev/zero"], "these are no costs"),
@@ -124,6 +140,7 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["kernel", "cannon", "-n", "5"], "not 1, 4, 9"),
         (&["perf", "--size", "8"], "name the operation"),
         (&["perf", "miss", "--transport", "shm"], "nothing is registered within a host"),
+        (&["perf", "put-signal", "--transport", "ofi:tcp", "--same-core"], "leave out --same-core"),
         (&["perf", "miss", "--size", "9"], "--size does not fit miss"),
         (&["perf", "am", "--size", "1G"], "a message's payload has at most"),
         (&["study", "kv", "--cap", "1K"], "holds no block"),

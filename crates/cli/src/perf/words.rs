@@ -130,10 +130,13 @@ fn put_signal_over_network(node: &Node, case: &Case, provider: &str) -> Result<O
     let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
     let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
     let (mut ours, mut limit) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    let given_up = || begun.elapsed() > PATIENCE || !node.lost_peers().is_empty();
     for round in 0..=FAR_ROUNDS {
         let before = round * u64::from(FAR_TURNS);
         node.barrier()?;
-        let bare = wire.bounce(case.size, first, before, FAR_TURNS, || !node.lost_peers().is_empty())?;
+        let bare = wire.bounce(case.size, first, before, FAR_TURNS, given_up)?;
+        ensure!(!given_up(), "bare writes went there and back for {} s", PATIENCE.as_secs());
         node.barrier()?;
         let took = there_and_back(node, to, &bytes, (signal, counter), before, FAR_TURNS)?;
         if round > 0 {

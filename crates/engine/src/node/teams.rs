@@ -47,7 +47,7 @@ pub(super) struct Teams {
     pub(super) unsent: Vec<OpKey>,
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
     pub(super) local: VecDeque<OpKey>,
-    /// How transfers ended that belong to collectives which somebody was at just then.
+    /// Of collectives which somebody was at just then: transfers of theirs that ended, and how.
     pub(super) missed: Vec<(OpKey, OpKey, Result<(), OpError>)>,
 }
 
