@@ -1,7 +1,8 @@
 //! Reductions that need no function of the caller's.
 
 use bytemuck::Pod;
-use vm::wide::each;
+use vm::wide::{each, fold};
+use vm::{Outside, SharedMemory};
 
 /// How elements are combined by [`Team::reduce`](crate::Team::reduce) and [`Team::all_reduce`](crate::Team::all_reduce).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +28,38 @@ pub trait Number: Copy {
 
     /// Combines each of the first with that at the same place of the second.
     fn combine(reduction: Reduction, into: &mut [Self], from: &[Self]);
+
+    /// Combines each of the first with those at the same place in all of these memories of others.
+    fn fold(reduction: Reduction, into: &mut [Self], given: &[(&SharedMemory, u64)]) -> Result<(), Outside>;
+}
+
+/// What combines the values of a collective: a [`Reduction`], or a function of the caller's.
+pub(crate) trait Combine<T> {
+    /// Combines each of the first with that at the same place of the second.
+    fn combine(&mut self, into: &mut [T], from: &[T]);
+
+    /// Combines each of the first with those at the same place in all of these memories of others.
+    fn fold(&mut self, into: &mut [T], given: &[(&SharedMemory, u64)]) -> Result<(), Outside>;
+}
+
+impl<T: Element> Combine<T> for Reduction {
+    fn combine(&mut self, into: &mut [T], from: &[T]) {
+        T::combine(*self, into, from);
+    }
+
+    fn fold(&mut self, into: &mut [T], given: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
+        T::fold(*self, into, given)
+    }
+}
+
+impl<T, F: FnMut(&mut [T], &[T])> Combine<T> for F {
+    fn combine(&mut self, into: &mut [T], from: &[T]) {
+        self(into, from);
+    }
+
+    fn fold(&mut self, _: &mut [T], _: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
+        unreachable!("what a caller's function combines has an order, and is never folded")
+    }
 }
 
 macro_rules! numbers {
@@ -42,6 +75,19 @@ macro_rules! numbers {
                     Reduction::Product => each(into, from, $multiply),
                     Reduction::Min => each(into, from, <$number>::min),
                     Reduction::Max => each(into, from, <$number>::max),
+                }
+            }
+
+            fn fold(
+                reduction: Reduction,
+                into: &mut [$number],
+                given: &[(&SharedMemory, u64)],
+            ) -> Result<(), Outside> {
+                match reduction {
+                    Reduction::Sum => fold(into, given, $add),
+                    Reduction::Product => fold(into, given, $multiply),
+                    Reduction::Min => fold(into, given, <$number>::min),
+                    Reduction::Max => fold(into, given, <$number>::max),
                 }
             }
         }

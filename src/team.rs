@@ -113,7 +113,7 @@ impl Team {
         let mut scratch = Vec::new();
         let buffers =
             Buffers { input: Some(&entry[..]), output: &mut entries[..], scratch: &mut scratch[..] };
-        let gathered = self.run(&Collective::Split, buffers, &mut |_, _| {});
+        let gathered = self.run(&Collective::Split, buffers, &mut |_: &mut [_], _: &[_]| {});
         match (gathered, new) {
             (Ok(()), None) => Ok(None),
             (Ok(()), Some((color, Some(new)))) => {

@@ -6,7 +6,7 @@ use engine::collective::{Collective, Elements};
 use super::Team;
 use super::memory::Buffers;
 use crate::error::Error;
-use crate::reduction::{Element, Reduction};
+use crate::reduction::{Combine, Element, Reduction};
 
 /// The number of the functions that callers give.
 const OWN_FUNCTION: u16 = 1 << 15;
@@ -163,9 +163,7 @@ impl Team {
         root: u32,
         reduction: Reduction,
     ) -> Result<(), Error> {
-        self.reduce_by(from, into, root, elements(from, reduction), &mut |into, from| {
-            T::combine(reduction, into, from);
-        })
+        self.reduce_by(from, into, root, elements(from, reduction), &mut { reduction })
     }
 
     /// As [`Team::reduce`], by a function of the caller's, which combines each value of its first argument with that at
@@ -191,7 +189,7 @@ impl Team {
         into: &mut [T],
         root: u32,
         elements: Elements,
-        combine: &mut dyn FnMut(&mut [T], &[T]),
+        combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         self.check(root)?;
         if root == self.rank() {
@@ -207,9 +205,7 @@ impl Team {
     /// As for [`Team::barrier`].
     pub fn all_reduce<T: Element>(&self, values: &mut [T], reduction: Reduction) -> Result<(), Error> {
         let what = Collective::AllReduce { elements: elements(values, reduction) };
-        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut |into, from| {
-            T::combine(reduction, into, from);
-        })
+        self.run(&what, Buffers { input: None, output: values, scratch: &mut [] }, &mut { reduction })
     }
 
     /// As [`Team::all_reduce`], by a function of the caller's as in [`Team::reduce_with`].

@@ -22,12 +22,12 @@ use crate::event::Event;
 use crate::handler_scope::HandlerScope;
 use crate::inner::Inner;
 use crate::latency::Timed;
-use crate::reduction::{Element, Reduction};
+use crate::reduction::{Combine, Element, Reduction};
 use crate::sync::lock;
 use crate::works::Work;
 
 /// How values are combined, by whoever makes progress.
-type Combine<T> = Box<dyn FnMut(&mut [T], &[T]) + Send>;
+type Combining<T> = Box<dyn Combine<T> + Send>;
 
 /// A collective under way, and the memory that it uses.
 ///
@@ -51,11 +51,11 @@ struct OwnMemory<T> {
     input: Option<Vec<T>>,
     output: Vec<T>,
     scratch: Vec<T>,
-    combine: Combine<T>,
+    combine: Combining<T>,
 }
 
 impl<T: Pod> OwnMemory<T> {
-    fn buffers(&mut self) -> (Buffers<'_, T>, &mut Combine<T>) {
+    fn buffers(&mut self) -> (Buffers<'_, T>, &mut Combining<T>) {
         let OwnMemory { input, output, scratch, combine } = self;
         (Buffers { input: input.as_deref(), output, scratch }, combine)
     }
@@ -81,7 +81,7 @@ impl<T: Pod + Send> Work for Owned<T> {
                 let step = inner.engine().local_step(op);
                 let Some(step) = step else { break };
                 let (mut buffers, combine) = memory.buffers();
-                do_step(&inner, op, step, &mut buffers, combine);
+                do_step(&inner, op, step, &mut buffers, &mut **combine);
             }
             std::mem::forget(panicking);
         }
@@ -163,12 +163,12 @@ struct Given<T> {
     what: Result<Collective, Error>,
     input: Option<Vec<T>>,
     output: Vec<T>,
-    combine: Combine<T>,
+    combine: Combining<T>,
 }
 
 impl<T: Pod> Given<T> {
     fn new(what: Collective, input: Option<Vec<T>>, output: Vec<T>) -> Given<T> {
-        Given { what: Ok(what), input, output, combine: Box::new(|_, _| {}) }
+        Given { what: Ok(what), input, output, combine: Box::new(|_: &mut [T], _: &[T]| {}) }
     }
 }
 
@@ -247,8 +247,7 @@ impl Team {
         reduction: Reduction,
     ) -> TeamEvent<T> {
         let what = Collective::Reduce { root, elements: elements(&from, reduction) };
-        let combine = move |into: &mut [T], from: &[T]| T::combine(reduction, into, from);
-        self.reduce_by_nb(from, root, what, Box::new(combine))
+        self.reduce_by_nb(from, root, what, Box::new(reduction))
     }
 
     /// [`Team::reduce_with`]: the result is the root's. The function runs as a handler does, on any thread.
@@ -267,7 +266,7 @@ impl Team {
         from: Vec<T>,
         root: u32,
         what: Collective,
-        combine: Combine<T>,
+        combine: Combining<T>,
     ) -> TeamEvent<T> {
         let room = if root == self.rank() { vec![T::zeroed(); from.len()] } else { Vec::new() };
         self.start(Given { what: self.check(root).map(|()| what), input: Some(from), output: room, combine })
@@ -276,8 +275,7 @@ impl Team {
     /// [`Team::all_reduce`].
     pub fn all_reduce_nb<T: Element + Send>(&self, values: Vec<T>, reduction: Reduction) -> TeamEvent<T> {
         let what = Collective::AllReduce { elements: elements(&values, reduction) };
-        let combine = move |into: &mut [T], from: &[T]| T::combine(reduction, into, from);
-        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(combine) })
+        self.start(Given { what: Ok(what), input: None, output: values, combine: Box::new(reduction) })
     }
 
     /// [`Team::all_reduce_with`]. The function runs as a handler does, on any thread.

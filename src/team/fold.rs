@@ -7,10 +7,11 @@ use vm::SharedMemory;
 
 use super::memory::Buffers;
 use crate::inner::Inner;
+use crate::reduction::Combine;
 use crate::transport::shm::Peers;
 
 /// Bytes that are combined at a time: what they come to stays in the processor's first cache until those of all members are
-/// combined, and so does the copy of a member's. Larger parts cost up to a quarter more.
+/// combined.
 const CHUNK: usize = 4 << 10;
 
 /// Does the step in own memory that a collective has come to; it goes on after that.
@@ -19,7 +20,7 @@ pub(super) fn do_step<T: Pod>(
     op: OpId,
     step: Step,
     buffers: &mut Buffers<'_, T>,
-    combine: &mut dyn FnMut(&mut [T], &[T]),
+    combine: &mut dyn Combine<T>,
 ) {
     let Step::Fold { own, into, .. } = step else {
         buffers.apply(step, combine);
@@ -28,7 +29,7 @@ pub(super) fn do_step<T: Pod>(
     let given = inner.engine().folded(op);
     match reached(&inner.peers, &given, into.len) {
         Some(given) => {
-            fold(&given, (own, into), buffers, combine);
+            fold(given, (own, into), buffers, combine);
             inner.engine().local_done(op);
         }
         None => inner.engine().local_refused(op),
@@ -40,25 +41,19 @@ fn reached<'a>(peers: &'a Peers, given: &[(Rank, Place)], len: u64) -> Option<Ve
     given.iter().map(|(rank, place)| peers.known(*rank)?.in_heap(*place, len)).collect()
 }
 
-/// Combines what lies there with this member's own, part by part. It is copied before: its owner may write it at any time,
-/// whatever it has promised, and so nothing may borrow it.
+/// Combines what lies there with this member's own, part by part.
 fn fold<T: Pod>(
-    given: &[(&SharedMemory, u64)],
+    mut given: Vec<(&SharedMemory, u64)>,
     (own, into): (Span, Span),
     buffers: &mut Buffers<'_, T>,
-    combine: &mut dyn FnMut(&mut [T], &[T]),
+    combine: &mut dyn Combine<T>,
 ) {
-    let mut chunk = vec![T::zeroed(); (CHUNK / size_of::<T>()).max(1)];
-    let each = size_of_val(&chunk[..]) as u64;
+    let each = ((CHUNK / size_of::<T>()).max(1) * size_of::<T>()) as u64;
     for at in (0..into.len).step_by(each as usize) {
         let len = each.min(into.len - at);
         let (from, to) = (own.part(at, len), into.part(at, len));
         buffers.apply(Step::Copy { from, into: to }, combine);
-        let gotten = &mut chunk[..len as usize / size_of::<T>()];
-        for (heap, offset) in given {
-            heap.copy_out(offset + at, bytemuck::cast_slice_mut(gotten))
-                .expect("these bytes were found in the heap");
-            combine(buffers.part_mut(to), gotten);
-        }
+        combine.fold(buffers.part_mut(to), &given).expect("these bytes were found in heaps of others");
+        given.iter_mut().for_each(|(_, offset)| *offset += len);
     }
 }

@@ -7,6 +7,8 @@ use engine::collective::{Memory, Span, Step};
 use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
+use crate::reduction::Combine;
+
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
 pub(super) struct Buffers<'a, T> {
     /// `None`: what is given lies where the result will be.
@@ -25,10 +27,12 @@ impl<T: Pod> Buffers<'_, T> {
     }
 
     /// Does a step.
-    pub(super) fn apply(&mut self, step: Step, combine: &mut dyn FnMut(&mut [T], &[T])) {
+    pub(super) fn apply(&mut self, step: Step, combine: &mut dyn Combine<T>) {
         match step {
             Step::Copy { from, into } => self.with(into, from, &mut |into, from| into.copy_from_slice(from)),
-            Step::Combine { into, from } => self.with(into, from, combine),
+            Step::Combine { into, from } => {
+                self.with(into, from, &mut |into, from| combine.combine(into, from))
+            }
             _ => unreachable!("the engine does all others"),
         }
     }
@@ -99,8 +103,8 @@ impl<T: Pod> Operands<T> {
         Operands { place: into, into: values(into), from: values(from) }
     }
 
-    pub(super) fn combine(&mut self, combine: &mut dyn FnMut(&mut [T], &[T])) {
-        combine(&mut self.into, &self.from);
+    pub(super) fn combine(&mut self, combine: &mut dyn Combine<T>) {
+        combine.combine(&mut self.into, &self.from);
     }
 
     pub(super) fn leave(&self, kept: &mut Kept) {

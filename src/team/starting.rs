@@ -13,6 +13,7 @@ use super::memory::{Buffers, Operands};
 use crate::error::Error;
 use crate::inner::Inner;
 use crate::latency::Timed;
+use crate::reduction::Combine;
 use crate::sync::lock;
 
 /// Bytes of scratch memory that a team keeps, at most.
@@ -55,7 +56,7 @@ impl Team {
         &self,
         what: &Collective,
         buffers: Buffers<'_, T>,
-        combine: &mut dyn FnMut(&mut [T], &[T]),
+        combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         self.node.inner.may_wait("a collective")?;
         let (members, bytes) = (self.size(), buffers.len());
@@ -67,7 +68,7 @@ impl Team {
         &self,
         what: &Collective,
         buffers: Buffers<'_, T>,
-        combine: &mut dyn FnMut(&mut [T], &[T]),
+        combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         let plan = self.plan(what)?;
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
@@ -100,7 +101,7 @@ impl Team {
         what: &Collective,
         plan: Arc<Plan>,
         buffers: Buffers<'_, T>,
-        combine: &mut dyn FnMut(&mut [T], &[T]),
+        combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         let kept = std::mem::take(&mut lock(&self.membership.recent).kept);
         let kept = buffers.keep(kept, plan.scratch);

@@ -239,6 +239,21 @@ impl SharedMemory {
         Ok(())
     }
 
+    /// Where as many bytes begin as `values` has, at `offset`.
+    ///
+    /// # Errors
+    /// [`Outside`] if the mapping has not so many there, or some of them are of `values`.
+    #[inline]
+    pub(crate) fn apart_from<T: Pod>(&self, offset: u64, values: &[T]) -> Result<*const T, Outside> {
+        let len = size_of_val(values);
+        let at = self.at(offset, len as u64)?;
+        let (here, there) = (values.as_ptr().addr(), at.addr());
+        if here < there + len && there < here + len {
+            return Err(Outside { offset, len: len as u64, size: self.len as u64 });
+        }
+        Ok(at.cast_const().cast())
+    }
+
     /// Copies blocks of `bytes` to `offset` and on, where they lie `there` bytes apart. They may lie over one another there: then
     /// the last has what both have.
     ///

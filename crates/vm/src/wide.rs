@@ -1,34 +1,130 @@
 //! Loops over many numbers, compiled for wider vectors than the oldest processor of an architecture has.
 
+use bytemuck::Pod;
+
+use crate::shared::{Outside, SharedMemory};
+
 /// Combines each of the first with that at the same place of the second, as far as both go: with the widest vectors that
 /// this processor has, if `combine` is something that the compiler makes vectors of.
 #[inline]
 pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has what the function was compiled for, as it was asked just before.
-        return unsafe { each_by_avx2(into, from, combine) };
-    }
-    each_at_all(into, from, combine);
+    by_widest(Each { into, from, combine });
 }
 
-/// The loop of [`each`], compiled for AVX2.
+/// Combines each of the first with those at the same place in all of `given`, one after the other, and with vectors like
+/// [`each`]. They lie in memory that others may write at any time: each is read once, whatever it is then.
+///
+/// # Errors
+/// [`Outside`] if one of them has not so many bytes there, or the same bytes as `into`; then nothing is combined.
+#[inline]
+pub fn fold<T: Pod>(
+    into: &mut [T],
+    given: &[(&SharedMemory, u64)],
+    combine: impl Fn(T, T) -> T + Copy,
+) -> Result<(), Outside> {
+    for (memory, offset) in given {
+        memory.apart_from(*offset, into)?;
+    }
+    for given in given.chunks(TOGETHER) {
+        by_widest(Fold { into, given, combine });
+    }
+    Ok(())
+}
+
+/// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to read ahead, and the
+/// result is loaded and stored once for all of them.
+const TOGETHER: usize = 3;
+
+/// A loop, to be compiled for several kinds of vectors.
+trait Loop {
+    /// Must be inlined, for the function that it is called in has the vectors.
+    fn run(self);
+}
+
+#[inline]
+fn by_widest(this: impl Loop) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
+            // SAFETY: the processor has what the function was compiled for, as it was asked just before.
+            return unsafe { by_avx512(this) };
+        }
+        if has!("avx2") {
+            // SAFETY: it has these vectors, as it was asked just before.
+            return unsafe { by_avx2(this) };
+        }
+    }
+    this.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn by_avx512(this: impl Loop) {
+    this.run();
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn each_by_avx2<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
-    each_at_all(into, from, combine);
+fn by_avx2(this: impl Loop) {
+    this.run();
 }
 
-#[inline(always)]
-fn each_at_all<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
-    for (into, from) in into.iter_mut().zip(from) {
-        *into = combine(*into, *from);
+struct Each<'a, T, F> {
+    into: &'a mut [T],
+    from: &'a [T],
+    combine: F,
+}
+
+impl<T: Copy, F: Fn(T, T) -> T> Loop for Each<'_, T, F> {
+    #[inline(always)]
+    fn run(self) {
+        for (into, from) in self.into.iter_mut().zip(self.from) {
+            *into = (self.combine)(*into, *from);
+        }
+    }
+}
+
+struct Fold<'a, T, F> {
+    into: &'a mut [T],
+    given: &'a [(&'a SharedMemory, u64)],
+    combine: F,
+}
+
+impl<T: Pod, F: Fn(T, T) -> T> Loop for Fold<'_, T, F> {
+    #[inline(always)]
+    fn run(self) {
+        let Fold { into, given, combine } = self;
+        let at = |which: usize| {
+            let (memory, offset) = given[which];
+            memory.apart_from(offset, into).expect("all were looked at before")
+        };
+        // SAFETY: each pointer begins as many values as `into` has, which are mapped while `given` borrows the mappings, and are
+        // apart from it. Any bytes are a `T`, and what others write there meanwhile only decides which they are.
+        let read = |from: *const T, i: usize| unsafe { from.add(i).read_unaligned() };
+        match given.len() {
+            1 => {
+                let a = at(0);
+                (0..into.len()).for_each(|i| into[i] = combine(into[i], read(a, i)));
+            }
+            2 => {
+                let (a, b) = (at(0), at(1));
+                (0..into.len()).for_each(|i| into[i] = combine(combine(into[i], read(a, i)), read(b, i)));
+            }
+            _ => {
+                let (a, b, c) = (at(0), at(1), at(2));
+                (0..into.len()).for_each(|i| {
+                    into[i] = combine(combine(combine(into[i], read(a, i)), read(b, i)), read(c, i));
+                });
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Segment;
 
     /// What `each` makes of two slices of any length, at any alignment, is what a plain loop makes of them.
     fn agrees<T: Copy + PartialEq + std::fmt::Debug>(number: fn(u64) -> T, combine: fn(T, T) -> T) {
@@ -45,6 +141,55 @@ mod tests {
         let mut longer = [number(1), number(2)];
         each(&mut longer, &[number(3)], combine);
         assert_eq!(longer, [combine(number(1), number(3)), number(2)], "as far as both go");
+    }
+
+    /// What `fold` makes of slices at any offset is what a plain loop makes of them.
+    fn folds<T: Pod + PartialEq + std::fmt::Debug>(number: fn(u64) -> T, combine: fn(T, T) -> T) {
+        let segment = Segment::create("fold", 1 << 16).expect("memory");
+        let memory = segment.memory();
+        for (many, len) in (0..8).flat_map(|many| [0, 1, 7, 64, 300].map(|len| (many, len))) {
+            let numbers = |seed: u64| -> Vec<T> {
+                (0..len).map(|at| number((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+            };
+            let (mut into, given) = (numbers(1), (0..many).map(|which| numbers(1000 * (which + 2))));
+            let mut expected = into.clone();
+            // At no multiple of their size.
+            let places: Vec<u64> = (0..many).map(|which| 8000 * which + 1 + which).collect();
+            for (values, at) in given.zip(&places) {
+                memory.copy_in(*at, bytemuck::cast_slice(&values)).expect("it fits");
+                expected.iter_mut().zip(values).for_each(|(into, from)| *into = combine(*into, from));
+            }
+            let places: Vec<_> = places.into_iter().map(|at| (memory, at)).collect();
+            fold(&mut into, &places, combine).expect("all of them lie there");
+            assert_eq!(into, expected, "{many} of {len}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a segment")]
+    fn folds_come_to_what_plain_loops_do() {
+        folds(|bits| bits, u64::max);
+        folds(|bits| (bits >> 48) as u16, u16::wrapping_mul);
+        folds(|bits| (bits >> 56) as u8, u8::wrapping_add);
+        folds(|bits| (bits >> 11) as f64, |left, right| left + right);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a segment")]
+    fn nothing_is_folded_that_is_not_there_or_is_the_result() {
+        let segment = Segment::create("fold", 4096).expect("memory");
+        let memory = segment.memory();
+        let mut into = [7u64; 4];
+        let past = fold(&mut into, &[(memory, 0), (memory, 4080)], u64::max);
+        assert_eq!(past, Err(Outside { offset: 4080, len: 32, size: 4096 }));
+        memory.store(0, 9u64).expect("it fits");
+        assert_eq!(into, [7; 4], "nothing of the first either");
+        // SAFETY: the bytes are mapped while `memory` lives, aligned, and nothing else refers to them.
+        let own = unsafe { std::slice::from_raw_parts_mut(memory.base_addr() as *mut u64, 4) };
+        let met = fold(own, &[(memory, 24)], u64::wrapping_add);
+        assert_eq!(met, Err(Outside { offset: 24, len: 32, size: 4096 }));
+        assert_eq!(fold(own, &[(memory, 32)], u64::wrapping_add), Ok(()));
+        assert_eq!(own, [9, 0, 0, 0]);
     }
 
     #[test]
