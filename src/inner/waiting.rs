@@ -49,6 +49,27 @@ impl Inner {
         self.wait_napping(timeout, NAP, done)
     }
 
+    /// Makes progress until `done` gives something, for as long as a wait polls before it sleeps (then `None`).
+    #[inline]
+    pub(crate) fn poll_for<R>(self: &Arc<Self>, mut done: impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
+        let mut patience = Patience::new(None);
+        for moves in 0..MOVES {
+            loop {
+                if let Some(result) = done(&mut self.engine()) {
+                    return Some(result);
+                }
+                if self.progress(self.polls) == Progress::Moved {
+                    break;
+                }
+                match patience.next(Instant::now(), moves, self.spin) {
+                    Next::Poll => {}
+                    Next::Sleep(_) | Next::GiveUp => return done(&mut self.engine()),
+                }
+            }
+        }
+        done(&mut self.engine())
+    }
+
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {

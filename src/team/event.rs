@@ -302,7 +302,7 @@ impl Team {
         let owned = Arc::new(Owned { inner: Arc::downgrade(inner), memory });
         let started = plan.map(|(what, plan)| {
             let memories = lock(&owned.memory).buffers().0.places();
-            let start = Start { memories, steps_told: true, deadline: self.node.deadline() };
+            let start = Start { memories, steps_told: true, deadline: self.node.deadline(), goes_on: false };
             let begun = inner.begin(Timed::Collective);
             let mut engine = inner.engine();
             let op = engine.collective(self.membership.id, &what, plan, start);

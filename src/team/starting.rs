@@ -1,17 +1,18 @@
 //! Starting collectives, and waiting for them.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::{Collective, Plan};
-use engine::node::{Kept, Memories, Start, TeamId};
+use engine::node::{Exchanged, Kept, Memories, Start, TeamId};
 
 use super::Team;
 use super::fold::do_step;
 use super::memory::{Buffers, Operands};
 use crate::error::Error;
-use crate::inner::Inner;
+use crate::inner::{Engine, Inner};
 use crate::latency::Timed;
 use crate::reduction::Combine;
 use crate::sync::lock;
@@ -70,15 +71,25 @@ impl Team {
         buffers: Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
-        let plan = self.plan(what)?;
+        let mut buffers = buffers;
+        let rounds = self.by_rounds(what, &mut buffers, combine);
+        if rounds == Some(Rounds::Over) {
+            return Ok(());
+        }
+        let goes_on = rounds.is_some();
+        let plan = self.plan(what).inspect_err(|_| {
+            if goes_on {
+                self.node.inner.engine().give_up_exchange();
+            }
+        })?;
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
-            return self.run_kept(what, plan, buffers, combine);
+            return self.run_kept(what, plan, buffers, combine, goes_on);
         }
         let mut spare = std::mem::take(&mut lock(&self.membership.recent).scratch);
         let mut fresh = Vec::new();
         let scratch = scratch::<T>(&mut spare, &mut fresh, plan.scratch);
         let mut buffers = Buffers { scratch, ..buffers };
-        let (op, inner) = (self.begin(what, plan, buffers.places()), &self.node.inner);
+        let (op, inner) = (self.begin(what, plan, buffers.places(), goes_on), &self.node.inner);
         let ended = self.end(op, || {
             loop {
                 let step = {
@@ -102,10 +113,11 @@ impl Team {
         plan: Arc<Plan>,
         buffers: Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
+        goes_on: bool,
     ) -> Result<(), Error> {
         let kept = std::mem::take(&mut lock(&self.membership.recent).kept);
         let kept = buffers.keep(kept, plan.scratch);
-        let (op, inner) = (self.begin(what, plan, Memories::Kept(kept)), &self.node.inner);
+        let (op, inner) = (self.begin(what, plan, Memories::Kept(kept), goes_on), &self.node.inner);
         let mut gotten = Kept::default();
         self.end(op, || {
             loop {
@@ -131,8 +143,51 @@ impl Team {
         Ok(())
     }
 
-    fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories) -> OpId {
-        let start = Start { memories, steps_told: false, deadline: None };
+    /// A collective of a few bytes by its rounds alone, as long as their messages come while it polls. `None`: it is none, or must be
+    /// begun otherwise.
+    fn by_rounds<T: Pod>(
+        &self,
+        what: &Collective,
+        buffers: &mut Buffers<'_, T>,
+        combine: &mut dyn Combine<T>,
+    ) -> Option<Rounds> {
+        let inner = &self.node.inner;
+        if size_of_val(buffers.output) > WORD || buffers.input.is_some() || inner.has_network() {
+            return None;
+        }
+        let (id, given) = (self.membership.id, word_of(buffers.output));
+        if !inner.engine().exchange(id, what, given) {
+            return None;
+        }
+        let abandoned = Abandoned { inner };
+        let looks = if inner.polls() { LOOKS } else { 1 };
+        let came = |engine: &mut Engine| {
+            for _ in 0..looks {
+                match engine.exchanged() {
+                    // Twice: looking harder takes the line away from whoever is writing it.
+                    Exchanged::Waits => (spin_loop(), spin_loop()),
+                    exchanged => return Some(exchanged),
+                };
+            }
+            None
+        };
+        let mut next = inner.poll_for(came);
+        while let Some(Exchanged::Come { word, first }) = next {
+            combine_word(buffers.output, word, first, combine);
+            let exchanged = inner.engine().exchange_next(word_of(buffers.output));
+            next = if exchanged == Exchanged::Waits { inner.poll_for(came) } else { Some(exchanged) };
+        }
+        std::mem::forget(abandoned);
+        if next == Some(Exchanged::Over) {
+            return Some(Rounds::Over);
+        }
+        let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
+        values.copy_from_slice(&given[..values.len()]);
+        Some(Rounds::OnTheWay)
+    }
+
+    fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {
+        let start = Start { memories, steps_told: false, deadline: None, goes_on };
         self.node.inner.engine().collective(self.membership.id, what, plan, start)
     }
 
@@ -152,6 +207,63 @@ impl Team {
             }
             None => Err(Error::Timeout { peer: self.node.rank() }),
         }
+    }
+}
+
+/// What has come of a collective that was begun by its rounds.
+#[derive(PartialEq, Eq)]
+enum Rounds {
+    Over,
+    /// It goes on as any other.
+    OnTheWay,
+}
+
+/// Looks for a round's word, at most, between two polls for whatever else there may be.
+const LOOKS: u32 = 16;
+
+/// Bytes that one message of a round carries.
+const WORD: usize = 8;
+
+fn word_of<T: Pod>(values: &[T]) -> [u8; WORD] {
+    let bytes: &[u8] = bytemuck::cast_slice(values);
+    bytes.try_into().unwrap_or_else(|_| {
+        let mut word = [0; WORD];
+        word[..bytes.len()].copy_from_slice(bytes);
+        word
+    })
+}
+
+/// Combines values with those of another member, in the order of the two.
+fn combine_word<T: Pod>(values: &mut [T], word: [u8; WORD], first: bool, combine: &mut dyn Combine<T>) {
+    if values.is_empty() {
+        return;
+    }
+    let mut others = [T::zeroed(); WORD];
+    let others = &mut others[..values.len()];
+    match <&mut [u8; WORD]>::try_from(bytemuck::cast_slice_mut(&mut *others)) {
+        Ok(bytes) => *bytes = word,
+        Err(_) => {
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut *others);
+            bytes.copy_from_slice(&word[..bytes.len()]);
+        }
+    }
+    if first {
+        combine.combine(others, values);
+        values.copy_from_slice(others);
+    } else {
+        combine.combine(values, others);
+    }
+}
+
+/// Ends a collective by rounds when a handler that ran meanwhile panics.
+struct Abandoned<'a> {
+    inner: &'a Inner,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.inner.engine().give_up_exchange();
+        self.inner.wake();
     }
 }
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use engine::{
-    Atomic, Copied, Counters, Deregistering, Direction, Event, Header, Inbox, KeyedPiece, Lane, Nanos,
-    OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
+    Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
 };
 
 use super::alarm::Alarm;
@@ -237,6 +237,15 @@ impl Transport for Mixed {
             Some(ofi) => ofi.has_room(peer, lane),
             None => self.shm.has_room(peer, lane),
         }
+    }
+
+    #[inline(always)]
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        self.shm.take_like(peer, head)
     }
 
     #[inline(always)]

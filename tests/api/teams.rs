@@ -1,5 +1,8 @@
 //! Teams: what is refused, what others notice of it, and what events of collectives are good for.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
 use standpipe::{Error, ProgressThread, Reduction};
 
 use super::*;
@@ -140,4 +143,90 @@ fn who_has_done_its_part_may_drop_the_team_before_others_come_to_it() {
             node.barrier().expect("barrier");
         },
     );
+}
+
+/// Small collectives of which some members poll, some have long slept, and some have events: all in one order, with the same
+/// results, and other messages in between.
+#[test]
+fn small_collectives_are_the_same_however_members_wait() {
+    for size in [2, 3, 4] {
+        let heard = Arc::new(AtomicU64::new(0));
+        let hears = Arc::clone(&heard);
+        let configure = |_| {
+            let hears = Arc::clone(&hears);
+            config().handler("hears", move |_| _ = hears.fetch_add(1, Ordering::Relaxed))
+        };
+        job(size, configure, |node| {
+            let (world, rank) = (node.world(), u64::from(node.rank()));
+            let hears = node.handler("hears").expect("registered");
+            for round in 0..400u64 {
+                let mine = (round * 7 + rank) % 11;
+                if mine == 0 {
+                    // Longer than the others poll.
+                    thread::sleep(Duration::from_micros(300));
+                }
+                if mine == 1 {
+                    node.request((node.rank() + 1) % size, hears, [0; 4]).expect("room");
+                }
+                let sum = |what: fn(u64) -> u64| (0..u64::from(size)).map(what).sum::<u64>();
+                match round % 4 {
+                    0 if mine == 2 => world.barrier_nb().wait().0.expect("a barrier"),
+                    0 => world.barrier().expect("a barrier"),
+                    1 if mine == 3 => {
+                        let (result, values) = world.all_reduce_nb(vec![round + rank], Reduction::Sum).wait();
+                        result.expect("an all-reduce");
+                        assert_eq!(values, [round * u64::from(size) + sum(|rank| rank)]);
+                    }
+                    1 => {
+                        let mut values = [round + rank];
+                        world.all_reduce(&mut values, Reduction::Sum).expect("an all-reduce");
+                        assert_eq!(values, [round * u64::from(size) + sum(|rank| rank)]);
+                    }
+                    2 => {
+                        let mut values = [rank as u8, round as u8, 1];
+                        world.all_reduce(&mut values, Reduction::Max).expect("an all-reduce");
+                        assert_eq!(values, [size as u8 - 1, round as u8, 1]);
+                    }
+                    _ => {
+                        let mut values = [rank as f32, -1.0];
+                        world.all_reduce(&mut values, Reduction::Sum).expect("an all-reduce");
+                        assert_eq!(values, [sum(|rank| rank) as f32, -(size as f32)]);
+                    }
+                }
+            }
+            node.barrier().expect("barrier");
+        });
+        assert!(heard.load(Ordering::Relaxed) > 0);
+    }
+}
+
+/// A member that leaves at once after its last collective has done its part: the others end it, and the next one fails.
+#[test]
+fn who_leaves_after_a_small_collective_has_done_its_part() {
+    for _ in 0..20 {
+        job(
+            3,
+            |_| config(),
+            |node| {
+                let pair = node.world().split((node.rank() < 2).then_some(0), 0).expect("a split");
+                let Some(pair) = pair else { return };
+                for _ in 0..10 {
+                    pair.barrier().expect("a barrier");
+                }
+                if node.rank() == 0 {
+                    let mut values = [1u64];
+                    pair.all_reduce(&mut values, Reduction::Sum).expect("both were there");
+                    assert_eq!(values, [2]);
+                    let over = pair.barrier();
+                    assert!(
+                        matches!(over, Err(Error::Team { peer: 1, .. } | Error::PeerLost { peer: 1 })),
+                        "{over:?}"
+                    );
+                } else {
+                    let mut values = [1u64];
+                    pair.all_reduce(&mut values, Reduction::Sum).expect("both were there");
+                }
+            },
+        );
+    }
 }

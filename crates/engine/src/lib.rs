@@ -32,7 +32,8 @@ pub use op_id::OpId;
 pub use registration::{Key, RegId};
 pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{
-    Copied, Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
+    Copied, Deregistering, Event, HEAD_WORDS, Inbox, KeyedPiece, Lane, Registering, SendError, Submit,
+    Transport,
 };
 pub use wire::Header;
 

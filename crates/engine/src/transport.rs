@@ -173,6 +173,9 @@ impl Inbox {
     }
 }
 
+/// Words of a header by which [`Transport::take_like`] knows a message.
+pub const HEAD_WORDS: usize = 5;
+
 /// A way to reach peers. The engine calls these from one thread at a time.
 pub trait Transport {
     /// Sends one message in order within its (peer, lane). `payload` is at most [`Transport::payload_max`] bytes and
@@ -197,6 +200,18 @@ pub trait Transport {
     /// A message of the request lane is returned only while the reply lane to its sender has room for one reply of
     /// any size, so that a reply sent before the next call is never `Busy`.
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event>;
+
+    /// Takes the next message of a peer's requests, if it has no payload and its header begins like this, and returns the rest of
+    /// it: a look by who waits for that message, and only a look. Everything else is for [`Transport::poll`]. Optional.
+    #[inline(always)]
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        let _ = (peer, head);
+        None
+    }
 
     /// Comes before each [`Transport::poll`]. Where a copy nearly always ends well, and its end is what a poll finds, a transport
     /// does here what it would do there, and says so in fewer words. Optional.

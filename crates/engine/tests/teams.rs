@@ -7,7 +7,7 @@ mod common;
 
 use common::Script;
 use engine::collective::{Collective, Elements};
-use engine::node::{Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Submit};
 use proptest::prelude::*;
@@ -33,13 +33,38 @@ const KINDS: [Kind; 9] = [
 
 #[derive(Clone, Debug)]
 enum Act {
-    Start { what: usize, deadline: bool },
-    Message { peer: u32, kind: usize, number: u64, tag: u16, sign: usize, last: u64, len: usize, noise: u64 },
+    Start {
+        what: usize,
+        deadline: bool,
+    },
+    /// A barrier without an operation.
+    Exchange,
+    /// A look at what has come of it.
+    Exchanged,
+    Message {
+        peer: u32,
+        kind: usize,
+        number: u64,
+        tag: u16,
+        sign: usize,
+        last: u64,
+        len: usize,
+        noise: u64,
+    },
     Local,
-    Copies { how: usize },
-    Ended { pick: usize, well: bool },
-    Cancel { pick: usize },
-    Room { room: usize },
+    Copies {
+        how: usize,
+    },
+    Ended {
+        pick: usize,
+        well: bool,
+    },
+    Cancel {
+        pick: usize,
+    },
+    Room {
+        room: usize,
+    },
     Expire,
 }
 
@@ -78,6 +103,18 @@ fn start(node: &mut Node<Script>, at: u64, pick: usize, deadline: Option<u64>) -
 }
 
 fn start_as(node: &mut Node<Script>, me: u32, at: u64, pick: usize, deadline: Option<u64>) -> OpId {
+    go_on(node, me, at, pick, deadline, false)
+}
+
+/// Starts a collective, or goes on with the one that was begun by an exchange.
+fn go_on(
+    node: &mut Node<Script>,
+    me: u32,
+    at: u64,
+    pick: usize,
+    deadline: Option<u64>,
+    goes_on: bool,
+) -> OpId {
     let what = collective(pick);
     let place = |part: u64| Place::new(MemId::Space, (at * 3 + part) * REGION);
     let (input, output, scratch) = (place(0), place(1), place(2));
@@ -91,7 +128,12 @@ fn start_as(node: &mut Node<Script>, me: u32, at: u64, pick: usize, deadline: Op
         true => Memories::Kept(kept),
         false => Memories::At { input, output, scratch },
     };
-    node.collective(TeamId::WORLD, &what, plan.into(), Start { memories, steps_told: false, deadline })
+    node.collective(
+        TeamId::WORLD,
+        &what,
+        plan.into(),
+        Start { memories, steps_told: false, deadline, goes_on },
+    )
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -114,6 +156,8 @@ fn act() -> impl Strategy<Value = Act> {
     );
     prop_oneof![
         3 => (0usize..6, any::<bool>()).prop_map(|(what, deadline)| Act::Start { what, deadline }),
+        3 => Just(Act::Exchange),
+        3 => Just(Act::Exchanged),
         20 => message,
         4 => Just(Act::Local),
         3 => (0usize..3).prop_map(|how| Act::Copies { how }),
@@ -134,6 +178,7 @@ fn end(node: &mut Node<Script>, op: OpId, not_there: Option<u32>) {
 struct Run {
     node: Node<Script>,
     ops: Vec<OpId>,
+    exchanges: bool,
     signatures: [[u64; 2]; 6],
 }
 
@@ -146,6 +191,21 @@ impl Run {
                 self.ops.push(id);
             }
             Act::Start { .. } => {}
+            Act::Exchange if !self.exchanges => {
+                self.exchanges = self.node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]);
+            }
+            Act::Exchange => {}
+            Act::Exchanged if self.exchanges => {
+                let mut exchanged = self.node.exchanged();
+                while let Exchanged::Come { .. } = exchanged {
+                    exchanged = self.node.exchange_next([0; 8]);
+                }
+                self.exchanges = exchanged == Exchanged::Waits;
+                if exchanged == Exchanged::Yields {
+                    self.goes_on();
+                }
+            }
+            Act::Exchanged => {}
             Act::Message { peer, kind, number, tag, sign, last, len, noise } => {
                 let kind = KINDS[kind];
                 let [what, bytes] = self.signatures[sign];
@@ -190,6 +250,13 @@ impl Run {
         while self.node.poll(&mut inbox) != Polled::Idle {}
     }
 
+    /// What was begun by an exchange goes on as any other.
+    fn goes_on(&mut self) {
+        self.exchanges = false;
+        // Nothing of a barrier lies in memory.
+        self.ops.push(go_on(&mut self.node, ME, 0, 0, None, true));
+    }
+
     fn local(&mut self) {
         for op in self.ops.clone() {
             while self.node.local_step(op).is_some() {
@@ -205,13 +272,16 @@ proptest! {
     #[test]
     fn whatever_members_send_the_node_lives_and_ends(acts in proptest::collection::vec(act(), 1..120)) {
         let node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
-        let mut run = Run { node, ops: Vec::new(), signatures: std::array::from_fn(signature) };
+        let mut run = Run { node, ops: Vec::new(), exchanges: false, signatures: std::array::from_fn(signature) };
         acts.iter().for_each(|act| run.act(act));
         let given = run.ops.len() as u64 * 3 * REGION;
         for (at, len) in &run.node.transport().writes {
             prop_assert!(at + len <= given, "{len} bytes at {at}");
         }
         run.node.transport().room = usize::MAX;
+        if run.exchanges {
+            run.goes_on();
+        }
         (0..SIZE).filter(|peer| *peer != ME).for_each(|peer| run.node.lose(peer));
         for op in &run.ops {
             prop_assert!(run.node.outcome(*op).is_some(), "a collective without an end");
@@ -277,7 +347,12 @@ fn what_came_of_a_team_before_it_was_made_still_counts() {
         kept.hold(None, &value, 0);
         let memories = Memories::Kept(kept);
         let plan = what.plan(2, me).into();
-        node.collective(team, &what, plan, Start { memories, steps_told: false, deadline: None })
+        node.collective(
+            team,
+            &what,
+            plan,
+            Start { memories, steps_told: false, deadline: None, goes_on: false },
+        )
     };
     let [mut first, mut second] = [0, 1].map(|me| Node::new(me, 2, 1, Script::new(MEMORY)));
     let [team, same] =

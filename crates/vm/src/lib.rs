@@ -72,6 +72,8 @@ pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
 pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
 #[cfg(not(any(loom, miri)))]
 pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
-pub use ring::{Attention, Consumer, Corrupt, FenceMode, Producer, PushError, Pushed, RingLayout};
+pub use ring::{
+    Attention, Consumer, Corrupt, FenceMode, HEAD_WORDS, Producer, PushError, Pushed, RingLayout,
+};
 pub use segment::{Segment, SegmentError};
 pub use shared::{Blocks, Outside, SharedMemory, Words};

@@ -17,8 +17,8 @@
 use std::ops::Deref;
 
 use crate::ring::{
-    Attention, Consumer, Corrupt, LINE_WORDS, Producer, PushError, Pushed, load_body, load_bytes, store_body,
-    store_bytes,
+    Attention, Consumer, Corrupt, HEAD_WORDS, LINE_WORDS, Producer, PushError, Pushed, load_body, load_bytes,
+    store_body, store_bytes,
 };
 use crate::sync::{AtomicU64, Ordering, hand_over};
 
@@ -183,6 +183,19 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         load_body(line, body);
         self.take_over();
         true
+    }
+
+    /// Takes the next message out if it came through the ring, has no payload and begins like this, and returns the rest of it.
+    /// `None` says nothing: [`pop`](Link::pop) finds what else there may be.
+    #[inline]
+    pub fn pop_like(&mut self, head: &[u64; HEAD_WORDS]) -> Option<[u64; 7 - HEAD_WORDS]> {
+        // In this order: what was sent before the ring's message came to sight before that.
+        if !self.inward.ready() || self.baton().is_some() {
+            return None;
+        }
+        let rest = self.inward.pop_like(head)?;
+        self.expects = self.expects.wrapping_add(NEXT);
+        Some(rest)
     }
 
     /// Takes the next message out where one is there: one with a payload, or one through the ring, or of several by both

@@ -50,6 +50,37 @@ mod plain {
         pop(end).expect("an honest peer").map(|(body, _)| body[3])
     }
 
+    /// By its head a message is taken out only where it is the next of all, came through the ring and has no payload; otherwise it
+    /// stays.
+    #[test]
+    fn a_message_is_known_by_its_head() {
+        let (mut first, mut second, _) = link(8, 256);
+        let body = |n: u64| [1, 2, 3, 4, 5, n, n + 1];
+        let head = [1, 2, 3, 4, 5];
+        assert_eq!(second.pop_like(&head), None, "there is none");
+        for n in 0..3 {
+            let _ = first.push(&body(n), &[]).expect("room");
+        }
+        assert_eq!(second.pop_like(&head), None, "the next one is in the baton");
+        assert_eq!(pop(&mut second).expect("an honest peer").map(|(body, _)| body), Some(body(0)));
+        assert_eq!(second.pop_like(&[1, 2, 3, 4, 6]), None, "another head");
+        assert_eq!(second.pop_like(&head), Some([1, 2]));
+        assert_eq!(second.pop_like(&head), Some([2, 3]));
+        assert_eq!(second.pop_like(&head), None, "all are taken");
+        let _ = first.push(&body(3), &[7; 9]).expect("room");
+        assert_eq!(second.pop_like(&head), None, "it has a payload");
+        assert_eq!(pop(&mut second), Ok(Some((body(3), vec![7; 9]))));
+        // The answer passes the baton on, and what comes next is found whichever way it goes.
+        send(&mut second, 4);
+        assert_eq!(number(&mut first), Some(4));
+        for n in 5..40 {
+            let _ = first.push(&body(n), &[]).expect("room");
+            let rest = second.pop_like(&head).or_else(|| number(&mut second).map(|_| [n, n + 1]));
+            assert_eq!(rest, Some([n, n + 1]));
+        }
+        assert_eq!(counts(&second).1, counts(&first).0);
+    }
+
     #[test]
     fn asking_and_answering_needs_only_the_baton() {
         let (mut first, mut second, _) = link(2, 0);

@@ -8,7 +8,8 @@ use crate::shared::{Outside, SharedMemory};
 /// this processor has, if `combine` is something that the compiler makes vectors of.
 #[inline]
 pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
-    by_widest(Each { into, from, combine });
+    let this = Each { into, from, combine };
+    if this.into.len() < FEW { this.run() } else { by_widest(this) }
 }
 
 /// Combines each of the first with those at the same place in all of `given`, one after the other, and with vectors like
@@ -30,6 +31,9 @@ pub fn fold<T: Pod>(
     }
     Ok(())
 }
+
+/// As many cost less than to ask what the processor has.
+const FEW: usize = 16;
 
 /// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to read ahead, and the
 /// result is loaded and stored once for all of them.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{
-    Atomic, AtomicOp, Change, Direction, Event, Header, Inbox, Lane, MemId, OpError, OpId, Piece, Place,
-    Rank, SendError, Submit, Why, WordType,
+    Atomic, AtomicOp, Change, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, Piece,
+    Place, Rank, SendError, Submit, Why, WordType,
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
@@ -370,6 +370,15 @@ impl engine::Transport for ShmTransport {
             Some(Some(pair)) => pair.send(lane, header, payload),
             _ => self.send_first(peer, lane, *header, payload),
         }
+    }
+
+    #[inline(always)]
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        self.pairs.get_mut(peer as usize)?.as_mut()?.take_like(head)
     }
 
     #[inline(always)]

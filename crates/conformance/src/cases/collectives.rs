@@ -46,7 +46,7 @@ pub(crate) fn start<C: Cluster>(
     } else {
         Memories::At { input: given, output: out, scratch }
     };
-    let start = Start { memories, steps_told: !asks(rank), deadline };
+    let start = Start { memories, steps_told: !asks(rank), deadline, goes_on: false };
     let id = bench.node(rank).collective(team, what, plan.into(), start);
     bench.memories.insert((rank, id), [given, out, scratch]);
     bench.do_local_steps(rank, id);
@@ -242,7 +242,7 @@ pub(crate) fn the_same_memory_is_gathered_again<C: Cluster>(make: Make<'_, C>) {
                 let [input, output, scratch] = places[me as usize];
                 bench.cluster.poke(me, input, &given[me as usize]);
                 let memories = Memories::At { input, output, scratch };
-                let start = Start { memories, steps_told: !asks(me), deadline: None };
+                let start = Start { memories, steps_told: !asks(me), deadline: None, goes_on: false };
                 let plan = what.plan(size, me).into();
                 let id = bench.node(me).collective(TeamId::WORLD, &what, plan, start);
                 bench.memories.insert((me, id), places[me as usize]);

@@ -175,7 +175,7 @@ pub(crate) fn what_one_that_gives_up_took_away_is_no_fault<C: Cluster>(make: Mak
         let waits = start(&mut bench, 1, TeamId::WORLD, what, &pattern(1, given), None);
         let now = bench.cluster.now();
         let memories = Memories::At { input: freed, output: freed, scratch: freed };
-        let begun = Start { memories, steps_told: false, deadline: Some(now) };
+        let begun = Start { memories, steps_told: false, deadline: Some(now), goes_on: false };
         let offers = bench.node(0).collective(TeamId::WORLD, what, what.plan(2, 0).into(), begun);
         if gives_up {
             bench.node(0).expire(now);

@@ -80,8 +80,32 @@ pub enum Collective {
     Split,
 }
 
+/// Rounds of a collective, in each of which every member sends one message and gets one, whose tags are the rounds' numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    size: u32,
+    /// How many.
+    pub count: usize,
+    /// Whether members exchange in pairs; otherwise each sends to one and gets from another.
+    pairs: bool,
+}
+
+impl Rounds {
+    /// No collective has more of them: teams are of 64 at most.
+    pub const MAX: usize = 6;
+
+    /// Whom a member sends to in a round, from 0, and whom it gets from.
+    pub fn partners(&self, member: u32, round: usize) -> (u32, u32) {
+        let far = 1u32 << round;
+        match self.pairs {
+            true => (member ^ far, member ^ far),
+            false => ((member + far) % self.size, (member + self.size - far % self.size) % self.size),
+        }
+    }
+}
+
 /// What all members of a collective must agree on, as it stands in each of its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signature {
     pub(crate) what: u64,
     pub(crate) bytes: u64,
@@ -204,6 +228,22 @@ impl Collective {
             Collective::Split => plan.all_gather(SPLIT_BYTES),
         }
         plan
+    }
+
+    /// The rounds of one that is nothing but an exchange of up to eight bytes in each. `None`: it is not, or there are too many.
+    pub fn rounds(&self, size: u32) -> Option<Rounds> {
+        let pairs = match self {
+            Collective::Barrier => false,
+            Collective::AllReduce { elements }
+                if (1..=8).contains(&elements.len()) && elements.commutative =>
+            {
+                true
+            }
+            _ => return None,
+        };
+        let count = size.checked_sub(1)?.checked_ilog2().map_or(0, |log| log as usize + 1);
+        let fits = count <= Rounds::MAX && (!pairs || size.is_power_of_two());
+        fits.then_some(Rounds { size, count, pairs })
     }
 
     fn root(&self) -> u32 {

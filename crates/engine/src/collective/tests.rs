@@ -300,3 +300,36 @@ fn a_split_sorts_by_key_and_then_by_member() {
     assert_eq!(split_members(&entries, 2), [3]);
     assert_eq!(split_members(&entries, 0), [] as [u32; 0]);
 }
+
+/// What is done by rounds sends and receives what the plan does, in that order.
+#[test]
+fn rounds_are_those_of_the_plans() {
+    let of = |bytes, commutative| Collective::AllReduce {
+        elements: Elements { count: 1, bytes, function: 1, commutative },
+    };
+    for (what, size) in [Collective::Barrier, of(8, true), of(1, true)]
+        .iter()
+        .flat_map(|what| (1..=64).map(move |size| (what, size)))
+    {
+        let Some(rounds) = what.rounds(size) else {
+            assert!(!size.is_power_of_two() && *what != Collective::Barrier, "{what:?} of {size}");
+            continue;
+        };
+        for member in 0..size {
+            let plan = what.plan(size, member);
+            let ways = plan.steps.iter().filter_map(|step| match step {
+                Step::Send { to, tag, .. } => Some((true, *to, *tag)),
+                Step::Receive { from, tag, .. } => Some((false, *from, *tag)),
+                _ => None,
+            });
+            let expected = (0..rounds.count).flat_map(|round| {
+                let (to, from) = rounds.partners(member, round);
+                [(true, to, round as u16), (false, from, round as u16)]
+            });
+            assert_eq!(ways.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{what:?} of {size}");
+        }
+    }
+    let others = [of(9, true), of(0, true), of(8, false), Collective::Broadcast { root: 0, len: 8 }];
+    assert!(others.iter().all(|what| what.rounds(2).is_none()));
+    assert_eq!(Collective::Barrier.rounds(65), None, "more rounds than there is room for");
+}

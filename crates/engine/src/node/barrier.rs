@@ -56,6 +56,30 @@ impl<T: Transport> Node<T> {
         OpId::of(key)
     }
 
+    /// Arrives at the next barrier without an operation, or is there already: for whoever polls for it anyway, and asks
+    /// [`Node::is_open`] between polls. [`Node::barrier`] waits on for the same one. `false`: there is nothing to poll for.
+    pub fn arrive_polling(&mut self) -> bool {
+        let barrier = &mut self.barrier;
+        if barrier.broken.is_some() || !barrier.lost.is_empty() {
+            return false;
+        }
+        if barrier.arrived == barrier.passed {
+            barrier.arrived += 1;
+            self.arrive();
+        }
+        true
+    }
+
+    /// Whether the barrier that this rank has arrived at is open, which it passes then.
+    pub fn is_open(&mut self) -> bool {
+        let barrier = &mut self.barrier;
+        let is_open = barrier.arrived > barrier.passed && barrier.arrived == barrier.opened;
+        if is_open {
+            barrier.passed = barrier.opened;
+        }
+        is_open
+    }
+
     /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did before.
     pub(super) fn arrive(&mut self) {
         self.held_arrival = self.holds_back();

@@ -29,6 +29,8 @@ pub struct Start {
     pub steps_told: bool,
     /// When it ends by timeout.
     pub deadline: Option<Nanos>,
+    /// Whether it is the one that this member has begun by [`Node::exchange`], if that has not gone.
+    pub goes_on: bool,
 }
 
 /// What a step came to.
@@ -58,9 +60,13 @@ impl<T: Transport> Node<T> {
         if let Memories::Kept(kept) = &start.memories {
             assert!(self.keeps(kept.len() as u64), "{} bytes are too many to be kept", kept.len());
         }
+        self.note_exchange();
+        let begun = if start.goes_on { self.take_exchange(team) } else { None };
         let state = self.teams.all.get_mut(&team).expect("the caller has the team");
-        state.started += 1;
-        let number = state.started;
+        if begun.is_none() {
+            state.started += 1;
+        }
+        let number = begun.as_ref().map_or(state.started, |begun| begun.number);
         if !state.early.is_empty() {
             state.count_early();
         }
@@ -78,6 +84,7 @@ impl<T: Transport> Node<T> {
             open: 0,
             doubted: None,
             steps_told: start.steps_told,
+            sent: begun.as_ref().map_or(0, |begun| begun.sent),
         };
         let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
         if let Some(broken) = broken {
@@ -92,6 +99,9 @@ impl<T: Transport> Node<T> {
         self.teams.all.get_mut(&team).expect("looked at above").runs.insert(number, key);
         self.tell_askers(team);
         self.go_on_with(key);
+        for (slot, arrived) in begun.map(|begun| begun.arrived).unwrap_or_default() {
+            self.arrive_at(key, slot, arrived);
+        }
         OpId::of(key)
     }
 
@@ -288,6 +298,10 @@ impl<T: Transport> Node<T> {
         match step {
             Step::Send { to, tag, from } => {
                 let to = self.member_rank(run.team, to).expect("plans name members");
+                // Its rounds have tags from 0.
+                if tag < run.sent {
+                    return Ok(Came::On);
+                }
                 run.sends.push(Sending { to, tag, from, state: Sent::No });
                 run.open += 1;
                 self.send_step(key, run, run.sends.len() - 1)?;
@@ -479,6 +493,7 @@ impl<T: Transport> Node<T> {
             return;
         };
         team.broken = Some(broken);
+        self.exchange.on_broken(id, broken.from);
         team.early.retain(|(number, ..), _| *number < broken.from);
         team.count_early();
         let over = team.runs.iter().filter(|(number, _)| **number >= broken.from);
@@ -520,7 +535,8 @@ impl<T: Transport> Node<T> {
             // Somebody is at it just now, and it may turn out either way.
             _ => true,
         };
-        let first = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number).min();
+        let runs = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number);
+        let first = runs.chain(self.exchange.needs(id, peer)).min();
         first.unwrap_or(from.max(team.started + 1))
     }
 }

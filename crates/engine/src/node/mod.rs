@@ -14,6 +14,8 @@ mod am;
 mod barrier;
 mod collective;
 mod early;
+mod exchange;
+mod exchanging;
 mod exposing;
 mod hints;
 mod hit;
@@ -37,6 +39,7 @@ mod waiting;
 
 pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use collective::Start;
+pub use exchange::Exchanged;
 pub use memories::{Kept, Memories};
 pub use registrar::RegistrationCounters;
 pub use relay::STAGED_CHUNKS_MIN;

@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use super::after::After;
+use super::exchange::Exchange;
 use super::hits::Hits;
 use super::registrar::Registrar;
 use super::stages::{Relay, Stages};
@@ -46,6 +47,8 @@ pub struct Node<T> {
     pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
     pub(super) teams: Teams,
+    /// A collective by rounds, for whoever polls for it just now.
+    pub(super) exchange: Exchange,
     pub(super) stages: Stages,
     pub(super) lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
@@ -267,6 +270,7 @@ impl<T: Transport> Node<T> {
             unsent: Unsent::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
+            exchange: Exchange::default(),
             stages: Stages::default(),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),

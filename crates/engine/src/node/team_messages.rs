@@ -58,18 +58,18 @@ impl<T: Transport> Node<T> {
     /// A member has come to that collective.
     fn has_come(&mut self, id: TeamId, peer: Rank, number: u64) {
         let Some(team) = self.teams.all.get_mut(&id) else { return };
-        let pace = team.paces.entry(peer).or_default();
-        if number <= pace.come_to {
-            return;
+        if team.paces.entry(peer).or_default().has_come(number) {
+            self.send_all_unsent(id);
         }
-        let waited = pace.asked > pace.come_to.saturating_add(AHEAD);
-        pace.come_to = number;
-        if waited {
-            let mut keys: Vec<(u64, OpKey)> = team.runs.iter().map(|(number, key)| (*number, *key)).collect();
-            keys.sort_unstable();
-            for (_, key) in keys {
-                self.send_unsent(key);
-            }
+    }
+
+    /// Sends what waited until a member has come so far.
+    pub(super) fn send_all_unsent(&mut self, id: TeamId) {
+        let Some(team) = self.teams.all.get_mut(&id) else { return };
+        let mut keys: Vec<(u64, OpKey)> = team.runs.iter().map(|(number, key)| (*number, *key)).collect();
+        keys.sort_unstable();
+        for (_, key) in keys {
+            self.send_unsent(key);
         }
     }
 
@@ -214,15 +214,24 @@ impl<T: Transport> Node<T> {
             pace.early += u64::from(team.early.insert((number, peer, tag), arrived).is_none());
             return;
         }
+        let slot = (number, peer, tag);
+        if self.exchange.is(id, number) {
+            return self.on_exchange(slot, arrived);
+        }
         let Some(key) = team.runs.get(&number).copied() else {
             self.counters.malformed += 1;
             return;
         };
+        self.arrive_at(key, slot, arrived);
+        self.keep_going(id, peer, number);
+    }
+
+    /// A step has come of a collective under way.
+    pub(super) fn arrive_at(&mut self, key: OpKey, slot: Slot, arrived: Arrived) {
         let Some(mut run) = self.take_run(key) else { return };
-        let result = self.take_step(key, &mut run, (number, peer, tag), arrived);
+        let result = self.take_step(key, &mut run, slot, arrived);
         self.put_run(key, run, result);
         self.go_on_with(key);
-        self.keep_going(id, peer, number);
     }
 
     /// Takes a step of a collective that this process has come to.

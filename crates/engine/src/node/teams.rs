@@ -20,7 +20,7 @@ const PAIR_MESSAGES_MAX: u64 = 4;
 pub(super) const EARLY_MAX: u64 = AHEAD * PAIR_MESSAGES_MAX;
 
 /// Names a team: the same at all its members. Different teams of one process have different ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TeamId(pub(super) u64);
 
 impl TeamId {
@@ -140,6 +140,16 @@ pub(super) struct Pace {
     pub(super) early: u64,
 }
 
+impl Pace {
+    /// The other has come to that collective. Returns whether something waits for that.
+    pub(super) fn has_come(&mut self, number: u64) -> bool {
+        let is_news = number > self.come_to;
+        let awaited = is_news && self.asked > self.come_to.saturating_add(AHEAD);
+        self.come_to = self.come_to.max(number);
+        awaited
+    }
+}
+
 impl Team {
     /// Counts what members have sent for collectives that this process has not come to.
     pub(super) fn count_early(&mut self) {
@@ -192,6 +202,8 @@ pub(super) struct Run {
     /// have freed them, and says why its team is over. No step is done meanwhile, and no news of others ends it well.
     pub(super) doubted: Option<(Rank, OpError)>,
     pub(super) steps_told: bool,
+    /// Messages with smaller tags were sent before it was begun.
+    pub(super) sent: u16,
 }
 
 pub(super) struct Sending {

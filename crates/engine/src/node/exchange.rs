@@ -1,0 +1,132 @@
+//! What a node knows of the exchange that it is at. Nothing here decides what happens next.
+
+use super::teams::{Arrived, Data, Slot, TeamId};
+use crate::collective::{Collective, Rounds, Signature};
+use crate::wire::Kind;
+use crate::{HEAD_WORDS, Header, Rank};
+
+/// What an exchange has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchanged {
+    /// The round's word is here.
+    Come {
+        /// What the other sent.
+        word: [u8; 8],
+        /// Whether its operand comes before this member's.
+        first: bool,
+    },
+    /// Nothing yet: poll, and ask again.
+    Waits,
+    /// All members have come, and this one has all words.
+    Over,
+    /// It goes on as a collective like any other, or not at all.
+    Yields,
+}
+
+/// The collective by rounds that somebody polls for, if there is one; otherwise the last one, which the next most likely is like.
+#[derive(Default)]
+pub(super) struct Exchange {
+    pub(super) is_under_way: bool,
+    pub(super) team: TeamId,
+    pub(super) what: Option<Collective>,
+    pub(super) signature: Signature,
+    pub(super) rounds: Rounds,
+    pub(super) me: u32,
+    /// Of each round: whom its word goes to, and whose it gets.
+    pub(super) partners: [(Rank, Rank); Rounds::MAX],
+    /// Which one of the team's it is.
+    pub(super) number: u64,
+    /// The round that it is at, whose word is sent.
+    pub(super) round: usize,
+    /// The words of the rounds so far, which have come of so many.
+    pub(super) words: [u64; Rounds::MAX],
+    pub(super) come: usize,
+    /// What has come besides, of members that are ahead or have called something else.
+    pub(super) early: Vec<(Slot, Arrived)>,
+    /// Somebody has sent what does not belong here, or the team is broken.
+    pub(super) is_odd: bool,
+    /// How the awaited word's message begins.
+    pub(super) head: [u64; HEAD_WORDS],
+    /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be one like it.
+    pub(super) is_to_be_noted: bool,
+}
+
+/// What a collective takes over from an exchange.
+pub(super) struct Begun {
+    pub(super) number: u64,
+    /// Rounds whose words have been sent.
+    pub(super) sent: u16,
+    /// What has come.
+    pub(super) arrived: Vec<(Slot, Arrived)>,
+}
+
+impl Exchange {
+    /// Whether this is the collective under way.
+    pub(super) fn is(&self, team: TeamId, number: u64) -> bool {
+        self.is_under_way && (self.team, self.number) == (team, number)
+    }
+
+    /// Its number, if it is of this team and cannot end without that rank.
+    pub(super) fn needs(&self, team: TeamId, rank: Rank) -> Option<u64> {
+        let left = &self.partners[..self.rounds.count];
+        let needed = left.iter().skip(self.come).any(|(_, from)| *from == rank)
+            || left.iter().skip(self.round + 1).any(|(to, _)| *to == rank);
+        (self.is(team, self.number) && needed).then_some(self.number)
+    }
+
+    /// The team's collectives from that number on are over.
+    pub(super) fn on_broken(&mut self, team: TeamId, from: u64) {
+        self.is_odd |= self.is(team, self.number) && self.number >= from;
+    }
+
+    /// The header of a round's word, but for the word itself.
+    fn header(&self, round: usize) -> Header {
+        let Signature { what, bytes } = self.signature;
+        let args = [self.number << 16 | round as u64, what, bytes, 0];
+        Header { token: self.team.0, len: bytes as u32, args, ..Header::new(Kind::TeamWord) }
+    }
+
+    pub(super) fn slot(&self, round: usize) -> Slot {
+        (self.number, self.partners[round].1, round as u16)
+    }
+
+    /// Whether it waits for the word of the round that it is at.
+    #[inline(always)]
+    pub(super) fn waits(&self) -> bool {
+        self.is_under_way && self.come == self.round
+    }
+
+    /// Takes a message, if it is the word of the round that it is at.
+    #[inline]
+    pub(super) fn take(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> bool {
+        let is_awaited = self.waits() && self.partners[self.round].1 == peer && words.starts_with(&self.head);
+        if is_awaited {
+            self.come_is(words[HEAD_WORDS]);
+        }
+        is_awaited
+    }
+
+    #[inline(always)]
+    pub(super) fn come_is(&mut self, word: u64) {
+        self.words[self.round] = word;
+        self.come += 1;
+    }
+
+    /// Begins with the next one, or the next round.
+    pub(super) fn at_round(&mut self, number: u64, round: usize) {
+        (self.number, self.round) = (number, round);
+        self.head = *self.header(round).encode().first_chunk().expect("a header is longer");
+    }
+
+    /// Ends it here. What has come of it is for the collective that goes on with it.
+    pub(super) fn leave(&mut self) -> Begun {
+        self.is_under_way = false;
+        let mut arrived = std::mem::take(&mut self.early);
+        for round in 0..self.come {
+            let data = Data::Word(self.words[round].to_le_bytes());
+            let (signature, len) = (self.signature, self.signature.bytes);
+            arrived.push((self.slot(round), Arrived { signature, len, data }));
+        }
+        Begun { number: self.number, sent: self.round as u16 + 1, arrived }
+    }
+}

@@ -1,0 +1,152 @@
+//! Exchanges: collectives of a word of each member without an operation, and how they go on as others do.
+
+extern crate standpipe_engine as engine;
+
+mod common;
+
+use common::Script;
+use engine::collective::Collective;
+use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
+use engine::wire::Kind;
+use engine::{Header, Inbox, Lane, Node, OpError, OpId};
+
+fn poll(node: &mut Node<Script>) {
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
+}
+
+/// A node of two that has been in a barrier with the other one, and the exchange that the next one begins as.
+fn exchanging() -> Node<Script> {
+    let mut node = Node::new(0, 2, 1, Script::new(0));
+    assert!(
+        !node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]),
+        "the other one knows nothing of this one"
+    );
+    let first = goes_on(&mut node, false);
+    word(&mut node, 1, [0; 2]);
+    assert_eq!(node.outcome(first), Some(Ok(0)));
+    node.transport().sent.clear();
+    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert_eq!(node.exchanged(), Exchanged::Waits);
+    node
+}
+
+fn goes_on(node: &mut Node<Script>, goes_on: bool) -> OpId {
+    let mut kept = Kept::default();
+    kept.hold(None, &[], 0);
+    let start = Start { memories: Memories::Kept(kept), steps_told: false, deadline: None, goes_on };
+    node.collective(TeamId::WORLD, &Collective::Barrier, Collective::Barrier.plan(2, 0).into(), start)
+}
+
+/// The other one's word for a barrier, or for something else.
+fn word(node: &mut Node<Script>, number: u64, [what, bytes]: [u64; 2]) {
+    let header = Header { args: [number << 16, what, bytes, 0], ..Header::new(Kind::TeamWord) };
+    node.transport().arrive(1, Lane::Request, header.encode(), &[]);
+    poll(node);
+}
+
+fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
+    let words = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::TeamWord);
+    words.map(|sent| sent.header.args[0] >> 16).collect()
+}
+
+/// Exchanges are collectives like any other to the rest of the team: each sends its word once, and they have numbers in a row.
+#[test]
+fn an_exchange_ends_when_the_words_have_come() {
+    let mut node = exchanging();
+    for number in 2..20 {
+        // Whoever is ahead has sent the next word already.
+        word(&mut node, number, [0; 2]);
+        word(&mut node, number + 1, [0; 2]);
+        assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+        assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+        assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "{number}");
+    }
+    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+    assert_eq!(words_sent(&mut node), (2..=20).collect::<Vec<_>>());
+    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    let next = goes_on(&mut node, false);
+    word(&mut node, 21, [0; 2]);
+    assert_eq!(node.outcome(next), Some(Ok(0)));
+    assert_eq!(node.transport().sent.len(), 20, "nobody had to say how far they have come");
+}
+
+#[test]
+fn an_exchange_goes_on_as_any_collective() {
+    for comes_before in [false, true] {
+        let mut node = exchanging();
+        if comes_before {
+            word(&mut node, 2, [0; 2]);
+        }
+        let same = goes_on(&mut node, true);
+        if !comes_before {
+            assert_eq!(node.outcome(same), None);
+            word(&mut node, 2, [0; 2]);
+        }
+        assert_eq!(node.outcome(same), Some(Ok(0)));
+        assert_eq!(words_sent(&mut node), [2], "the word is sent once");
+        let next = goes_on(&mut node, true);
+        word(&mut node, 3, [0; 2]);
+        assert_eq!(node.outcome(next), Some(Ok(0)));
+        assert_eq!(words_sent(&mut node), [2, 3]);
+    }
+}
+
+#[test]
+fn an_exchange_with_who_calls_something_else_fails_as_any_collective() {
+    let mut node = exchanging();
+    word(&mut node, 2, [8, 8]);
+    assert_eq!(node.exchanged(), Exchanged::Yields);
+    let same = goes_on(&mut node, true);
+    assert!(matches!(node.outcome(same), Some(Err(OpError::Team { peer: 1, .. }))));
+    assert!(node.difference(TeamId::WORLD).is_some());
+    assert!(has_told(&mut node));
+}
+
+#[test]
+fn an_exchange_needs_a_lost_member_until_its_word_has_come() {
+    let mut node = exchanging();
+    node.lose(1);
+    assert_eq!(node.exchanged(), Exchanged::Yields);
+    let same = goes_on(&mut node, true);
+    assert_eq!(node.outcome(same), Some(Err(OpError::PeerLost { peer: 1 })));
+
+    let mut node = exchanging();
+    word(&mut node, 2, [0; 2]);
+    node.lose(1);
+    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the team is over");
+    let next = goes_on(&mut node, true);
+    assert_eq!(node.outcome(next), Some(Err(OpError::PeerLost { peer: 1 })));
+}
+
+#[test]
+fn an_exchange_that_is_given_up_ends_the_team() {
+    let mut node = exchanging();
+    node.give_up_exchange();
+    assert!(has_told(&mut node));
+    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    let next = goes_on(&mut node, false);
+    assert!(matches!(node.outcome(next), Some(Err(OpError::Team { peer: 0, .. }))));
+}
+
+/// Without room for its word nothing is begun, and the collective is as any other.
+#[test]
+fn an_exchange_begins_with_room_for_its_word() {
+    let mut node = exchanging();
+    word(&mut node, 2, [0; 2]);
+    assert_eq!((node.exchanged(), node.exchange_next([0; 8])).1, Exchanged::Over);
+    node.transport().room = 0;
+    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    let same = goes_on(&mut node, true);
+    node.transport().room = usize::MAX;
+    word(&mut node, 3, [0; 2]);
+    assert_eq!(node.outcome(same), Some(Ok(0)));
+    assert_eq!(words_sent(&mut node), [2, 3]);
+}
+
+/// Whether the other one has been told that the team is over.
+fn has_told(node: &mut Node<Script>) -> bool {
+    node.transport().sent.iter().any(|sent| sent.header.kind == Kind::TeamBroken)
+}
