@@ -309,6 +309,8 @@ struct Life {
 impl Drop for Life {
     fn drop(&mut self) {
         self.inner.take_leave();
+        // Memory of collectives that nobody waits for goes with the node.
+        self.inner.engine().give_up_offers();
         self.inner.closing.store(true, Ordering::SeqCst);
         self.inner.wake();
         // No door is opened any more.

@@ -239,6 +239,14 @@ impl Transport for Mixed {
         }
     }
 
+    fn give_up_offers(&mut self) {
+        self.shm.give_up_offers();
+    }
+
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        self.shm.offers_given_up(peer)
+    }
+
     #[inline(always)]
     fn take_like(
         &mut self,

@@ -230,3 +230,41 @@ fn who_leaves_after_a_small_collective_has_done_its_part() {
         );
     }
 }
+
+/// A member may give a collective up while another copies what it offered, and change that at once: the other fails, or has the bytes
+/// that were offered.
+#[test]
+fn what_is_given_up_while_it_is_copied_is_never_taken_for_what_was_offered() {
+    const BYTES: usize = 1 << 20;
+    let ended_well = Arc::new(AtomicU64::new(0));
+    let (counts, rounds) = (Arc::clone(&ended_well), 300u64);
+    job(
+        2,
+        |_| config(),
+        move |node| {
+            let (mut given, mut gotten) = (vec![0u8; BYTES], vec![0u8; 2 * BYTES]);
+            for round in 0..rounds {
+                let pair = node.world().split(Some(0), 0).expect("a split").expect("a color");
+                given.fill(round as u8);
+                gotten.fill(!(round as u8));
+                node.barrier().expect("barrier");
+                let ended = if node.rank() == 0 {
+                    // About as long as the other one takes to come and to copy, more or less.
+                    let patience = Duration::from_micros(200 + round * 13 % 300);
+                    let ended = pair.within(patience).all_gather(&given, &mut gotten);
+                    given.fill(!(round as u8));
+                    ended
+                } else {
+                    thread::sleep(Duration::from_micros(100 + round * 7 % 200));
+                    pair.all_gather(&given, &mut gotten)
+                };
+                if ended.is_ok() {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                    assert!(gotten.iter().all(|byte| *byte == round as u8), "round {round}");
+                }
+                node.barrier().expect("barrier");
+            }
+        },
+    );
+    eprintln!("{} of {} ended well", ended_well.load(Ordering::Relaxed), 2 * rounds);
+}

@@ -213,6 +213,17 @@ pub trait Transport {
         None
     }
 
+    /// This process gives up what it has offered to peers: counts that where they see it, before anything of it changes. Optional.
+    fn give_up_offers(&mut self) {}
+
+    /// How often a peer, or this process itself, has given up what it offered. While that is what it was when it made an offer, all that
+    /// was copied before it was looked at here is what was offered. `None`: that cannot be seen, and the peer must be asked.
+    /// Optional.
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        let _ = peer;
+        None
+    }
+
     /// Comes before each [`Transport::poll`]. Where a copy nearly always ends well, and its end is what a poll finds, a transport
     /// does here what it would do there, and says so in fewer words. Optional.
     #[inline(always)]

@@ -5,6 +5,8 @@ extern crate standpipe_engine as engine;
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::Script;
 use engine::collective::{Collective, Elements};
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
@@ -471,4 +473,65 @@ fn who_is_doubted_answers() {
     node.cancel(id);
     let broken = told(&mut node, Kind::TeamBroken).len();
     assert_eq!(ask(&mut node, 1), [1, broken + 1]);
+}
+
+/// Whoever sees that what was offered has not been given up needs no word of that, and asks for none; otherwise it waits for it.
+#[test]
+fn what_was_not_given_up_is_seen_or_asked_for() {
+    let said = |node: &mut Node<Script>, kind: Kind, more: u64| {
+        for (peer, tag) in [0, 2].into_iter().flat_map(|peer| (0..3).map(move |tag| (peer, tag))) {
+            let header = Header { args: [1 << 16 | tag, more, 0, 0], ..Header::new(kind) };
+            node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
+        }
+        poll(node);
+    };
+    for (seen, asked) in [(None, true), (Some(100), false), (Some(101), true)] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        let (id, gets) = offered(&mut node);
+        node.transport().given_up = seen.map_or(BTreeMap::new(), |seen| [(0, seen), (2, seen)].into());
+        gets.into_iter().for_each(|get| end(&mut node, get, None));
+        poll(&mut node);
+        let taken = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::TeamTaken);
+        assert_eq!(taken.map(|sent| sent.header.args[1]).collect::<Vec<_>>(), [u64::from(!asked); 2]);
+        while node.local_step(id).is_some() {
+            node.local_done(id);
+        }
+        said(&mut node, Kind::TeamTaken, 1);
+        assert_eq!(node.outcome(id).is_some(), !asked, "{seen:?}");
+        if asked {
+            said(&mut node, Kind::TeamConfirmed, 0);
+            assert_eq!(node.outcome(id), Some(Ok(0)));
+        }
+    }
+}
+
+/// What a node offers says how often it has given up offers, and giving it up counts before its caller hears of it.
+#[test]
+fn what_is_given_up_is_counted_first() {
+    let what = Collective::AllGather { block: 20_000 };
+    for ends in ["cancelled", "lost", "well", "with the node"] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(200_000));
+        node.transport().given_up = [(ME, 7)].into();
+        let place = |at| Place::new(MemId::Space, at);
+        let memories = Memories::At { input: place(0), output: place(20_000), scratch: place(80_000) };
+        let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
+        let id = node.collective(TeamId::WORLD, &what, what.plan(SIZE, ME).into(), start);
+        let offers = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::TeamOffer);
+        assert_eq!(offers.map(|sent| sent.header.len).collect::<Vec<_>>(), [7; 2]);
+        match ends {
+            "cancelled" => node.cancel(id),
+            "lost" => node.lose(0),
+            "with the node" => node.give_up_offers(),
+            _ => {
+                for peer in [0, 2] {
+                    let taken = Header { args: [1 << 16, 1, 0, 0], ..Header::new(Kind::TeamTaken) };
+                    node.transport().arrive(peer, Lane::Request, taken.encode(), &[]);
+                }
+                poll(&mut node);
+                assert_eq!(told(&mut node, Kind::TeamConfirmed), [], "nobody asks");
+                node.cancel(id);
+            }
+        }
+        assert_eq!(node.transport().gave_up, u32::from(ends != "well"), "{ends}");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0        identity: magic, rank and size, nonce and its address, handlers, directory, fences and exposure
+//! 56       how often the process has given up what it had offered to peers in collectives
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
 //! 136      how those who look find its door, if it has one (see `shown::door`)
@@ -35,6 +36,7 @@ const NONCE_ADDR_AT: u64 = 24;
 const NAMES_LEN_AT: u64 = 32;
 const DIRECTORY_AT: u64 = 40;
 pub(crate) const FENCES_AT: u64 = 48;
+const GIVEN_UP_AT: u64 = 56;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
 pub(super) const DOOR_AT: u64 = 136;
@@ -230,6 +232,11 @@ impl Control {
     #[inline]
     pub(crate) fn live(&self) -> &AtomicU64 {
         self.word(LIVE_AT)
+    }
+
+    /// How often the process has given up what it had offered to peers.
+    pub(crate) fn given_up(&self) -> &AtomicU64 {
+        self.word(GIVEN_UP_AT)
     }
 
     /// The counter of the barrier.

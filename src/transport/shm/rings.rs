@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use engine::{
@@ -16,7 +16,7 @@ use engine::{
 };
 use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
-use super::control::PAYLOAD_MAX;
+use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
 use super::own::{OwnMemory, STAGE_BYTES};
 use super::pair::{Found, Pair, Warmth};
@@ -370,6 +370,24 @@ impl engine::Transport for ShmTransport {
             Some(Some(pair)) => pair.send(lane, header, payload),
             _ => self.send_first(peer, lane, *header, payload),
         }
+    }
+
+    fn give_up_offers(&mut self) {
+        // A full barrier: nothing that the caller changes after it is seen before.
+        self.peers.own().control.given_up().fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        let of = |control: &Control| {
+            // What was copied was read before.
+            fence(Ordering::SeqCst);
+            control.given_up().load(Ordering::SeqCst) as u32
+        };
+        if peer == self.peers.own().rank {
+            return Some(of(&self.peers.own().control));
+        }
+        // A segment of this process's own stands in for a far one's.
+        self.peers.known(peer).filter(|known| !known.is_far()).map(|known| of(&known.control))
     }
 
     #[inline(always)]

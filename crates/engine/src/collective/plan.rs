@@ -142,14 +142,16 @@ pub enum Step {
         /// Where they go.
         into: Span,
     },
-    /// Begins to tell a member that all of its bytes were gotten. The next [`Step::Wait`] goes on when it has said that they
-    /// still lay there then.
+    /// Begins to tell a member that all of its bytes were gotten. The next [`Step::Confirm`] or [`Step::Wait`] goes on when
+    /// they are known to have lain there still.
     Release {
         /// The member.
         from: u32,
         /// As the sender names it.
         tag: u16,
     },
+    /// Goes on when everything received, pulled and released is over, though not what was sent.
+    Confirm,
     /// Goes on when everything sent, received and pulled is over.
     Wait,
     /// Copies in the member's memory.
@@ -205,7 +207,7 @@ impl Plan {
             Step::Send { to, .. } => Some(*to),
             Step::Receive { from, .. } | Step::Await { from, .. } => Some(*from),
             Step::Pull { .. } | Step::Release { .. } => None,
-            Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => None,
+            Step::Confirm | Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => None,
         })
     }
 

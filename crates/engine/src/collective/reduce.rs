@@ -114,6 +114,7 @@ impl Plan {
         let mut scratch = 0;
         for segment in Segment::all(elements, self.size) {
             scratch = scratch.max(std::mem::take(&mut self.scratch));
+            self.wait();
             let mine = self.combine_part(elements, segment, true);
             for to in self.others() {
                 self.send(to, segment.tag + 1, mine);
@@ -179,7 +180,9 @@ impl Plan {
         for from in self.others() {
             self.steps.push(Step::Release { from, tag: segment.tag });
         }
-        self.wait();
+        // Nobody gets what it has come to before that. What this member gives may still be combined by others: each of them says what
+        // it has come to only after that.
+        self.steps.push(Step::Confirm);
         result
     }
 

@@ -59,8 +59,8 @@ impl Member {
             Step::Release { from, tag } => {
                 assert!(self.known.remove(&(from, tag)).is_some(), "it was pulled")
             }
-            Step::Wait if !self.awaited.is_empty() => return false,
-            Step::Wait => {}
+            Step::Confirm | Step::Wait if !self.awaited.is_empty() => return false,
+            Step::Confirm | Step::Wait => {}
             Step::Copy { from, into } => {
                 let bytes = self.bytes(from);
                 self.write(into, &bytes);

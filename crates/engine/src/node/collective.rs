@@ -310,6 +310,8 @@ impl<T: Transport> Node<T> {
             Step::Await { from, tag, len } => self.expect(key, run, (from, tag, len), None)?,
             Step::Pull { from, tag, at, into } => return self.pull(key, run, (from, tag, at), into),
             Step::Release { from, tag } => self.release(run, from, tag)?,
+            Step::Confirm if !run.has_all() => return Ok(Came::Stopped),
+            Step::Confirm => {}
             Step::Wait if run.open > 0 => return Ok(Came::Stopped),
             Step::Wait => {
                 run.sends.clear();
@@ -337,7 +339,7 @@ impl<T: Transport> Node<T> {
         into: Option<Span>,
     ) -> Result<(), OpError> {
         let from = self.member_rank(run.team, from).expect("plans name members");
-        run.receives.push(Receiving { from, tag, len, into, state: Received::No });
+        run.receives.push(Receiving { from, tag, len, into, given_up: 0, state: Received::No });
         run.open += 1;
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
         match team.early.remove(&(run.number, from, tag)) {
@@ -412,7 +414,9 @@ impl<T: Transport> Node<T> {
             Some(at) if len > EAGER_MAX.min(self.scratch.len() as u64) => {
                 header.kind = Kind::TeamOffer;
                 header.handler = at.mem.to_wire() as u16;
-                (header.len, header.args[3]) = (0, len);
+                // Who cannot see it asks anyway.
+                header.len = self.transport.offers_given_up(self.rank).unwrap_or(0);
+                header.args[3] = len;
                 header.place = at.offset;
                 Ok((header, 0))
             }
@@ -450,6 +454,13 @@ impl<T: Transport> Node<T> {
         moved
     }
 
+    /// What collectives under way have offered may change from now on: for a node that ends.
+    pub fn give_up_offers(&mut self) {
+        if self.collectives_in_flight() > 0 {
+            self.transport.give_up_offers();
+        }
+    }
+
     /// Gives up a collective, and so all later ones of its team.
     pub(super) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
         let Some(run) = self.take_run(key) else { return };
@@ -469,6 +480,10 @@ impl<T: Transport> Node<T> {
             }
         }
         run.pulls.iter().for_each(|pull| self.give_up(pull.get, error));
+        // Whoever waits for the outcome may free it then.
+        if run.sends.iter().any(|send| send.state == Sent::Offered) {
+            self.transport.give_up_offers();
+        }
         self.teams.missed.retain(|(of, ..)| *of != key);
         self.tell_of_end(key, run.steps_told);
         self.finish(key, Err(error));

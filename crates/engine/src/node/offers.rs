@@ -149,10 +149,13 @@ impl<T: Transport> Node<T> {
         self.send_soon(peer, Lane::Request, asks)
     }
 
+    /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it is asked.
     fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
         let receive = &mut run.receives[at];
-        receive.state = Received::Taken;
-        let args = [run.number << 16 | u64::from(receive.tag), 0, 0, 0];
+        let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);
+        receive.state = if is_seen { Received::Over } else { Received::Taken };
+        run.open -= usize::from(is_seen);
+        let args = [run.number << 16 | u64::from(receive.tag), u64::from(is_seen), 0, 0];
         let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
         self.send_soon(receive.from, Lane::Request, taken)
     }

@@ -40,7 +40,7 @@ impl<T: Transport> Node<T> {
         }
         match header.kind {
             Kind::TeamPace => self.on_pace(id, peer, header.args),
-            Kind::TeamTaken => self.on_taken(id, peer, header.args[0]),
+            Kind::TeamTaken => self.on_taken(id, peer, header.args[0], header.args[1] == 0),
             Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0]),
             Kind::TeamDoubted => self.on_doubted(id, peer, number),
             Kind::TeamUpheld => self.on_upheld(id, peer, number),
@@ -117,7 +117,8 @@ impl<T: Transport> Node<T> {
         let _ = self.send_soon(rank, Lane::Request, id.pace(started, 0));
     }
 
-    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64) {
+    /// What this process has offered is not needed any more, and it is asked, or not, whether it still lies there.
+    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64, asks: bool) {
         let (number, tag) = (word >> 16, word as u16);
         let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
             self.counters.malformed += 1;
@@ -130,10 +131,12 @@ impl<T: Transport> Node<T> {
             Some(send) => {
                 send.state = Sent::Over;
                 run.open -= 1;
-                let confirmed =
-                    Header { token: id.0, args: [word, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
-                // Who cannot be told is lost, or will be.
-                let _ = self.send_soon(peer, Lane::Request, confirmed);
+                if asks {
+                    let confirmed =
+                        Header { token: id.0, args: [word, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
+                    // Who cannot be told is lost, or will be.
+                    let _ = self.send_soon(peer, Lane::Request, confirmed);
+                }
             }
             None => self.counters.malformed += 1,
         }
@@ -279,9 +282,12 @@ impl<T: Transport> Node<T> {
             let of = |bytes| Signature { bytes, ..run.signature };
             return Err(self.differ(run, [of(arrived.len), of(len)], peer));
         }
+        if let Data::At(_, given_up) = arrived.data {
+            run.receives[at].given_up = given_up;
+        }
         let state = match (arrived.data, into) {
-            (Data::At(offered), Some(into)) => return self.get_offered(key, run, at, (offered, into)),
-            (Data::At(offered), None) => Received::Known(offered),
+            (Data::At(offered, _), Some(into)) => return self.get_offered(key, run, at, (offered, into)),
+            (Data::At(offered, _), None) => Received::Known(offered),
             (_, None) => return Err(OpError::Protocol { peer, what: NOT_OFFERED }),
             (Data::Word(word), Some(into)) => {
                 run.memories.write(&mut self.transport, into, &word[..len as usize])?;
@@ -420,7 +426,7 @@ fn arrived(header: &Header, payload: &[u8]) -> Option<Arrived> {
         Kind::TeamOffer => {
             // Members' memory is private, whatever a hostile one says.
             let mem = MemId::from_wire(u64::from(header.handler)).filter(|mem| *mem == MemId::Space)?;
-            (header.args[3], Data::At(Place::new(mem, header.place)))
+            (header.args[3], Data::At(Place::new(mem, header.place), header.len))
         }
         _ => return None,
     };

@@ -179,7 +179,8 @@ pub(super) struct Arrived {
 pub(super) enum Data {
     Word([u8; 8]),
     Bytes(Vec<u8>),
-    At(Place),
+    /// There, and how often the sender had given up what it offered.
+    At(Place, u32),
 }
 
 /// A collective under way.
@@ -227,6 +228,8 @@ pub(super) struct Receiving {
     pub(super) len: u64,
     /// `None`: only where they lie is to be heard.
     pub(super) into: Option<Span>,
+    /// How often its sender had given up what it offered, once it has offered this.
+    pub(super) given_up: u32,
     pub(super) state: Received,
 }
 
@@ -266,7 +269,7 @@ impl Run {
     pub(super) fn needs(&self, team: &Team, member: u32, rank: Rank) -> bool {
         let came = |tag| {
             let slot = team.early.get(&(self.number, rank, tag));
-            slot.is_some_and(|arrived| !matches!(arrived.data, Data::At(_)))
+            slot.is_some_and(|arrived| !matches!(arrived.data, Data::At(..)))
         };
         self.receives.iter().any(|receive| receive.from == rank && receive.state != Received::Over)
             || self.sends.iter().any(|send| send.to == rank && send.state != Sent::Over)
@@ -277,8 +280,15 @@ impl Run {
                 Step::Pull { from, .. } | Step::Release { from, .. } => *from == member,
                 Step::Send { to, .. } => *to == member,
                 // The steps after it say whom it needs.
-                Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => false,
+                Step::Confirm | Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => {
+                    false
+                }
             })
+    }
+
+    /// Whether all that was to come has come, and was still what was offered then.
+    pub(super) fn has_all(&self) -> bool {
+        self.pulls.is_empty() && self.receives.iter().all(|receive| receive.state == Received::Over)
     }
 
     /// Whether a step in own memory has all its bytes.

@@ -67,6 +67,10 @@ pub(crate) struct Script {
     pub(crate) near: Option<Rank>,
     /// Whether short puts that signal are to be messages.
     pub(crate) signals_by_message: bool,
+    /// How often ranks have given up what they offered, as far as that is seen.
+    pub(crate) given_up: BTreeMap<Rank, u32>,
+    /// How often this node has.
+    pub(crate) gave_up: u32,
     /// Whether peers' stages are reached.
     pub(crate) reaches_stages: bool,
     /// Stages that can still be made, and the bytes of those that were.
@@ -99,6 +103,8 @@ impl Script {
             heaps: None,
             near: None,
             signals_by_message: false,
+            given_up: BTreeMap::new(),
+            gave_up: 0,
             reaches_stages: false,
             stages: 0,
             staged: Vec::new(),
@@ -128,6 +134,14 @@ fn fault(place: Place, len: usize) -> OpError {
 }
 
 impl Transport for Script {
+    fn give_up_offers(&mut self) {
+        self.gave_up += 1;
+    }
+
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        self.given_up.get(&peer).copied()
+    }
+
     fn doubt(&mut self, peer: Rank) {
         self.doubted.push(peer);
     }
