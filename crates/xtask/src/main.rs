@@ -88,7 +88,11 @@ enum Check {
         short: bool,
     },
     /// All of the above in short forms, and a table of how they went.
-    Ci,
+    Ci {
+        /// What `cargo xtask miri` has said is in this file: it was run beside something else.
+        #[arg(long)]
+        miri: Option<PathBuf>,
+    },
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
     Fresh {
         /// Do it inside a minimal Debian in this folder, made by debootstrap if it is not there yet (needs root).
@@ -115,7 +119,7 @@ fn main() -> ExitCode {
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
-        Check::Ci => return ci::run(),
+        Check::Ci { miri } => return ci::run(miri.as_deref()),
     };
     outcome.announce(name);
     outcome.exit_code()
