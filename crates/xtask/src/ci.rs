@@ -34,28 +34,31 @@ const CHECKS: &[Named] = &[
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 
-/// Takes minutes of one processor, and nothing in it depends on time.
-const BESIDE: &str = "miri";
-
-/// The checks that it runs beside, first and last: they count instructions, and wait for a virtual machine.
-const BESIDE_THESE: [&str; 2] = ["hits", "verbs"];
+/// What runs beside the checks from [`COUNTS`] to [`VERBS`], which count instructions and wait for a virtual machine: Miri takes
+/// minutes of one processor, and nothing in it depends on time.
+const MIRI: &str = "miri";
+const COUNTS: &str = "hits";
+const VERBS: &str = "verbs";
 
 /// Runs every check, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`. What Miri has said
-/// is in that file, if there is one; otherwise it is run, too.
+/// is in that file, if there is one, and the virtual machine waits beside what counts; otherwise Miri runs beside both.
 pub(crate) fn run(miri: Option<&Path>) -> ExitCode {
     let (mut rows, mut beside) = (Vec::new(), None);
     rows.extend(miri.map(earlier));
     for (name, check) in CHECKS {
-        if *name == BESIDE_THESE[0] && miri.is_none() {
-            beside = Some(Beside::begin(BESIDE));
+        if *name == COUNTS {
+            let other: (&str, &[&str]) = if miri.is_some() { (VERBS, &["--short"]) } else { (MIRI, &[]) };
+            beside = Some(Beside::begin(other));
         }
-        println!("\n== {name}");
-        let (start, before) = (Instant::now(), command::processor());
-        let outcome = check();
-        outcome.announce(name);
-        let processor = command::processor() - before;
-        rows.push(Row { name, outcome, clock: start.elapsed(), processor });
-        if *name == BESIDE_THESE[1] {
+        if *name != VERBS || miri.is_none() {
+            println!("\n== {name}");
+            let (start, before) = (Instant::now(), command::processor());
+            let outcome = check();
+            outcome.announce(name);
+            let processor = command::processor() - before;
+            rows.push(Row { name, outcome, clock: start.elapsed(), processor });
+        }
+        if *name == VERBS {
             rows.extend(beside.take().map(Beside::end));
         }
     }
@@ -63,17 +66,17 @@ pub(crate) fn run(miri: Option<&Path>) -> ExitCode {
     ExitCode::from(u8::from(rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_)))))
 }
 
-/// [`BESIDE`], which has been run by somebody else, who knows how long it took.
+/// Miri, which has been run by somebody else, who knows how long it took.
 fn earlier(said: &Path) -> Row {
-    println!("\n== {BESIDE}");
+    println!("\n== {MIRI}");
     let outcome = match fs::read_to_string(said) {
         Ok(said) => {
             print!("{said}");
-            Outcome::told(BESIDE, &said)
+            Outcome::told(MIRI, &said)
         }
         Err(error) => Outcome::Failed(format!("{}: {error}", said.display())),
     };
-    Row { name: BESIDE, outcome, clock: Duration::ZERO, processor: Duration::ZERO }
+    Row { name: MIRI, outcome, clock: Duration::ZERO, processor: Duration::ZERO }
 }
 
 /// A check in a process of its own, which runs beside others; it is shown when it has ended.
@@ -84,11 +87,16 @@ struct Beside {
 }
 
 impl Beside {
-    fn begin(name: &'static str) -> Beside {
+    fn begin((name, options): (&'static str, &[&str])) -> Beside {
         let child = || {
             let shown = tempfile::tempfile()?;
             let mut command = Command::new(std::env::current_exe()?);
-            command.arg(name).stdin(Stdio::null()).stdout(shown.try_clone()?).stderr(shown.try_clone()?);
+            command
+                .arg(name)
+                .args(options)
+                .stdin(Stdio::null())
+                .stdout(shown.try_clone()?)
+                .stderr(shown.try_clone()?);
             Ok((command.spawn()?, shown))
         };
         Beside { name, start: Instant::now(), child: child() }
