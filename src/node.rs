@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::global::Remote;
 use crate::inner::{Engine, Inner, Progress};
 use crate::latency::{Latencies, Timed};
+use crate::patience::Patience;
 use crate::stats::Stats;
 use crate::sync::lock;
 
@@ -82,8 +83,9 @@ impl Node {
         self.inner.engine().transport().provider().map(str::to_owned)
     }
 
-    /// Every rank that is known to be gone.
+    /// Every rank that is known to be gone: also each that an error has named as lost.
     pub fn lost_peers(&self) -> Vec<Rank> {
+        self.inner.note_losses();
         self.inner.peers.lost_ranks()
     }
 
@@ -107,15 +109,21 @@ impl Node {
             Ok(_) | Err(Error::PeerLost { .. }) => {}
             Err(error) => return Err(error),
         }
-        let is_open = |engine: &mut Engine| engine.is_open().then_some(());
-        if !self.inner.has_network()
-            && self.inner.engine().arrive_polling()
-            && self.inner.poll_for(is_open).is_some()
+        let (inner, mut patience) = (&self.inner, Patience::new(self.timeout));
+        let polled = if inner.has_network() { None } else { inner.engine().arrive_polling() };
+        let is_open = |engine: &mut Engine| polled.is_some_and(|epoch| engine.is_open(epoch));
+        if polled.is_some() && inner.poll_for(&mut patience, |engine| is_open(engine).then_some(())).is_some()
         {
             return Ok(());
         }
-        let op = self.inner.engine().barrier(None);
-        self.finish(op).map(|_| ())
+        let op = {
+            let mut engine = inner.engine();
+            if is_open(&mut engine) {
+                return Ok(());
+            }
+            engine.barrier(None)
+        };
+        Node { timeout: patience.left(), ..self.clone() }.finish(op).map(|_| ())
     }
 
     /// Waits until every put of this node is complete at its target, and every get has arrived.
@@ -309,8 +317,6 @@ struct Life {
 impl Drop for Life {
     fn drop(&mut self) {
         self.inner.take_leave();
-        // Memory of collectives that nobody waits for goes with the node.
-        self.inner.engine().give_up_offers();
         self.inner.closing.store(true, Ordering::SeqCst);
         self.inner.wake();
         // No door is opened any more.
@@ -320,6 +326,8 @@ impl Drop for Life {
         self.inner.peers.leave();
         self.inner.attendant.end();
         self.inner.listener.end();
+        // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
+        self.inner.engine().give_up_offers();
         self.inner.show_last();
         drop(self.host.take());
     }

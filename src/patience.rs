@@ -39,6 +39,12 @@ impl Patience {
         self.deadline(now).is_some_and(|deadline| deadline <= now)
     }
 
+    /// What is left of its time; `None`: it may wait for ever.
+    pub(crate) fn left(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        self.deadline(now).map(|deadline| deadline.saturating_duration_since(now))
+    }
+
     /// After a poll in vain, before which there had been so many moves.
     #[inline(never)]
     pub(crate) fn next(&mut self, now: Instant, moves: u64, spin: Duration) -> Next {

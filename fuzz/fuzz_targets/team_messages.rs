@@ -3,7 +3,7 @@
 #![no_main]
 
 use engine::collective::{Collective, Elements};
-use engine::node::{Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{
     Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
@@ -68,11 +68,21 @@ enum Step {
     Lose {
         peer: u8,
     },
+    /// A barrier without an operation.
+    Exchange,
+    /// A look at what has come of it.
+    Exchanged,
+    /// What is seen of how often members have given up what they offered.
+    GivenUp {
+        seen: Option<u32>,
+    },
 }
 
 fuzz_target!(|steps: Vec<Step>| {
-    let peer = Peer { events: VecDeque::new(), sent: vec![], full: false, given: 0, copies: 0 };
-    let mut run = Run { node: Node::new(0, SIZE, 1, peer), ops: vec![], inbox: Inbox::default() };
+    let peer =
+        Peer { events: VecDeque::new(), sent: vec![], full: false, given: 0, copies: 0, given_up: None };
+    let node = Node::new(0, SIZE, 1, peer);
+    let mut run = Run { node, ops: vec![], exchanges: false, inbox: Inbox::default() };
     steps.iter().for_each(|step| run.step(step));
     run.end();
 });
@@ -86,9 +96,15 @@ struct Peer {
     given: u64,
     /// What becomes of copies.
     copies: u8,
+    /// How often everybody has given up what they offered.
+    given_up: Option<u32>,
 }
 
 impl Transport for Peer {
+    fn offers_given_up(&self, _: Rank) -> Option<u32> {
+        self.given_up
+    }
+
     fn send(&mut self, peer: Rank, _: Lane, header: &[u64; 7], payload: &[u8]) -> Result<(), SendError> {
         assert!(peer < SIZE && payload.len() <= PAYLOAD_MAX);
         Header::decode(header, payload.len()).expect("we send only what a peer understands");
@@ -137,6 +153,7 @@ impl Transport for Peer {
 struct Run {
     node: Node<Peer>,
     ops: Vec<OpId>,
+    exchanges: bool,
     inbox: Inbox,
 }
 
@@ -185,11 +202,36 @@ impl Run {
             Step::Full { full } => self.node.transport().full = full,
             Step::Copies { how } => self.node.transport().copies = how,
             Step::Lose { peer } => self.node.lose(rank(peer)),
+            Step::Exchange if !self.exchanges => {
+                self.exchanges = self.node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]);
+            }
+            Step::Exchange => {}
+            Step::Exchanged if self.exchanges => {
+                let mut exchanged = self.node.exchanged();
+                while let Exchanged::Come { .. } = exchanged {
+                    exchanged = self.node.exchange_next([0; 8]);
+                }
+                self.exchanges = exchanged == Exchanged::Waits;
+                if exchanged == Exchanged::Yields {
+                    self.goes_on();
+                }
+            }
+            Step::Exchanged => {}
+            Step::GivenUp { seen } => self.node.transport().given_up = seen,
         }
     }
 
+    /// What was begun by an exchange goes on as any other collective.
+    fn goes_on(&mut self) {
+        self.exchanges = false;
+        let (memories, deadline) = (Memories::Kept(Kept::default()), None);
+        let start = Start { memories, steps_told: false, deadline, goes_on: true };
+        let plan = Collective::Barrier.plan(SIZE, 0).into();
+        self.ops.push(self.node.collective(TeamId::WORLD, &Collective::Barrier, plan, start));
+    }
+
     fn start(&mut self, what: u8, root: u8, len: u16, deadline: bool, kept: bool) {
-        if self.ops.len() == OPS {
+        if self.ops.len() >= OPS {
             return;
         }
         let (root, len) = (u32::from(root) % SIZE, u64::from(len % 1024) / 8 * 8);
@@ -213,7 +255,7 @@ impl Run {
             true => Memories::Kept(here),
             false => Memories::At { input: place(0), output: place(1), scratch: place(2) },
         };
-        let start = Start { memories, steps_told: false, deadline: deadline.then_some(10) };
+        let start = Start { memories, steps_told: false, deadline: deadline.then_some(10), goes_on: false };
         let op = self.node.collective(TeamId::WORLD, &what, plan.into(), start);
         self.ops.push(op);
     }
@@ -234,6 +276,9 @@ impl Run {
     fn end(&mut self) {
         while !self.node.transport().events.is_empty() {
             self.poll();
+        }
+        if self.exchanges {
+            self.goes_on();
         }
         (1..SIZE).for_each(|peer| self.node.lose(peer));
         assert_eq!((self.node.in_flight(), self.node.collectives_in_flight()), (0, 0));

@@ -62,6 +62,16 @@ impl Inner {
         }
     }
 
+    /// Takes note of peers that the network has lost: an operation with one may have ended by that before.
+    pub(crate) fn note_losses(&self) {
+        let mut engine = self.engine();
+        if engine.transport().has_lost() {
+            self.hear_network(&mut engine);
+            drop(engine);
+            self.wake();
+        }
+    }
+
     /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
     /// whoever holds it may be waiting for that very thread.
     pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {

@@ -49,22 +49,25 @@ impl Inner {
         self.wait_napping(timeout, NAP, done)
     }
 
-    /// Makes progress until `done` gives something, for as long as a wait polls before it sleeps (then `None`).
+    /// Makes progress until `done` gives something, for as long as a wait of that patience polls before it sleeps (then `None`).
     #[inline]
-    pub(crate) fn poll_for<R>(self: &Arc<Self>, mut done: impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
-        let mut patience = Patience::new(None);
-        for moves in 0..MOVES {
-            loop {
-                if let Some(result) = done(&mut self.engine()) {
-                    return Some(result);
-                }
-                if self.progress(self.polls) == Progress::Moved {
+    pub(crate) fn poll_for<R>(
+        self: &Arc<Self>,
+        patience: &mut Patience,
+        mut done: impl FnMut(&mut Engine) -> Option<R>,
+    ) -> Option<R> {
+        let mut moves = 0;
+        while moves < MOVES {
+            if let Some(result) = done(&mut self.engine()) {
+                return Some(result);
+            }
+            if self.progress(self.polls) == Progress::Moved {
+                moves += 1;
+                if is_look_due(moves) && patience.is_over() {
                     break;
                 }
-                match patience.next(Instant::now(), moves, self.spin) {
-                    Next::Poll => {}
-                    Next::Sleep(_) | Next::GiveUp => return done(&mut self.engine()),
-                }
+            } else if !matches!(patience.next(Instant::now(), moves, self.spin), Next::Poll) {
+                break;
             }
         }
         done(&mut self.engine())

@@ -27,7 +27,10 @@ pub(super) fn do_step<T: Pod>(
         return inner.engine().local_done(op);
     };
     let given = inner.engine().folded(op);
-    match reached(&inner.peers, &given, into.len) {
+    let reached = reached(&inner.peers, &given, into.len);
+    // A slice of the caller's may lie in a peer's heap, if it was made of a bare pointer.
+    let result = buffers.part_mut(into);
+    match reached.filter(|given| given.iter().all(|(heap, at)| heap.is_apart_from(*at, result))) {
         Some(given) => {
             fold(given, (own, into), buffers, combine);
             inner.engine().local_done(op);
@@ -53,7 +56,9 @@ fn fold<T: Pod>(
         let len = each.min(into.len - at);
         let (from, to) = (own.part(at, len), into.part(at, len));
         buffers.apply(Step::Copy { from, into: to }, combine);
-        combine.fold(buffers.part_mut(to), &given).expect("these bytes were found in heaps of others");
+        combine
+            .fold(buffers.part_mut(to), &given)
+            .expect("these bytes were found, and apart from the result");
         given.iter_mut().for_each(|(_, offset)| *offset += len);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytemuck::Pod;
 use engine::OpId;
@@ -14,6 +15,7 @@ use super::memory::{Buffers, Operands};
 use crate::error::Error;
 use crate::inner::{Engine, Inner};
 use crate::latency::Timed;
+use crate::patience::Patience;
 use crate::reduction::Combine;
 use crate::sync::lock;
 
@@ -72,25 +74,27 @@ impl Team {
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         let mut buffers = buffers;
-        let rounds = self.by_rounds(what, &mut buffers, combine);
+        let mut patience = Patience::new(self.node.timeout);
+        let rounds = self.by_rounds(what, &mut buffers, combine, &mut patience);
         if rounds == Some(Rounds::Over) {
             return Ok(());
         }
         let goes_on = rounds.is_some();
+        let timeout = if goes_on { patience.left() } else { self.node.timeout };
         let plan = self.plan(what).inspect_err(|_| {
             if goes_on {
-                self.node.inner.engine().give_up_exchange();
+                drop(Abandoned { inner: &self.node.inner });
             }
         })?;
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
-            return self.run_kept(what, plan, buffers, combine, goes_on);
+            return self.run_kept(what, plan, buffers, combine, (goes_on, timeout));
         }
         let mut spare = std::mem::take(&mut lock(&self.membership.recent).scratch);
         let mut fresh = Vec::new();
         let scratch = scratch::<T>(&mut spare, &mut fresh, plan.scratch);
         let mut buffers = Buffers { scratch, ..buffers };
         let (op, inner) = (self.begin(what, plan, buffers.places(), goes_on), &self.node.inner);
-        let ended = self.end(op, || {
+        let ended = self.end(op, timeout, || {
             loop {
                 let step = {
                     let mut engine = inner.engine();
@@ -113,13 +117,13 @@ impl Team {
         plan: Arc<Plan>,
         buffers: Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
-        goes_on: bool,
+        (goes_on, timeout): (bool, Option<Duration>),
     ) -> Result<(), Error> {
         let kept = std::mem::take(&mut lock(&self.membership.recent).kept);
         let kept = buffers.keep(kept, plan.scratch);
         let (op, inner) = (self.begin(what, plan, Memories::Kept(kept), goes_on), &self.node.inner);
         let mut gotten = Kept::default();
-        self.end(op, || {
+        self.end(op, timeout, || {
             loop {
                 let mut operands = {
                     let mut engine = inner.engine();
@@ -150,6 +154,7 @@ impl Team {
         what: &Collective,
         buffers: &mut Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
+        patience: &mut Patience,
     ) -> Option<Rounds> {
         let inner = &self.node.inner;
         if size_of_val(buffers.output) > WORD || buffers.input.is_some() || inner.has_network() {
@@ -171,11 +176,12 @@ impl Team {
             }
             None
         };
-        let mut next = inner.poll_for(came);
+        let mut next = inner.poll_for(patience, came);
         while let Some(Exchanged::Come { word, first }) = next {
             combine_word(buffers.output, word, first, combine);
             let exchanged = inner.engine().exchange_next(word_of(buffers.output));
-            next = if exchanged == Exchanged::Waits { inner.poll_for(came) } else { Some(exchanged) };
+            next =
+                if exchanged == Exchanged::Waits { inner.poll_for(patience, came) } else { Some(exchanged) };
         }
         std::mem::forget(abandoned);
         if next == Some(Exchanged::Over) {
@@ -192,9 +198,14 @@ impl Team {
     }
 
     /// Waits for a collective's outcome, which `done` gives.
-    fn end(&self, op: OpId, done: impl FnMut() -> Option<engine::Outcome>) -> Result<(), Error> {
+    fn end(
+        &self,
+        op: OpId,
+        timeout: Option<Duration>,
+        done: impl FnMut() -> Option<engine::Outcome>,
+    ) -> Result<(), Error> {
         let given_up = GivenUp { team: self, op };
-        let outcome = match self.node.inner.wait(self.node.timeout, done) {
+        let outcome = match self.node.inner.wait(timeout, done) {
             Some(outcome) => {
                 std::mem::forget(given_up);
                 Some(outcome)
@@ -219,7 +230,7 @@ enum Rounds {
 }
 
 /// Looks for a round's word, at most, between two polls for whatever else there may be.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 8;
 
 /// Bytes that one message of a round carries.
 const WORD: usize = 8;

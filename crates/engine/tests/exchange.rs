@@ -8,7 +8,7 @@ use common::Script;
 use engine::collective::Collective;
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
-use engine::{Header, Inbox, Lane, Node, OpError, OpId};
+use engine::{Header, Inbox, Lane, Node, OpError, OpId, Submit};
 
 fn poll(node: &mut Node<Script>) {
     let mut inbox = Inbox::default();
@@ -149,4 +149,70 @@ fn an_exchange_begins_with_room_for_its_word() {
 /// Whether the other one has been told that the team is over.
 fn has_told(node: &mut Node<Script>) -> bool {
     node.transport().sent.iter().any(|sent| sent.header.kind == Kind::TeamBroken)
+}
+
+/// Who has sent all its words may leave, though one of them is not waited for yet.
+#[test]
+fn an_exchange_needs_no_member_whose_words_have_all_come() {
+    let step = |node: &mut Node<Script>, from: u32, number: u64, tag: u64| {
+        let header = Header { args: [number << 16 | tag, 0, 0, 0], ..Header::new(Kind::TeamWord) };
+        node.transport().arrive(from, Lane::Request, header.encode(), &[]);
+        poll(node);
+    };
+    let mut node = Node::new(0, 3, 1, Script::new(0));
+    let mut kept = Kept::default();
+    kept.hold(None, &[], 0);
+    let start = Start { memories: Memories::Kept(kept), steps_told: false, deadline: None, goes_on: false };
+    let first =
+        node.collective(TeamId::WORLD, &Collective::Barrier, Collective::Barrier.plan(3, 0).into(), start);
+    step(&mut node, 2, 1, 0);
+    step(&mut node, 1, 1, 1);
+    assert_eq!(node.outcome(first), Some(Ok(0)));
+    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    step(&mut node, 1, 2, 1);
+    // It has had this one's word, and 2's.
+    node.lose(1);
+    assert_eq!(node.exchanged(), Exchanged::Waits);
+    step(&mut node, 2, 2, 0);
+    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+    assert!(matches!(node.exchange_next([0; 8]), Exchanged::Come { .. }));
+    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+}
+
+/// What was begun while an exchange was under way counts: nobody runs ahead of who has not come to that.
+#[test]
+fn an_exchange_knows_what_was_begun_beside_it() {
+    let mut node = exchanging();
+    let beside: Vec<_> = (3..8).map(|_| goes_on(&mut node, false)).collect();
+    word(&mut node, 2, [0; 2]);
+    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the other one has not come to 3");
+    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "nor now");
+    let sent = words_sent(&mut node);
+    assert!(sent.iter().all(|number| *number <= 2 + 4), "{sent:?}");
+    (3..8).for_each(|number| word(&mut node, number, [0; 2]));
+    assert!(beside.iter().all(|id| node.outcome(*id) == Some(Ok(0))));
+    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    let mut sent = words_sent(&mut node);
+    sent.sort_unstable();
+    assert_eq!(sent, (2..=8).collect::<Vec<_>>());
+}
+
+/// Two callers may poll for one barrier, and both pass it.
+#[test]
+fn a_barrier_is_open_to_all_who_poll_for_it() {
+    let mut node = Node::new(0, 2, 1, Script::new(0));
+    node.transport().atomics = [Submit::Done(0), Submit::Done(2)].into();
+    let [one, other] = [(); 2].map(|()| node.arrive_polling().expect("nothing is lost"));
+    assert_eq!((one, other), (1, 1));
+    assert!(!node.is_open(one));
+    let open = Header { args: [1, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
+    node.transport().arrive(1, Lane::Request, open.encode(), &[]);
+    poll(&mut node);
+    assert!(node.is_open(one) && node.is_open(other) && node.is_open(one));
+    assert_eq!(node.arrive_polling(), Some(2));
+    assert!(!node.is_open(2));
+    node.lose(1);
+    assert_eq!(node.arrive_polling(), None);
 }

@@ -373,8 +373,9 @@ impl engine::Transport for ShmTransport {
     }
 
     fn give_up_offers(&mut self) {
-        // A full barrier: nothing that the caller changes after it is seen before.
         self.peers.own().control.given_up().fetch_add(1, Ordering::SeqCst);
+        // Nothing that is changed after it is seen before.
+        fence(Ordering::SeqCst);
     }
 
     fn offers_given_up(&self, peer: Rank) -> Option<u32> {

@@ -57,25 +57,25 @@ impl<T: Transport> Node<T> {
     }
 
     /// Arrives at the next barrier without an operation, or is there already: for whoever polls for it anyway, and asks
-    /// [`Node::is_open`] between polls. [`Node::barrier`] waits on for the same one. `false`: there is nothing to poll for.
-    pub fn arrive_polling(&mut self) -> bool {
+    /// [`Node::is_open`] of the barrier that is returned, between polls. [`Node::barrier`] waits on for the same one, unless it is open
+    /// by then. `None`: there is nothing to poll for.
+    pub fn arrive_polling(&mut self) -> Option<u64> {
         let barrier = &mut self.barrier;
         if barrier.broken.is_some() || !barrier.lost.is_empty() {
-            return false;
+            return None;
         }
         if barrier.arrived == barrier.passed {
             barrier.arrived += 1;
             self.arrive();
         }
-        true
+        Some(self.barrier.arrived)
     }
 
-    /// Whether the barrier that this rank has arrived at is open, which it passes then.
-    pub fn is_open(&mut self) -> bool {
-        let barrier = &mut self.barrier;
-        let is_open = barrier.arrived > barrier.passed && barrier.arrived == barrier.opened;
+    /// Whether that barrier, which this rank has arrived at, is open. It is passed then.
+    pub fn is_open(&mut self, epoch: u64) -> bool {
+        let is_open = self.barrier.opened >= epoch;
         if is_open {
-            barrier.passed = barrier.opened;
+            self.barrier.passed = self.barrier.passed.max(epoch);
         }
         is_open
     }

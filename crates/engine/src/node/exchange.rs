@@ -68,9 +68,11 @@ impl Exchange {
 
     /// Its number, if it is of this team and cannot end without that rank.
     pub(super) fn needs(&self, team: TeamId, rank: Rank) -> Option<u64> {
-        let left = &self.partners[..self.rounds.count];
-        let needed = left.iter().skip(self.come).any(|(_, from)| *from == rank)
-            || left.iter().skip(self.round + 1).any(|(to, _)| *to == rank);
+        let came = |round| self.early.iter().any(|(slot, _)| *slot == self.slot(round));
+        let mut to_come = (self.come..self.rounds.count).filter(|round| !came(*round));
+        let mut to_go = self.round + 1..self.rounds.count;
+        let needed = to_come.any(|round| self.partners[round].1 == rank)
+            || to_go.any(|round| self.partners[round].0 == rank);
         (self.is(team, self.number) && needed).then_some(self.number)
     }
 

@@ -23,13 +23,22 @@ impl<T: Transport> Node<T> {
         if team.broken.is_some() || team.asking > 0 {
             return false;
         }
+        if self.exchange.is_to_be_noted && self.exchange.number != team.started {
+            // Others of the team were begun while it was under way, and not everybody may have come to those.
+            self.note_exchange();
+            return false;
+        }
         team.started += 1;
         let (number, any_early) = (team.started, !team.early.is_empty());
+        let Exchange { number: last, round, come, .. } = self.exchange;
         self.exchange.at_round(number, 0);
         (self.exchange.come, self.exchange.is_odd) = (0, false);
         self.exchange.is_under_way = self.send_word(word);
         if !self.exchange.is_under_way {
             self.teams.all.get_mut(&id).expect("looked at above").started -= 1;
+            // The last one may still have to be noted.
+            self.exchange.at_round(last, round);
+            self.exchange.come = come;
             return false;
         }
         if any_early {
