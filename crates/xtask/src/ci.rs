@@ -3,11 +3,11 @@
 use crate::form::Form;
 use crate::outcome::Outcome;
 use crate::{checks, command, fuzz, hits, nightly, verbs};
-use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 
 /// A check and its name.
 type Named = (&'static str, fn() -> Outcome);
@@ -83,20 +83,17 @@ fn earlier(said: &Path) -> Row {
 struct Beside {
     name: &'static str,
     start: Instant,
-    child: std::io::Result<(Child, File)>,
+    child: std::io::Result<(Child, NamedTempFile)>,
 }
 
 impl Beside {
     fn begin((name, options): (&'static str, &[&str])) -> Beside {
         let child = || {
-            let shown = tempfile::tempfile()?;
+            let shown = NamedTempFile::new()?;
+            // To write only, as where it stands in for a terminal's: QEMU takes no other.
+            let writes = OpenOptions::new().append(true).open(shown.path())?;
             let mut command = Command::new(std::env::current_exe()?);
-            command
-                .arg(name)
-                .args(options)
-                .stdin(Stdio::null())
-                .stdout(shown.try_clone()?)
-                .stderr(shown.try_clone()?);
+            command.arg(name).args(options).stdin(Stdio::null()).stdout(writes.try_clone()?).stderr(writes);
             Ok((command.spawn()?, shown))
         };
         Beside { name, start: Instant::now(), child: child() }
@@ -106,11 +103,9 @@ impl Beside {
         let Beside { name, start, child } = self;
         println!("\n== {name}");
         let before = command::processor();
-        let ended = child.and_then(|(mut child, mut shown)| {
+        let ended = child.and_then(|(mut child, shown)| {
             child.wait()?;
-            let mut said = Vec::new();
-            shown.rewind()?;
-            shown.read_to_end(&mut said)?;
+            let said = fs::read(shown.path())?;
             Ok(String::from_utf8_lossy(&said).into_owned())
         });
         let outcome = match ended {
