@@ -1,5 +1,6 @@
 //! Waiting: polling while that pays, then sleeping until the bell or the network rings.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ const NAP: Duration = Duration::from_micros(100);
 /// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a slow one they
 /// have polled for a small part of the time.
 const BYTES_PER_NS: u64 = 1;
+
+/// Looks for what is waited for, at most, between two polls for whatever else there may be.
+const LOOKS: u32 = 8;
 
 /// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
 /// something better to do.
@@ -50,15 +54,29 @@ impl Inner {
     }
 
     /// Makes progress until `done` gives something, for as long as a wait of that patience polls before it sleeps (then `None`).
+    /// `done` may look for what it is about by itself, and is asked more often than there are polls.
     #[inline]
     pub(crate) fn poll_for<R>(
         self: &Arc<Self>,
         patience: &mut Patience,
         mut done: impl FnMut(&mut Engine) -> Option<R>,
     ) -> Option<R> {
+        let looks = if self.polls() { LOOKS } else { 1 };
+        let mut look = || {
+            let mut engine = self.engine();
+            for _ in 0..looks {
+                if let Some(result) = done(&mut engine) {
+                    return Some(result);
+                }
+                // Twice: looking harder takes the line away from whoever is writing it.
+                spin_loop();
+                spin_loop();
+            }
+            None
+        };
         let mut moves = 0;
         while moves < MOVES {
-            if let Some(result) = done(&mut self.engine()) {
+            if let Some(result) = look() {
                 return Some(result);
             }
             if self.progress(self.polls) == Progress::Moved {
@@ -70,7 +88,7 @@ impl Inner {
                 break;
             }
         }
-        done(&mut self.engine())
+        look()
     }
 
     /// Makes progress without ever polling in vain, until `done`.

@@ -1,6 +1,5 @@
 //! Starting collectives, and waiting for them.
 
-use std::hint::spin_loop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,16 +164,9 @@ impl Team {
             return None;
         }
         let abandoned = Abandoned { inner };
-        let looks = if inner.polls() { LOOKS } else { 1 };
-        let came = |engine: &mut Engine| {
-            for _ in 0..looks {
-                match engine.exchanged() {
-                    // Twice: looking harder takes the line away from whoever is writing it.
-                    Exchanged::Waits => (spin_loop(), spin_loop()),
-                    exchanged => return Some(exchanged),
-                };
-            }
-            None
+        let came = |engine: &mut Engine| match engine.exchanged() {
+            Exchanged::Waits => None,
+            exchanged => Some(exchanged),
         };
         let mut next = inner.poll_for(patience, came);
         while let Some(Exchanged::Come { word, first }) = next {
@@ -228,9 +220,6 @@ enum Rounds {
     /// It goes on as any other.
     OnTheWay,
 }
-
-/// Looks for a round's word, at most, between two polls for whatever else there may be.
-const LOOKS: u32 = 8;
 
 /// Bytes that one message of a round carries.
 const WORD: usize = 8;

@@ -39,10 +39,14 @@ fn goes_on(node: &mut Node<Script>, goes_on: bool) -> OpId {
 }
 
 /// The other one's word for a barrier, or for something else.
-fn word(node: &mut Node<Script>, number: u64, [what, bytes]: [u64; 2]) {
+fn word(node: &mut Node<Script>, number: u64, sign: [u64; 2]) {
+    word_to_be_looked_for(node, number, sign);
+    poll(node);
+}
+
+fn word_to_be_looked_for(node: &mut Node<Script>, number: u64, [what, bytes]: [u64; 2]) {
     let header = Header { args: [number << 16, what, bytes, 0], ..Header::new(Kind::TeamWord) };
     node.transport().arrive(1, Lane::Request, header.encode(), &[]);
-    poll(node);
 }
 
 fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
@@ -131,6 +135,25 @@ fn an_exchange_that_is_given_up_ends_the_team() {
     assert!(matches!(node.outcome(next), Some(Err(OpError::Team { peer: 0, .. }))));
 }
 
+/// A word need not be polled for, if it is the next message of the one that it is from.
+#[test]
+fn an_exchange_looks_for_its_word_by_itself() {
+    let mut node = exchanging();
+    word_to_be_looked_for(&mut node, 3, [0; 2]);
+    assert_eq!(node.exchanged(), Exchanged::Waits, "the next one's is not its own");
+    poll(&mut node);
+    word_to_be_looked_for(&mut node, 2, [0; 2]);
+    for number in 2..4 {
+        assert!(matches!(node.exchanged(), Exchanged::Come { .. }), "{number}");
+        assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+        assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    }
+    word_to_be_looked_for(&mut node, 4, [8, 8]);
+    assert_eq!(node.exchanged(), Exchanged::Waits, "another call is for polls");
+    poll(&mut node);
+    assert_eq!(node.exchanged(), Exchanged::Yields);
+}
+
 /// Without room for its word nothing is begun, and the collective is as any other.
 #[test]
 fn an_exchange_begins_with_room_for_its_word() {
@@ -202,6 +225,10 @@ fn an_exchange_knows_what_was_begun_beside_it() {
 /// Two callers may poll for one barrier, and both pass it.
 #[test]
 fn a_barrier_is_open_to_all_who_poll_for_it() {
+    [true, false].into_iter().for_each(polls_for_a_barrier);
+}
+
+fn polls_for_a_barrier(polls: bool) {
     let mut node = Node::new(0, 2, 1, Script::new(0));
     node.transport().atomics = [Submit::Done(0), Submit::Done(2)].into();
     let [one, other] = [(); 2].map(|()| node.arrive_polling().expect("nothing is lost"));
@@ -209,7 +236,9 @@ fn a_barrier_is_open_to_all_who_poll_for_it() {
     assert!(!node.is_open(one));
     let open = Header { args: [1, 0, 0, 0], ..Header::new(Kind::BarrierOpen) };
     node.transport().arrive(1, Lane::Request, open.encode(), &[]);
-    poll(&mut node);
+    if polls {
+        poll(&mut node);
+    }
     assert!(node.is_open(one) && node.is_open(other) && node.is_open(one));
     assert_eq!(node.arrive_polling(), Some(2));
     assert!(!node.is_open(2));

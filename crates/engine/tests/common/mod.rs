@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use engine::registration::RegisterError;
 use engine::{
-    Atomic, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, MemId, OpError, OpId, Piece, Place, Rank,
-    RegId, Registering, SendError, Submit, Transport, Why,
+    Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Key, KeyedPiece, Lane, MemId, OpError, OpId, Piece,
+    Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
 /// Bytes of payload a message may have.
@@ -136,6 +136,18 @@ fn fault(place: Place, len: usize) -> OpError {
 impl Transport for Script {
     fn give_up_offers(&mut self) {
         self.gave_up += 1;
+    }
+
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        let (event, Inbox { header, payload }) = self.inbox.front()?;
+        let is_next = *event == Event::Message { peer, lane: Lane::Request } && payload.is_empty();
+        let rest = header.strip_prefix(head).filter(|_| is_next)?.try_into().expect("the rest of a header");
+        self.inbox.pop_front();
+        Some(rest)
     }
 
     fn offers_given_up(&self, peer: Rank) -> Option<u32> {
