@@ -74,11 +74,11 @@ impl Team {
     ) -> Result<(), Error> {
         let mut buffers = buffers;
         let mut patience = Patience::new(self.node.timeout);
-        let rounds = self.by_rounds(what, &mut buffers, combine, &mut patience);
-        if rounds == Some(Rounds::Over) {
+        let exchange = self.by_rounds(what, &mut buffers, combine, &mut patience);
+        if exchange == Some(Exchange::Over) {
             return Ok(());
         }
-        let goes_on = rounds.is_some();
+        let goes_on = exchange.is_some();
         let timeout = if goes_on { patience.left() } else { self.node.timeout };
         let plan = self.plan(what).inspect_err(|_| {
             if goes_on {
@@ -154,7 +154,7 @@ impl Team {
         buffers: &mut Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
         patience: &mut Patience,
-    ) -> Option<Rounds> {
+    ) -> Option<Exchange> {
         let inner = &self.node.inner;
         if size_of_val(buffers.output) > WORD || buffers.input.is_some() || inner.has_network() {
             return None;
@@ -177,11 +177,11 @@ impl Team {
         }
         std::mem::forget(abandoned);
         if next == Some(Exchanged::Over) {
-            return Some(Rounds::Over);
+            return Some(Exchange::Over);
         }
         let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
         values.copy_from_slice(&given[..values.len()]);
-        Some(Rounds::OnTheWay)
+        Some(Exchange::GoesOn)
     }
 
     fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {
@@ -215,10 +215,10 @@ impl Team {
 
 /// What has come of a collective that was begun by its rounds.
 #[derive(PartialEq, Eq)]
-enum Rounds {
+enum Exchange {
     Over,
     /// It goes on as any other.
-    OnTheWay,
+    GoesOn,
 }
 
 /// Bytes that one message of a round carries.

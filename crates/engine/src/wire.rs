@@ -60,9 +60,10 @@ pub enum Kind {
     /// The same with the bytes as payload.
     TeamData,
     /// The same with the bytes, as many as argument 3 says, still at `place` in the memory that `handler` names: the
-    /// receiver gets them.
+    /// receiver gets them. `len` says how often the sender has given up what it offered so far, as near peers see it.
     TeamOffer,
-    /// The receiver of a [`Kind::TeamOffer`] has got the bytes, and is to be told whether they still lay there then.
+    /// The receiver of a [`Kind::TeamOffer`] has got the bytes. If argument 1 is 0, it is to be told whether they still lay there then;
+    /// otherwise it has seen that.
     TeamTaken,
     /// They did: what was offered lay there until now.
     TeamConfirmed,

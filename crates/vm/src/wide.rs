@@ -104,7 +104,7 @@ impl<T: Pod, F: Fn(T, T) -> T> Loop for Fold<'_, T, F> {
             memory.apart_from(offset, into).expect("all were looked at before")
         };
         // SAFETY: each pointer begins as many values as `into` has, which are mapped while `given` borrows the mappings, and are
-        // apart from it. Any bytes are a `T`, and what others write there meanwhile only decides which they are.
+        // apart from it; each `i` below is one of `into`'s. Any bytes are a `T`, and what others write there meanwhile only decides which they are.
         let read = |from: *const T, i: usize| unsafe { from.add(i).read_unaligned() };
         match given.len() {
             1 => {

@@ -91,7 +91,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// No collective has more of them: teams are of 64 at most.
+    /// At most so many: larger teams than of 64 do their collectives otherwise.
     pub const MAX: usize = 6;
 
     /// Whom a member sends to in a round, from 0, and whom it gets from.

@@ -98,16 +98,7 @@ impl Exchange {
         self.is_under_way && self.come == self.round
     }
 
-    /// Takes a message, if it is the word of the round that it is at.
-    #[inline]
-    pub(super) fn take(&mut self, peer: Rank, words: &[u64; Header::WORDS]) -> bool {
-        let is_awaited = self.waits() && self.partners[self.round].1 == peer && words.starts_with(&self.head);
-        if is_awaited {
-            self.come_is(words[HEAD_WORDS]);
-        }
-        is_awaited
-    }
-
+    /// The word that it waits for is here.
     #[inline(always)]
     pub(super) fn come_is(&mut self, word: u64) {
         self.words[self.round] = word;

@@ -193,9 +193,6 @@ impl<T: Transport> Node<T> {
     /// Takes any message but a short Active Message.
     #[inline(never)]
     fn on_long_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        if lane == Lane::Request && inbox.payload.is_empty() && self.exchange.take(peer, &inbox.header) {
-            return Polled::Progressed;
-        }
         match Header::decode(&inbox.header, inbox.payload.len()) {
             Ok(Header { kind: Kind::AmMedium, len, .. }) => {
                 self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
