@@ -68,8 +68,8 @@ impl Inner {
                 if let Some(result) = done(&mut engine) {
                     return Some(result);
                 }
-                // Twice: looking harder takes the line away from whoever is writing it.
-                spin_loop();
+                // Once between looks: without it they take the line away from whoever is writing it, and each more is some 20 ns that
+                // the word may have been there.
                 spin_loop();
             }
             None

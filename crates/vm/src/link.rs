@@ -136,6 +136,17 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         Some(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
+    /// Sends a message by the ring, as [`push`](Link::push) does where [`push_in_baton`](Link::push_in_baton) cannot.
+    ///
+    /// # Errors
+    /// As for [`push`](Link::push).
+    #[inline]
+    pub fn push_in_ring(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
+        let pushed = self.outward.push(body, payload)?;
+        self.sends = self.sends.wrapping_add(NEXT);
+        Ok(pushed)
+    }
+
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
     /// [`push`](Link::push) would say [`PushError::Full`].
     #[inline]
@@ -222,13 +233,6 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
             self.expects = self.expects.wrapping_add(NEXT);
         }
         Ok(popped)
-    }
-
-    #[inline(never)]
-    fn push_in_ring(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
-        let pushed = self.outward.push(body, payload)?;
-        self.sends = self.sends.wrapping_add(NEXT);
-        Ok(pushed)
     }
 
     /// Tells the other side about every slot of its ring that is free again, as [`Consumer::flush_credits`] does.

@@ -444,12 +444,12 @@ impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {
         if slot[0].load(Ordering::Acquire) != u64::from((self.taken + 1) as u32) << 32 {
             return None;
         }
-        let mut body = [0; 7];
-        load_body(slot, &mut body);
-        let [a, b, c, d, e, rest @ ..] = body;
-        if [a, b, c, d, e] != *head {
+        let word = |index: usize| slot[1 + index].load(Ordering::Relaxed);
+        // No comparison of arrays, which is a call.
+        if (0..HEAD_WORDS).fold(0, |differs, index| differs | (word(index) ^ head[index])) != 0 {
             return None;
         }
+        let rest = std::array::from_fn(|index| word(HEAD_WORDS + index));
         self.taken += 1;
         self.idle_polls = 0;
         if self.taken - self.published > self.places.slot_mask / 4 {

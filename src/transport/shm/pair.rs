@@ -135,7 +135,7 @@ impl Pair {
             Lane::Request => &mut self.asking,
             Lane::Reply => &mut self.answering,
         };
-        let pushed = link.push(header, payload).map_err(|error| not_sent(self.rank, error))?;
+        let pushed = link.push_in_ring(header, payload).map_err(|error| not_sent(self.rank, error))?;
         if let Some(peer) = self.peer.as_ref().filter(|_| pushed.doorbell) {
             peer.ring();
         }

@@ -181,6 +181,7 @@ impl ShmTransport {
     #[inline(always)]
     pub(crate) fn linger(&mut self, looks: u32) {
         for _ in 0..looks {
+            // Once between looks: without it they take the line away from whoever is writing it.
             std::hint::spin_loop();
             for (index, rank) in self.hot.iter().enumerate() {
                 if self.pairs[*rank as usize].as_ref().is_some_and(|pair| pair.is_ready()) {
@@ -192,8 +193,6 @@ impl ShmTransport {
             if self.bell.has_pending() {
                 return;
             }
-            // Twice between looks: polling harder takes the line away from whoever is writing it.
-            std::hint::spin_loop();
         }
     }
 
