@@ -1,5 +1,5 @@
-//! What the common case does not cost: no allocation and no system call for a put, get or atomic in the heap, and no
-//! processor time for waiting.
+//! What the common case does not cost: no allocation and no system call for a put, get or atomic in the heap, or for a small
+//! collective whose members poll, and no processor time for waiting.
 //!
 //! That there is no system call is shown by a filter under which the first one kills the process.
 
@@ -7,13 +7,17 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use standpipe::host::cpu_time;
 use standpipe::launch::End;
-use standpipe::{Config, GetPiece, GlobalPtr, Indexed, Node, PutPiece, Remote, RemoteRun, Strided};
+use standpipe::{
+    Config, GetPiece, GlobalPtr, Indexed, Node, ProgressThread, PutPiece, Reduction, Remote, RemoteRun,
+    Strided,
+};
 use support::{Heard, Private, heap_of, job_of, private_of, publish, role, say};
 
 /// The system's allocator, with a count of what the calling thread asks of it.
@@ -53,6 +57,19 @@ fn the_heap_path_makes_no_allocation_and_no_system_call() {
 }
 
 #[test]
+fn small_collectives_of_members_that_poll_make_hardly_an_allocation_and_no_system_call() {
+    let heard = Heard::default();
+    // They never have polled for long enough.
+    heard.run_well(job_of(2, "together").env("STANDPIPE_SPIN_US", "60000000"));
+    for rank in 0..2 {
+        let allocations: u64 = heard.said(rank)[0].parse().expect("a number");
+        println!("{allocations} allocations for {ROUNDS} rounds");
+        // A word that comes before it is waited for is kept.
+        assert!(allocations < ROUNDS, "{allocations} allocations for {ROUNDS} rounds");
+    }
+}
+
+#[test]
 fn the_filter_does_kill_at_a_system_call() {
     let outcome = Heard::default().run(job_of(2, "not so cheap").keep_going(true));
     assert_eq!((outcome.ranks[0].end, outcome.ranks[1].end), (BAD_CALL, End::Exited(0)));
@@ -88,6 +105,7 @@ fn child() {
             work(of);
             of.node.put_bytes(there, &[1]).expect("unless it kills");
         }),
+        "together" => together(),
         "idle" => idle(),
         other => panic!("no role {other}"),
     }
@@ -207,6 +225,47 @@ fn allow_no_calls() {
     let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch);
     let program: BpfProgram = filter.expect("a filter").try_into().expect("a short program");
     apply_filter(&program).expect("a thread may restrict itself");
+}
+
+/// All-reduces and two kinds of barriers in turn, so many of each.
+const ROUNDS: u64 = 2000;
+
+/// Barriers and all-reduces of a word between two that do nothing else, once to get warm and once more under a filter that allows no
+/// system call. Whoever made an operation of each would make a dozen allocations.
+fn together() {
+    let config = support::config().progress(ProgressThread::Off);
+    let node = Node::open(config).expect("a node");
+    let meet = |node: &Node| {
+        let team = node.world();
+        for round in 0..ROUNDS {
+            let mut value = [round + u64::from(node.rank())];
+            team.all_reduce(&mut value, Reduction::Max).expect("an all-reduce");
+            assert_eq!(value, [round + 1]);
+            team.barrier().expect("a team's barrier");
+            node.barrier().expect("a barrier");
+        }
+    };
+    let (its, outcome) = (node.clone(), Arc::new(AtomicU64::new(0)));
+    let told = Arc::clone(&outcome);
+    std::thread::spawn(move || {
+        meet(&its);
+        allow_no_calls();
+        let before = ASKED.get();
+        meet(&its);
+        told.store(1 + ASKED.get() - before, Ordering::SeqCst);
+        // Even the thread's end would be a system call.
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    while outcome.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    say(outcome.load(Ordering::SeqCst) - 1);
+    // The other may still be on its way there, or gone.
+    publish(&node, "over", [0; 2]);
+    let _ = node.directory().wait(&format!("over of {}", 1 - node.rank()), support::LIMIT);
+    std::process::exit(0);
 }
 
 /// Rank 0 comes late to a barrier; the others say what waiting took, in percent of a core.
