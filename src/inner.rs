@@ -29,6 +29,7 @@ use crate::network::Plan;
 use crate::progress::Attendant;
 use crate::sync::lock;
 use crate::tally::Tallies;
+use crate::team::Shelf;
 use crate::transport::alarm::Alarm;
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::transport::OfiTransport;
@@ -83,6 +84,8 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
+    /// What collectives use of it.
+    pub(crate) stages: Arc<Shelf>,
     /// By number.
     handlers: Box<[Handler]>,
     pub(crate) tallies: Tallies,
@@ -178,6 +181,7 @@ impl Inner {
             alarm: OnceLock::new(),
             known: parts.peers.table().clone(),
             peers: parts.peers,
+            stages: Shelf::new(Arc::clone(&parts.heap)),
             heap: parts.heap,
             handlers: parts.handlers,
             tallies: Tallies::new(),

@@ -4,6 +4,7 @@ mod blocking;
 mod event;
 mod fold;
 mod memory;
+mod stage;
 mod starting;
 
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,7 @@ use crate::node::Node;
 use crate::team::memory::Buffers;
 
 pub use event::TeamEvent;
+pub(crate) use stage::Shelf;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///

@@ -18,6 +18,14 @@ fn collectives_agree_with_a_plain_model_in_jobs_of_one_to_nine() {
     }
 }
 
+/// Then members get what they combine out of each other's private memory.
+#[test]
+fn they_do_where_heaps_have_no_room_for_what_is_large() {
+    for size in [2, 3] {
+        Heard::default().run_well(job_of(size, "model in little heap"));
+    }
+}
+
 #[test]
 fn they_do_where_memory_goes_by_message() {
     for size in [2, 5] {
@@ -59,9 +67,11 @@ fn a_member_killed_amid_a_collective_ends_its_team_and_no_other() {
 #[test]
 fn child() {
     let Some(role) = role() else { return };
-    let node = Node::open(config().timeout(LIMIT)).expect("a node");
+    // A sixteenth of it is less than the largest that are reduced.
+    let config = if role.ends_with("little heap") { config().heap_bytes(16 << 20) } else { config() };
+    let node = Node::open(config.timeout(LIMIT)).expect("a node");
     match role.as_str() {
-        "model" => model(&node, &node.world()),
+        "model" | "model in little heap" => model(&node, &node.world()),
         "history" => history(&node),
         "killed" => killed(&node),
         other => panic!("no role {other}"),

@@ -16,7 +16,8 @@ use super::Team;
 use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
 use super::fold::do_step;
 use super::memory::Buffers;
-use super::starting::said;
+use super::stage::Stage;
+use super::starting::{said, staged};
 use crate::error::Error;
 use crate::event::Event;
 use crate::handler_scope::HandlerScope;
@@ -51,12 +52,15 @@ struct OwnMemory<T> {
     input: Option<Vec<T>>,
     output: Vec<T>,
     scratch: Vec<T>,
+    /// Scratch memory instead of that.
+    stage: Option<Stage>,
     combine: Combining<T>,
 }
 
 impl<T: Pod> OwnMemory<T> {
     fn buffers(&mut self) -> (Buffers<'_, T>, &mut Combining<T>) {
-        let OwnMemory { input, output, scratch, combine } = self;
+        let OwnMemory { input, output, scratch, stage, combine } = self;
+        let scratch = stage.as_mut().map_or(&mut scratch[..], Stage::values);
         (Buffers { input: input.as_deref(), output, scratch }, combine)
     }
 }
@@ -296,9 +300,16 @@ impl Team {
         let Given { what, input, output, combine } = given;
         let inner = &self.node.inner;
         let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
-        let bytes = plan.as_ref().map_or(0, |(_, plan)| plan.scratch as usize);
-        let scratch = vec![T::zeroed(); bytes.div_ceil(size_of::<T>())];
-        let memory = Mutex::new(OwnMemory { input, output, scratch, combine });
+        let mut memory = OwnMemory { input, output, scratch: Vec::new(), stage: None, combine };
+        let plan = plan.map(|(what, plan)| {
+            let (plan, stage) = staged(inner, plan, &memory.buffers().0);
+            if stage.is_none() {
+                memory.scratch = vec![T::zeroed(); (plan.scratch as usize).div_ceil(size_of::<T>())];
+            }
+            memory.stage = stage;
+            (what, plan)
+        });
+        let memory = Mutex::new(memory);
         let owned = Arc::new(Owned { inner: Arc::downgrade(inner), memory });
         let started = plan.map(|(what, plan)| {
             let memories = lock(&owned.memory).buffers().0.places();

@@ -8,6 +8,7 @@ use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
 use crate::reduction::Combine;
+use crate::transport::shm::Peer;
 
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
 pub(super) struct Buffers<'a, T> {
@@ -26,14 +27,37 @@ impl<T: Pod> Buffers<'_, T> {
         Memories::At { input, output, scratch: at(self.scratch.as_mut_ptr().expose_provenance()) }
     }
 
+    /// Whether others on this host reach what is given, or gotten, with the kernel's help only.
+    pub(super) fn is_hidden(&self, itself: &Peer, memory: Memory) -> bool {
+        let values: &[T] = match (memory, self.input) {
+            (Memory::In, Some(input)) => input,
+            (Memory::In, None) | (Memory::Out, _) => self.output,
+            // There is none yet.
+            (Memory::Scratch, _) => return false,
+        };
+        let place = Place::new(MemId::Space, values.as_ptr().addr() as u64);
+        itself.in_heap(place, size_of_val(values) as u64).is_none()
+    }
+
     /// Does a step.
     pub(super) fn apply(&mut self, step: Step, combine: &mut dyn Combine<T>) {
         match step {
-            Step::Copy { from, into } => self.with(into, from, &mut |into, from| into.copy_from_slice(from)),
+            // Parts of what is only moved may end within a value.
+            Step::Copy { from, into } => {
+                self.bytes().with(into, from, &mut |into, from| into.copy_from_slice(from))
+            }
             Step::Combine { into, from } => {
                 self.with(into, from, &mut |into, from| combine.combine(into, from))
             }
             _ => unreachable!("the engine does all others"),
+        }
+    }
+
+    fn bytes(&mut self) -> Buffers<'_, u8> {
+        Buffers {
+            input: self.input.map(bytemuck::cast_slice),
+            output: bytemuck::cast_slice_mut(self.output),
+            scratch: bytemuck::cast_slice_mut(self.scratch),
         }
     }
 

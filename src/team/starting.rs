@@ -11,6 +11,7 @@ use engine::node::{Exchanged, Kept, Memories, Start, TeamId};
 use super::Team;
 use super::fold::do_step;
 use super::memory::{Buffers, Operands};
+use super::stage::Stage;
 use crate::error::Error;
 use crate::inner::{Engine, Inner};
 use crate::latency::Timed;
@@ -88,9 +89,13 @@ impl Team {
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
             return self.run_kept(what, plan, buffers, combine, (goes_on, timeout));
         }
+        let (plan, mut stage) = staged(&self.node.inner, plan, &buffers);
         let mut spare = std::mem::take(&mut lock(&self.membership.recent).scratch);
         let mut fresh = Vec::new();
-        let scratch = scratch::<T>(&mut spare, &mut fresh, plan.scratch);
+        let scratch = match &mut stage {
+            Some(stage) => stage.values(),
+            None => scratch(&mut spare, &mut fresh, plan.scratch),
+        };
         let mut buffers = Buffers { scratch, ..buffers };
         let (op, inner) = (self.begin(what, plan, buffers.places(), goes_on), &self.node.inner);
         let ended = self.end(op, timeout, || {
@@ -272,6 +277,24 @@ pub(super) fn said(inner: &Inner, team: TeamId, error: Error) -> Error {
     match (error, inner.engine().difference(team)) {
         (Error::Team { .. }, Some(differ)) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
         (error, _) => error,
+    }
+}
+
+/// The plan where others get out of a stage what they would need the kernel's help for, and its scratch memory then.
+pub(super) fn staged<T: Pod>(
+    inner: &Inner,
+    plan: Arc<Plan>,
+    buffers: &Buffers<'_, T>,
+) -> (Arc<Plan>, Option<Stage>) {
+    // What goes over a network is copied on its way as it is.
+    if inner.has_network() {
+        return (plan, None);
+    }
+    let staged = plan.staged(|memory| buffers.is_hidden(inner.peers.itself(), memory));
+    let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
+    match staged.and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
+        Some((stage, staged)) => (Arc::new(staged), Some(stage)),
+        None => (plan, None),
     }
 }
 

@@ -231,18 +231,70 @@ fn who_leaves_after_a_small_collective_has_done_its_part() {
     }
 }
 
+/// Large reductions of private memory go by way of the heap, if it has room, and use the same part of it again.
+#[test]
+fn what_is_combined_is_staged_in_the_heap() {
+    if skipped_over_the_network() {
+        return;
+    }
+    // A stage may be a sixteenth of it.
+    let free = |node: &Node| node.heap().alloc::<u8>(1 << 40).map(|_| ()).expect_err("no such room").free;
+    let reduce = |node: &Node, count: usize| {
+        // Three bytes are of no size that divides a cache line's.
+        let mut values = vec![[1u8, 2, 3]; count];
+        let add = |into: &mut [[u8; 3]], from: &[[u8; 3]]| {
+            into.iter_mut().zip(from).for_each(|(into, from)| (0..3).for_each(|at| into[at] += from[at]));
+        };
+        node.world().all_reduce_with(&mut values, add).expect("an all-reduce");
+        assert!(values.iter().all(|value| *value == [3, 6, 9]));
+        let mut values = vec![u64::from(node.rank()); count];
+        node.world().all_reduce(&mut values, Reduction::Sum).expect("an all-reduce");
+        assert!(values.iter().all(|value| *value == 3));
+        let (ended, values) = node.world().all_reduce_nb(values, Reduction::Max).wait();
+        ended.expect("an all-reduce");
+        assert!(values.iter().all(|value| *value == 3));
+    };
+    job(
+        3,
+        |_| config(),
+        move |node| {
+            let before = free(node);
+            reduce(node, 500_000);
+            assert_eq!(before - free(node), 0, "its parts alone are as much as a sixteenth");
+            reduce(node, 30_000);
+            let taken = before - free(node);
+            assert!(taken >= 240_000, "{taken} bytes");
+            reduce(node, 30_000);
+            assert_eq!(before - free(node), taken);
+            let values = || vec![7u32; 30_000];
+            let events = [(); 4].map(|()| node.world().all_reduce_nb(values(), Reduction::Min));
+            for event in events {
+                assert_eq!(event.wait(), (Ok(()), values()));
+            }
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
 /// A member may give a collective up while another copies what it offered, and change that at once: the other fails, or has the bytes
-/// that were offered.
+/// that were offered. Of three members two get the same, out of a stage.
 #[test]
 fn what_is_given_up_while_it_is_copied_is_never_taken_for_what_was_offered() {
-    const BYTES: usize = 1 << 20;
+    for members in [2, 3] {
+        give_up_while_it_is_copied(members);
+    }
+}
+
+fn give_up_while_it_is_copied(members: u32) {
+    // A stage may be a sixteenth of the heap.
+    const BYTES: usize = 512 << 10;
     let ended_well = Arc::new(AtomicU64::new(0));
     let (counts, rounds) = (Arc::clone(&ended_well), 300u64);
     job(
-        2,
+        members,
         |_| config(),
         move |node| {
-            let (mut given, mut gotten) = (vec![0u8; BYTES], vec![0u8; 2 * BYTES]);
+            let (mut given, mut gotten) = (vec![0u8; BYTES], vec![0u8; members as usize * BYTES]);
             for round in 0..rounds {
                 let pair = node.world().split(Some(0), 0).expect("a split").expect("a color");
                 given.fill(round as u8);
@@ -266,5 +318,6 @@ fn what_is_given_up_while_it_is_copied_is_never_taken_for_what_was_offered() {
             }
         },
     );
-    eprintln!("{} of {} ended well", ended_well.load(Ordering::Relaxed), 2 * rounds);
+    let all = u64::from(members) * rounds;
+    eprintln!("{} of {all} ended well", ended_well.load(Ordering::Relaxed));
 }

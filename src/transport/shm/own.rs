@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use engine::{Direction, MemId, OpError, Place};
 use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
 use super::peers::Peer;
-use crate::heap_state::{Block, HeapState};
+use crate::heap_state::{ALIGN, Block, HeapState};
 
 /// Bytes of a stage.
 pub(crate) const STAGE_BYTES: u64 = 256 << 10;
@@ -104,6 +105,22 @@ impl OwnMemory {
         let end = place.offset.checked_add(len).ok_or(fault)?;
         self.itself.heap_up_to(end).ok_or(fault)
     }
+}
+
+/// The first values of a block of this process's heap that is the caller's, and was written by nobody that it told to.
+///
+/// # Panics
+/// When the heap ends before so many.
+pub(crate) fn values<T: Pod>(block: &mut Block, count: usize) -> &mut [T] {
+    const { assert!(align_of::<T>() as u64 <= ALIGN, "blocks begin at cache lines") };
+    let memory = block.memory();
+    let end = (count as u64).checked_mul(size_of::<T>() as u64).and_then(|len| block.offset.checked_add(len));
+    assert!(end.is_some_and(|end| end <= memory.len()), "{count} values at {} in the heap", block.offset);
+    let start = std::ptr::with_exposed_provenance_mut((memory.base_addr() + block.offset) as usize);
+    // SAFETY: so many values are mapped there while the block lives, which this borrows for itself, and begin at a cache line. Any
+    // bytes are a `T`. In this process nobody else has the block's address; peers are told where to read only, and one that writes there
+    // all the same only decides which values these are.
+    unsafe { std::slice::from_raw_parts_mut(start, count) }
 }
 
 /// Reads bytes of a heap; a word as a word, since its owner, or a peer on its host, may be changing it by an atomic.

@@ -6,6 +6,7 @@
 mod data;
 mod plan;
 mod reduce;
+mod staging;
 
 use std::fmt;
 

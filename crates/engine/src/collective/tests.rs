@@ -116,6 +116,12 @@ fn carry_out(what: impl Fn(u32) -> Collective, inputs: &[Vec<u8>], out: &[u64], 
     let mut members: Vec<Member> = (0..size)
         .map(|me| {
             let plan = what(me).plan(size, me);
+            // Nobody else can tell.
+            let staged = (u64::from(me) + seed)
+                .is_multiple_of(3)
+                .then(|| plan.staged(|memory| memory != Memory::Scratch))
+                .flatten();
+            let plan = staged.unwrap_or(plan);
             let scratch = vec![0; plan.scratch as usize];
             let out = match what(me) {
                 Collective::Broadcast { root, .. } if root == me => inputs[me as usize].clone(),
@@ -264,6 +270,89 @@ fn much_is_reduced_in_segments() {
         assert!(got.iter().all(|got| *got == expected), "all-reduce of {size}");
         let got = carry_out(|_| Collective::Reduce { root: 1, elements }, &given, &out, 10);
         assert_eq!(got[1], expected, "reduce of {size}");
+    }
+}
+
+/// What several get, or combine, is given out of scratch memory; what one gets is not, nor what rides in a message.
+#[test]
+fn what_pays_is_staged() {
+    let elements = |commutative| Elements { count: 1 << 20, bytes: 8, function: 1, commutative };
+    let (block, len) = (1 << 20, 1 << 20);
+    for (what, hidden, copied) in [
+        // Three of four parts, and the result.
+        (Collective::AllReduce { elements: elements(true) }, [true; 2], 8 << 20),
+        (Collective::AllReduce { elements: elements(true) }, [true, false], 6 << 20),
+        (Collective::AllReduce { elements: elements(true) }, [false; 2], 0),
+        // The result alone.
+        (Collective::AllReduce { elements: elements(false) }, [true; 2], 2 << 20),
+        (Collective::AllGather { block }, [true; 2], 1 << 20),
+        (Collective::Broadcast { root: 0, len }, [true; 2], 1 << 20),
+        (Collective::AllToAll { block }, [true; 2], 0),
+        (Collective::Scatter { root: 0, block }, [true; 2], 0),
+        (Collective::Broadcast { root: 0, len: EAGER_MAX }, [true; 2], 0),
+    ] {
+        let plan = what.plan(4, 0);
+        let copies = |plan: &Plan| {
+            plan.steps
+                .iter()
+                .fold(0, |sum, step| if let Step::Copy { from, .. } = step { sum + from.len } else { sum })
+        };
+        let staged = plan.staged(|memory| memory != Memory::Scratch && hidden[index(memory)]);
+        let more = staged.as_ref().map_or(0, |staged| copies(staged) - copies(&plan));
+        assert_eq!(more, copied, "{what:?} {hidden:?}");
+        assert_eq!(
+            staged.map_or(0, |staged| staged.scratch - plan.scratch),
+            copied,
+            "none of it lies there twice"
+        );
+    }
+}
+
+/// Places are used again once everybody has what lay there.
+#[test]
+fn stages_are_as_long_as_a_segment() {
+    let elements = Elements { count: 100 << 20, bytes: 1, function: 1, commutative: true };
+    let plan = Collective::AllReduce { elements }.plan(2, 1);
+    let staged = plan.staged(|memory| memory != Memory::Scratch).expect("it pays");
+    assert_eq!(staged.scratch - plan.scratch, 2 * (2 << 20));
+}
+
+/// What was sent stays as it is until the next wait, also where it was copied to.
+#[test]
+fn nothing_that_is_sent_is_written_before_a_wait() {
+    let elements = |commutative| Elements { count: 900_001, bytes: 8, function: 1, commutative };
+    let (block, len) = (100_000, 3 << 20);
+    for (size, me) in [2, 3, 4, 9].into_iter().flat_map(|size| (0..size).map(move |me| (size, me))) {
+        for what in [
+            Collective::Broadcast { root: 1, len },
+            Collective::Gather { root: 1, block },
+            Collective::Scatter { root: 1, block },
+            Collective::AllGather { block },
+            Collective::AllToAll { block },
+            Collective::Reduce { root: 1, elements: elements(true) },
+            Collective::Reduce { root: 1, elements: elements(false) },
+            Collective::AllReduce { elements: elements(true) },
+            Collective::AllReduce { elements: elements(false) },
+        ] {
+            let plan = what.plan(size, me);
+            for plan in plan.staged(|memory| memory != Memory::Scratch).into_iter().chain([plan]) {
+                let mut sent: Vec<Span> = Vec::new();
+                for step in &plan.steps {
+                    match *step {
+                        Step::Send { from, .. } => sent.push(from),
+                        Step::Wait => sent.clear(),
+                        Step::Copy { into, .. }
+                        | Step::Combine { into, .. }
+                        | Step::Fold { into, .. }
+                        | Step::Receive { into, .. }
+                        | Step::Pull { into, .. } => {
+                            assert!(!sent.iter().any(|sent| sent.meets(into)), "{what:?} of {size} at {me}");
+                        }
+                        Step::Await { .. } | Step::Release { .. } | Step::Confirm => {}
+                    }
+                }
+            }
+        }
     }
 }
 

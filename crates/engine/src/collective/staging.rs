@@ -1,0 +1,64 @@
+//! Plans whose members give what they give out of memory that others reach easily.
+
+use std::collections::HashMap;
+
+use super::EAGER_MAX;
+use super::plan::{Memory, Plan, Span, Step};
+
+impl Plan {
+    /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden` names, with the same
+    /// messages: much that several members get of it, or combine, is copied to scratch memory before it is given. `None`: nothing much is
+    /// given out of scratch memory.
+    ///
+    /// What one member gets once and only copies stays where it is: it would be copied twice.
+    ///
+    /// # Panics
+    /// When `hidden` names scratch memory.
+    pub fn staged(&self, hidden: impl Fn(Memory) -> bool) -> Option<Plan> {
+        assert!(!hidden(Memory::Scratch), "others reach scratch memory");
+        let is_combined = self.steps.iter().any(|step| matches!(step, Step::Fold { .. }));
+        let mut times: HashMap<Span, u32> = HashMap::new();
+        for step in &self.steps {
+            if let Step::Send { from, .. } = step {
+                *times.entry(*from).or_default() += 1;
+            }
+        }
+        let pays =
+            |given: Span| given.len > EAGER_MAX && hidden(given.memory) && (is_combined || times[&given] > 1);
+        let mut plan = Plan { steps: Vec::with_capacity(self.steps.len()), ..*self };
+        // Where a span has been copied to since the last wait, and the end of these places.
+        let (mut places, mut end) = (HashMap::<Span, Span>::new(), self.scratch);
+        for step in &self.steps {
+            match *step {
+                Step::Send { to, tag, from } if pays(from) => {
+                    let place = *places.entry(from).or_insert_with(|| {
+                        let place = Span { memory: Memory::Scratch, at: end, len: from.len };
+                        end += from.len;
+                        plan.copy(from, place);
+                        place
+                    });
+                    plan.send(to, tag, place);
+                    plan.scratch = plan.scratch.max(end);
+                    continue;
+                }
+                // What was sent has been gotten.
+                Step::Wait => {
+                    places.clear();
+                    end = self.scratch;
+                }
+                Step::Copy { into, .. }
+                | Step::Combine { into, .. }
+                | Step::Fold { into, .. }
+                | Step::Receive { into, .. }
+                | Step::Pull { into, .. } => places.retain(|from, _| !from.meets(into)),
+                Step::Send { .. } | Step::Await { .. } | Step::Release { .. } | Step::Confirm => {}
+            }
+            plan.steps.push(*step);
+        }
+        let is_used = plan.steps.iter().any(|step| match step {
+            Step::Send { from, .. } => from.memory == Memory::Scratch && from.len > EAGER_MAX,
+            _ => false,
+        });
+        is_used.then_some(plan)
+    }
+}
