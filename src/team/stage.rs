@@ -8,41 +8,64 @@ use crate::heap_state::{Block, HeapState};
 use crate::sync::lock;
 use crate::transport::shm::own;
 
-/// Bytes of one, at most; and how many times a heap is as long, at least.
+/// Bytes of one, at most; and how many times the heap is as long as all of them together, at least.
 const STAGE_MAX: u64 = 16 << 20;
 const SHARE: u64 = 16;
 
 /// Bytes of those that are kept for the next collectives, at most: new pages cost a fault each.
 const KEPT_MAX: u64 = 16 << 20;
 
-/// A node's stages that no collective uses just now.
+/// A node's stages.
 pub(crate) struct Shelf {
     heap: Arc<HeapState>,
-    kept: Mutex<Vec<(Block, u64)>>,
+    stages: Mutex<Stages>,
+}
+
+#[derive(Default)]
+struct Stages {
+    /// Those that no collective uses just now, and their lengths.
+    kept: Vec<(Block, u64)>,
+    /// Bytes of all.
+    bytes: u64,
 }
 
 impl Shelf {
     pub(crate) fn new(heap: Arc<HeapState>) -> Arc<Shelf> {
-        Arc::new(Shelf { heap, kept: Mutex::default() })
+        Arc::new(Shelf { heap, stages: Mutex::default() })
     }
 
-    /// A stage of so many bytes. `None`: that is more than one may have, or than the heap has room for.
+    /// A stage of so many bytes. `None`: that is more than one may have, or than there is room for.
     pub(super) fn take(self: &Arc<Self>, len: u64) -> Option<Stage> {
-        if len > STAGE_MAX.min(self.heap.len() / SHARE) {
+        if len > STAGE_MAX {
             return None;
         }
-        let kept = {
-            let mut kept = lock(&self.kept);
-            let long_enough = |(_, (_, has)): &(usize, &(Block, u64))| *has >= len;
-            let shortest = kept.iter().enumerate().filter(long_enough).min_by_key(|(_, (_, has))| *has);
-            let at = shortest.map(|(at, _)| at);
-            at.map(|at| kept.swap_remove(at))
-        };
-        let (block, len) = match kept {
-            Some(kept) => kept,
-            None => (self.heap.alloc(len).ok()?, len),
-        };
+        let (block, len) = lock(&self.stages).take(&self.heap, len)?;
         Some(Stage { block: Some(block), len, shelf: Arc::clone(self) })
+    }
+}
+
+impl Stages {
+    fn take(&mut self, heap: &Arc<HeapState>, len: u64) -> Option<(Block, u64)> {
+        let long_enough = self.kept.iter().enumerate().filter(|(_, (_, has))| *has >= len);
+        if let Some((at, _)) = long_enough.min_by_key(|(_, (_, has))| *has) {
+            return Some(self.kept.swap_remove(at));
+        }
+        let most = heap.len() / SHARE;
+        while self.bytes + len > most {
+            let (_too_short, freed) = self.kept.pop()?;
+            self.bytes -= freed;
+        }
+        let block = heap.alloc(len).ok()?;
+        self.bytes += len;
+        Some((block, len))
+    }
+
+    fn put_back(&mut self, block: Block, len: u64) {
+        if len + self.kept.iter().map(|(_, len)| len).sum::<u64>() <= KEPT_MAX {
+            self.kept.push((block, len));
+        } else {
+            self.bytes -= len;
+        }
     }
 }
 
@@ -64,10 +87,8 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let Some(block) = self.block.take() else { return };
-        let mut kept = lock(&self.shelf.kept);
-        if self.len + kept.iter().map(|(_, len)| len).sum::<u64>() <= KEPT_MAX {
-            kept.push((block, self.len));
+        if let Some(block) = self.block.take() {
+            lock(&self.shelf.stages).put_back(block, self.len);
         }
     }
 }

@@ -266,11 +266,15 @@ fn what_is_combined_is_staged_in_the_heap() {
             assert!(taken >= 240_000, "{taken} bytes");
             reduce(node, 30_000);
             assert_eq!(before - free(node), taken);
-            let values = || vec![7u32; 30_000];
+            let values = || vec![7u32; 60_000];
             let events = [(); 4].map(|()| node.world().all_reduce_nb(values(), Reduction::Min));
             for event in events {
                 assert_eq!(event.wait(), (Ok(()), values()));
             }
+            assert!(
+                before - free(node) <= (8 << 20) / 16,
+                "no more than a sixteenth, however many are under way"
+            );
             node.barrier().expect("barrier");
         },
     );

@@ -26,7 +26,7 @@ impl Plan {
         let pays =
             |given: Span| given.len > EAGER_MAX && hidden(given.memory) && (is_combined || times[&given] > 1);
         let mut plan = Plan { steps: Vec::with_capacity(self.steps.len()), ..*self };
-        // Where a span has been copied to since the last wait, and the end of these places.
+        // Where a span has been copied to since the last wait, until which it stays as it is, and the end of these places.
         let (mut places, mut end) = (HashMap::<Span, Span>::new(), self.scratch);
         for step in &self.steps {
             match *step {
@@ -39,21 +39,16 @@ impl Plan {
                     });
                     plan.send(to, tag, place);
                     plan.scratch = plan.scratch.max(end);
-                    continue;
                 }
-                // What was sent has been gotten.
-                Step::Wait => {
-                    places.clear();
-                    end = self.scratch;
+                step => {
+                    if step == Step::Wait {
+                        // What was sent has been gotten.
+                        places.clear();
+                        end = self.scratch;
+                    }
+                    plan.steps.push(step);
                 }
-                Step::Copy { into, .. }
-                | Step::Combine { into, .. }
-                | Step::Fold { into, .. }
-                | Step::Receive { into, .. }
-                | Step::Pull { into, .. } => places.retain(|from, _| !from.meets(into)),
-                Step::Send { .. } | Step::Await { .. } | Step::Release { .. } | Step::Confirm => {}
             }
-            plan.steps.push(*step);
         }
         let is_used = plan.steps.iter().any(|step| match step {
             Step::Send { from, .. } => from.memory == Memory::Scratch && from.len > EAGER_MAX,

@@ -300,12 +300,48 @@ fn what_pays_is_staged() {
         let staged = plan.staged(|memory| memory != Memory::Scratch && hidden[index(memory)]);
         let more = staged.as_ref().map_or(0, |staged| copies(staged) - copies(&plan));
         assert_eq!(more, copied, "{what:?} {hidden:?}");
+        assert_eq!(staged.is_some(), copied > 0, "{what:?} {hidden:?}");
         assert_eq!(
             staged.map_or(0, |staged| staged.scratch - plan.scratch),
             copied,
             "none of it lies there twice"
         );
     }
+}
+
+/// What has changed since is copied anew, and few bytes are not, nor what lies there already.
+#[test]
+fn stages_hold_what_is_sent_then() {
+    let much = Span::output(0, EAGER_MAX + 8);
+    let (few, own) = (Span::output(0, 8), Span { memory: Memory::Scratch, ..much });
+    let mut plan = Plan::new(Algorithm::Direct, 3, 0);
+    plan.scratch = own.len;
+    for _ in 0..2 {
+        for from in [much, few, own] {
+            plan.send(1, 0, from);
+            plan.send(2, 0, from);
+        }
+        plan.wait();
+    }
+    let staged = plan.staged(|memory| memory == Memory::Out).expect("it pays");
+    let place = Span { at: own.len, ..own };
+    let once = |plan: &mut Plan| {
+        plan.copy(much, place);
+        for from in [place, few, own] {
+            plan.send(1, 0, from);
+            plan.send(2, 0, from);
+        }
+        plan.wait();
+    };
+    let mut expected = Plan { steps: Vec::new(), scratch: 2 * own.len, ..plan };
+    once(&mut expected);
+    once(&mut expected);
+    assert_eq!(staged, expected);
+    let out_of_scratch = expected.staged(|_| false).expect("much is given out of scratch memory");
+    assert_eq!(out_of_scratch, expected);
+    let mut little = Plan { steps: Vec::new(), ..plan };
+    little.send(1, 0, own.part(0, EAGER_MAX));
+    assert_eq!(little.staged(|_| false), None, "it rides in the message");
 }
 
 /// Places are used again once everybody has what lay there.
