@@ -73,6 +73,27 @@ impl Blocks {
     }
 }
 
+/// Bytes that one call of memmove copies at most. For longer ones C libraries go other ways, which are made for memory that nobody else
+/// is about to use. On a processor of 1 MiB of second cache (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us
+/// in one call and 38 so, and 32 MiB, most of which does not stay in any cache, 1,300 and 1,050.
+const AT_ONCE: usize = 256 << 10;
+
+/// Copies bytes that may overlap.
+///
+/// # Safety
+/// As for [`ptr::copy`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len <= AT_ONCE || from.addr().abs_diff(to.addr()) < len {
+        // SAFETY: as the caller says.
+        return unsafe { ptr::copy(from, to, len) };
+    }
+    for at in (0..len).step_by(AT_ONCE) {
+        // SAFETY: these bytes are of the caller's two ranges, which do not overlap.
+        unsafe { ptr::copy_nonoverlapping(from.add(at), to.add(at), AT_ONCE.min(len - at)) };
+    }
+}
+
 /// Copies blocks between two places, each with the bytes between its blocks.
 ///
 /// # Safety
@@ -221,7 +242,7 @@ impl SharedMemory {
         // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the source is
         // a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare pointer: the two may
         // overlap. Races with other processes only decide which bytes end there.
-        unsafe { ptr::copy(bytes.as_ptr(), at, bytes.len()) };
+        unsafe { copy(bytes.as_ptr(), at, bytes.len()) };
         Ok(())
     }
 
@@ -235,7 +256,7 @@ impl SharedMemory {
         // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
         // a slice borrowed for writing, which the source may overlap for the reason given in `copy_in`. Whatever bytes a
         // racing peer leaves are valid `u8`s.
-        unsafe { ptr::copy(at, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy(at, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
@@ -301,9 +322,9 @@ impl SharedMemory {
     ) -> Result<(), Outside> {
         let to = self.at(offset, len)?;
         let from = source.at(source_offset, len)?;
-        // SAFETY: both ranges are mapped for `len` bytes (checked above) while the two borrows live; `ptr::copy`
-        // allows them to overlap. `len` fits a usize because it fits a mapping.
-        unsafe { ptr::copy(from, to, len as usize) };
+        // SAFETY: both ranges are mapped for `len` bytes (checked above) while the two borrows live, and
+        // may overlap. `len` fits a usize because it fits a mapping.
+        unsafe { copy(from, to, len as usize) };
         Ok(())
     }
 
@@ -455,6 +476,33 @@ mod tests {
         assert!(memory.copy_within_from(0, &memory, 0, u64::MAX).is_err());
         assert!(memory.words(8, usize::MAX).is_err());
         assert!(memory.words(0, usize::MAX / 8 + 1).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "copies megabytes")]
+    fn long_copies_come_whole_also_over_themselves() {
+        let long = AT_ONCE * 2 + 77;
+        let memory = Segment::create("shared-test", 2 * long as u64).expect("a memfd").memory().clone();
+        let bytes =
+            |seed: usize| -> Vec<u8> { (0..2 * long).map(|i| (i * 7 + i / 251 + seed) as u8).collect() };
+        let mut model = bytes(0);
+        let found = || {
+            let mut found = vec![0; 2 * long];
+            memory.copy_out(0, &mut found).unwrap();
+            found
+        };
+        memory.copy_in(0, &model).unwrap();
+        assert!(found() == model);
+        for (to, from, len) in
+            [(9, 9 + long, long - 9), (long, 0, long), (5, 0, long), (0, 5, long), (3, 3, long)]
+        {
+            model.copy_within(from..from + len, to);
+            memory.copy_within_from(to as u64, &memory, from as u64, len as u64).unwrap();
+            assert!(found() == model, "{len} bytes from {from} to {to}");
+        }
+        memory.copy_in(1, &bytes(1)[..long]).unwrap();
+        model[1..=long].copy_from_slice(&bytes(1)[..long]);
+        assert!(found() == model);
     }
 
     #[test]
