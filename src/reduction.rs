@@ -29,8 +29,13 @@ pub trait Number: Copy {
     /// Combines each of the first with that at the same place of the second.
     fn combine(reduction: Reduction, into: &mut [Self], from: &[Self]);
 
-    /// Combines each of the first with those at the same place in all of these memories of others.
-    fn fold(reduction: Reduction, into: &mut [Self], given: &[(&SharedMemory, u64)]) -> Result<(), Outside>;
+    /// As [`Combine::fold`] says.
+    fn fold(
+        reduction: Reduction,
+        own: Option<&[Self]>,
+        into: &mut [Self],
+        given: &[(&SharedMemory, u64)],
+    ) -> Result<(), Outside>;
 }
 
 /// What combines the values of a collective: a [`Reduction`], or a function of the caller's.
@@ -38,8 +43,14 @@ pub(crate) trait Combine<T> {
     /// Combines each of the first with that at the same place of the second.
     fn combine(&mut self, into: &mut [T], from: &[T]);
 
-    /// Combines each of the first with those at the same place in all of these memories of others.
-    fn fold(&mut self, into: &mut [T], given: &[(&SharedMemory, u64)]) -> Result<(), Outside>;
+    /// Combines each of `own`, or of `into` where there is none, with those at the same place in all of these memories of others, into `into`:
+    /// everything or, if that is an error, nothing.
+    fn fold(
+        &mut self,
+        own: Option<&[T]>,
+        into: &mut [T],
+        given: &[(&SharedMemory, u64)],
+    ) -> Result<(), Outside>;
 }
 
 impl<T: Element> Combine<T> for Reduction {
@@ -47,8 +58,13 @@ impl<T: Element> Combine<T> for Reduction {
         T::combine(*self, into, from);
     }
 
-    fn fold(&mut self, into: &mut [T], given: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
-        T::fold(*self, into, given)
+    fn fold(
+        &mut self,
+        own: Option<&[T]>,
+        into: &mut [T],
+        given: &[(&SharedMemory, u64)],
+    ) -> Result<(), Outside> {
+        T::fold(*self, own, into, given)
     }
 }
 
@@ -57,7 +73,7 @@ impl<T, F: FnMut(&mut [T], &[T])> Combine<T> for F {
         self(into, from);
     }
 
-    fn fold(&mut self, _: &mut [T], _: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
+    fn fold(&mut self, _: Option<&[T]>, _: &mut [T], _: &[(&SharedMemory, u64)]) -> Result<(), Outside> {
         unreachable!("what a caller's function combines has an order, and is never folded")
     }
 }
@@ -80,14 +96,15 @@ macro_rules! numbers {
 
             fn fold(
                 reduction: Reduction,
+                own: Option<&[$number]>,
                 into: &mut [$number],
                 given: &[(&SharedMemory, u64)],
             ) -> Result<(), Outside> {
                 match reduction {
-                    Reduction::Sum => fold(into, given, $add),
-                    Reduction::Product => fold(into, given, $multiply),
-                    Reduction::Min => fold(into, given, <$number>::min),
-                    Reduction::Max => fold(into, given, <$number>::max),
+                    Reduction::Sum => fold(own, into, given, $add),
+                    Reduction::Product => fold(own, into, given, $multiply),
+                    Reduction::Min => fold(own, into, given, <$number>::min),
+                    Reduction::Max => fold(own, into, given, <$number>::max),
                 }
             }
         }

@@ -61,13 +61,18 @@ impl<T: Pod> Buffers<'_, T> {
         }
     }
 
-    /// A part that is written.
-    pub(super) fn part_mut(&mut self, span: Span) -> &mut [T] {
-        match span.memory {
-            Memory::Out => &mut self.output[elements::<T>(span)],
-            Memory::Scratch => &mut self.scratch[elements::<T>(span)],
+    /// The part of what is given that is this member's, unless the results take its place, and the part for these.
+    pub(super) fn operands(&mut self, own: Span, into: Span) -> (Option<&[T]>, &mut [T]) {
+        assert!(own.memory == Memory::In, "plans fold what is given");
+        let given = self.input.map(|input| &input[elements::<T>(own)]);
+        let results = match into.memory {
+            Memory::Out => &mut *self.output,
+            Memory::Scratch => &mut *self.scratch,
             Memory::In => unreachable!("no plan writes what is given"),
-        }
+        };
+        let takes_its_place = into.memory == Memory::Out && into.at == own.at;
+        assert!(given.is_some() || takes_its_place, "what is gotten was given there");
+        (given, &mut results[elements::<T>(into)])
     }
 
     fn with(&mut self, into: Span, from: Span, act: &mut dyn FnMut(&mut [T], &[T])) {

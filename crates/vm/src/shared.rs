@@ -260,11 +260,6 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Whether the mapping has as many bytes at `offset` as `values` has, and other ones.
-    pub fn is_apart_from<T: Pod>(&self, offset: u64, values: &[T]) -> bool {
-        self.apart_from(offset, values).is_ok()
-    }
-
     /// Where as many bytes begin as `values` has, at `offset`.
     ///
     /// # Errors

@@ -12,23 +12,25 @@ pub fn each<T: Copy>(into: &mut [T], from: &[T], combine: impl Fn(T, T) -> T) {
     if this.into.len() < FEW { this.run() } else { by_widest(this) }
 }
 
-/// Combines each of the first with those at the same place in all of `given`, one after the other, and with vectors like
-/// [`each`]. They lie in memory that others may write at any time: each is read once, whatever it is then.
+/// Combines each of `own` with those at the same place in all of `given`, one after the other, and with vectors like
+/// [`each`]: results go to `into`, which is what there is to be combined where there is no `own`. What is given lies in memory that
+/// others may write at any time: each is read once, whatever it is then.
 ///
 /// # Errors
 /// [`Outside`] if one of them has not so many bytes there, or the same bytes as `into`; then nothing is combined.
-#[inline]
+///
+/// # Panics
+/// When `own` has not as many as `into`.
 pub fn fold<T: Pod>(
+    own: Option<&[T]>,
     into: &mut [T],
     given: &[(&SharedMemory, u64)],
     combine: impl Fn(T, T) -> T + Copy,
 ) -> Result<(), Outside> {
-    for (memory, offset) in given {
-        memory.apart_from(*offset, into)?;
-    }
-    for given in given.chunks(TOGETHER) {
-        by_widest(Fold { into, given, combine });
-    }
+    assert!(own.is_none_or(|own| own.len() == into.len()), "operands are as many as results");
+    let given: Vec<*const T> =
+        given.iter().map(|(memory, offset)| memory.apart_from(*offset, into)).collect::<Result<_, _>>()?;
+    by_widest(Fold { own, into, given: &given, combine });
     Ok(())
 }
 
@@ -38,6 +40,10 @@ const FEW: usize = 16;
 /// Operands of a [`fold`] that are read in one loop: so many streams of addresses every processor knows to read ahead, and the
 /// result is loaded and stored once for all of them.
 const TOGETHER: usize = 3;
+
+/// Bytes of a [`fold`] that are combined at a time, about: what they come to stays in the processor's first cache until all that is
+/// given for them is combined.
+const CHUNK: usize = 4 << 10;
 
 /// A loop, to be compiled for several kinds of vectors.
 trait Loop {
@@ -90,36 +96,37 @@ impl<T: Copy, F: Fn(T, T) -> T> Loop for Each<'_, T, F> {
 }
 
 struct Fold<'a, T, F> {
+    own: Option<&'a [T]>,
     into: &'a mut [T],
-    given: &'a [(&'a SharedMemory, u64)],
+    /// Of each, where as many values begin as `into` has: mapped, and apart from it.
+    given: &'a [*const T],
     combine: F,
 }
 
 impl<T: Pod, F: Fn(T, T) -> T> Loop for Fold<'_, T, F> {
     #[inline(always)]
     fn run(self) {
-        let Fold { into, given, combine } = self;
-        let at = |which: usize| {
-            let (memory, offset) = given[which];
-            memory.apart_from(offset, into).expect("all were looked at before")
-        };
-        // SAFETY: each pointer begins as many values as `into` has, which are mapped while `given` borrows the mappings, and are
-        // apart from it; each `i` below is one of `into`'s. Any bytes are a `T`, and what others write there meanwhile only decides which they are.
-        let read = |from: *const T, i: usize| unsafe { from.add(i).read_unaligned() };
-        match given.len() {
-            1 => {
-                let a = at(0);
-                (0..into.len()).for_each(|i| into[i] = combine(into[i], read(a, i)));
+        let Fold { own, into, given, combine } = self;
+        let each = (CHUNK / size_of::<T>().max(1)).max(1);
+        for (chunk, into) in into.chunks_mut(each).enumerate() {
+            let start = chunk * each;
+            if let Some(own) = own {
+                into.copy_from_slice(&own[start..start + into.len()]);
             }
-            2 => {
-                let (a, b) = (at(0), at(1));
-                (0..into.len()).for_each(|i| into[i] = combine(combine(into[i], read(a, i)), read(b, i)));
-            }
-            _ => {
-                let (a, b, c) = (at(0), at(1), at(2));
-                (0..into.len()).for_each(|i| {
-                    into[i] = combine(combine(combine(into[i], read(a, i)), read(b, i)), read(c, i));
-                });
+            // SAFETY: each pointer begins as many values as there are in all chunks, which are mapped while the caller borrows the mappings,
+            // and are apart from them; `start + i` below is less. Any bytes are a `T`, and what others write there meanwhile only
+            // decides which they are.
+            let read = |from: *const T, i: usize| unsafe { from.add(start + i).read_unaligned() };
+            for together in given.chunks(TOGETHER) {
+                match *together {
+                    [a] => (0..into.len()).for_each(|i| into[i] = combine(into[i], read(a, i))),
+                    [a, b] => (0..into.len())
+                        .for_each(|i| into[i] = combine(combine(into[i], read(a, i)), read(b, i))),
+                    [a, b, c, ..] => (0..into.len()).for_each(|i| {
+                        into[i] = combine(combine(combine(into[i], read(a, i)), read(b, i)), read(c, i));
+                    }),
+                    [] => {}
+                }
             }
         }
     }
@@ -151,12 +158,12 @@ mod tests {
     fn folds<T: Pod + PartialEq + std::fmt::Debug>(number: fn(u64) -> T, combine: fn(T, T) -> T) {
         let segment = Segment::create("fold", 1 << 16).expect("memory");
         let memory = segment.memory();
-        for (many, len) in (0..8).flat_map(|many| [0, 1, 7, 64, 300].map(|len| (many, len))) {
+        for (many, len) in (0..8).flat_map(|many| [0, 1, 7, 64, 700].map(|len| (many, len))) {
             let numbers = |seed: u64| -> Vec<T> {
                 (0..len).map(|at| number((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
             };
-            let (mut into, given) = (numbers(1), (0..many).map(|which| numbers(1000 * (which + 2))));
-            let mut expected = into.clone();
+            let (own, given) = (numbers(1), (0..many).map(|which| numbers(1000 * (which + 2))));
+            let mut expected = own.clone();
             // At no multiple of their size.
             let places: Vec<u64> = (0..many).map(|which| 8000 * which + 1 + which).collect();
             for (values, at) in given.zip(&places) {
@@ -164,8 +171,10 @@ mod tests {
                 expected.iter_mut().zip(values).for_each(|(into, from)| *into = combine(*into, from));
             }
             let places: Vec<_> = places.into_iter().map(|at| (memory, at)).collect();
-            fold(&mut into, &places, combine).expect("all of them lie there");
-            assert_eq!(into, expected, "{many} of {len}");
+            let (mut into, mut apart) = (own.clone(), vec![number(0); own.len()]);
+            fold(None, &mut into, &places, combine).expect("all of them lie there");
+            fold(Some(&own), &mut apart, &places, combine).expect("all of them lie there");
+            assert_eq!((&into, &apart), (&expected, &expected), "{many} of {len}");
         }
     }
 
@@ -184,15 +193,15 @@ mod tests {
         let segment = Segment::create("fold", 4096).expect("memory");
         let memory = segment.memory();
         let mut into = [7u64; 4];
-        let past = fold(&mut into, &[(memory, 0), (memory, 4080)], u64::max);
+        let past = fold(None, &mut into, &[(memory, 0), (memory, 4080)], u64::max);
         assert_eq!(past, Err(Outside { offset: 4080, len: 32, size: 4096 }));
         memory.store(0, 9u64).expect("it fits");
         assert_eq!(into, [7; 4], "nothing of the first either");
         // SAFETY: the bytes are mapped while `memory` lives, aligned, and nothing else refers to them.
         let own = unsafe { std::slice::from_raw_parts_mut(memory.base_addr() as *mut u64, 4) };
-        let met = fold(own, &[(memory, 24)], u64::wrapping_add);
+        let met = fold(None, own, &[(memory, 24)], u64::wrapping_add);
         assert_eq!(met, Err(Outside { offset: 24, len: 32, size: 4096 }));
-        assert_eq!(fold(own, &[(memory, 32)], u64::wrapping_add), Ok(()));
+        assert_eq!(fold(None, own, &[(memory, 32)], u64::wrapping_add), Ok(()));
         assert_eq!(own, [9, 0, 0, 0]);
     }
 
