@@ -7,12 +7,14 @@
 //! a moment, and then waits to be told, so that neither short waits cost a wake each nor long ones a thousand looks a
 //! second.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::Thread;
 use std::time::Duration;
 
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use vm::{Bell, Ticket, Words};
@@ -33,11 +35,13 @@ const VAIN_MAX: u32 = 64;
 /// After that, so many in turn.
 const VAIN_AGAIN: u32 = 4;
 
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// What the network's descriptor says of the alarm's own; of all others it says 0.
+const RUNG: u64 = 1;
 
 /// What one process's threads sleep on.
 pub(crate) struct Alarm {
-    /// The network's; `None` where its provider has none.
+    /// The network's, an epoll instance; `None` where its provider has none. `event` is among what it waits for: so who sleeps on
+    /// it sleeps on both, and is woken by way of one descriptor less than if it polled the two.
     network: Option<OwnedFd>,
     event: OwnedFd,
     /// Some thread is the watch.
@@ -56,11 +60,15 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm for the network of this descriptor.
+    /// An alarm for the network of this descriptor, an epoll instance that says 0 of all that it waits for.
     pub(crate) fn new(network: Option<OwnedFd>) -> std::io::Result<Alarm> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        if let Some(network) = &network {
+            epoll::add(network, &event, EventData::new_u64(RUNG), EventFlags::IN)?;
+        }
         Ok(Alarm {
             network,
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            event,
             watched: AtomicBool::new(false),
             vain: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
@@ -167,22 +175,23 @@ impl Alarm {
     }
 
     fn poll(&self, network: &OwnedFd, at_most: Duration) {
-        let timeout = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
-        let (network, event) = (network.as_fd(), self.event.as_fd());
-        let mut both = [PollFd::new(&network, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
-        if poll(&mut both, Some(&AT_ONCE)) == Ok(0) {
-            // What is ready only after a while is no descriptor that is ready for nothing.
-            self.moved();
-            match poll(&mut both, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => tracing::debug!(%error, "cannot sleep on the network"),
+        let mut found = ready(network, Duration::ZERO);
+        match found {
+            Ok(Ready { network: false, rung: false }) => {
+                // What is ready only after a while is no descriptor that is ready for nothing.
+                self.moved();
+                found = ready(network, at_most);
             }
-        } else if !both[0].revents().is_empty() {
-            self.vain.fetch_add(1, Ordering::Relaxed);
+            Ok(Ready { network: true, .. }) => _ = self.vain.fetch_add(1, Ordering::Relaxed),
+            _ => {}
         }
-        if !both[1].revents().is_empty() {
-            // Empty already if another thread was the watch in between.
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        match found {
+            Ok(Ready { rung: true, .. }) => {
+                // Empty already if another thread was the watch in between.
+                let _ = rustix::io::read(&self.event, &mut [0; 8]);
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => tracing::debug!(%error, "cannot sleep on the network"),
         }
     }
 
@@ -212,6 +221,27 @@ impl Alarm {
         }
         true
     }
+}
+
+/// What there is on the network's descriptor.
+struct Ready {
+    network: bool,
+    rung: bool,
+}
+
+/// Waits until there is something, but no longer than `at_most`.
+fn ready(network: &OwnedFd, at_most: Duration) -> rustix::io::Result<Ready> {
+    // epoll counts in milliseconds.
+    let ticks = Duration::from_millis(at_most.as_millis() as u64);
+    let timespec =
+        |time: Duration| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    if ticks.is_zero() && !at_most.is_zero() {
+        poll(&mut [PollFd::new(network, PollFlags::IN)], Some(&timespec(at_most)))?;
+    }
+    let mut room = [const { MaybeUninit::uninit() }; 4];
+    let (events, _) = epoll::wait(network, &mut room, Some(&timespec(ticks)))?;
+    let any = |is: fn(u64) -> bool| events.iter().any(|event| is(event.data.u64()));
+    Ok(Ready { network: any(|of| of != RUNG), rung: any(|of| of == RUNG) })
 }
 
 /// The time that a thread is the watch.
@@ -254,15 +284,19 @@ mod tests {
         Bell::new(segment.memory().words(0, bell_words(1)).expect("a page has them"), 1).expect("enough")
     }
 
-    /// An alarm whose network is a pipe, and the end that makes it readable.
-    fn with_pipe() -> (Alarm, OwnedFd) {
-        let (network, end) = rustix::pipe::pipe().expect("a pipe");
-        (Alarm::new(Some(network)).expect("an alarm"), end)
+    /// An alarm whose network is a pipe, and that pipe.
+    fn with_pipe() -> (Alarm, [OwnedFd; 2]) {
+        let (network, (pipe, end)) = (
+            epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll"),
+            rustix::pipe::pipe().expect("a pipe"),
+        );
+        epoll::add(&network, &pipe, EventData::new_u64(0), EventFlags::IN).expect("it can be polled");
+        (Alarm::new(Some(network)).expect("an alarm"), [pipe, end])
     }
 
     #[test]
     fn the_watch_is_woken_by_the_network_and_by_a_ring() {
-        let ((alarm, end), bell, start) = (with_pipe(), bell(), Instant::now());
+        let ((alarm, [_pipe, end]), bell, start) = (with_pipe(), bell(), Instant::now());
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| assert!(alarm.sleep(bell.announce(), LONG)));
             while !alarm.watched.load(Ordering::SeqCst) {
@@ -283,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_doorbell_is_heard_by_who_sleeps_on_the_network() {
-        let ((alarm, _end), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        let ((alarm, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| alarm.forward(&bell, &closing));
             let watch = scope.spawn(|| alarm.sleep(bell.announce(), LONG));
@@ -305,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_doorbell_that_nobody_takes_wakes_nobody_until_somebody_sleeps() {
-        let ((alarm, _end), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        let ((alarm, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
         bell.ring(0);
         let (tell, told) = std::sync::mpsc::channel();
         let (slept, woken) = std::thread::scope(|scope| {
@@ -331,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_always_ready_does_not_keep_anybody_awake() {
-        let ((alarm, end), bell) = (with_pipe(), bell());
+        let ((alarm, [_pipe, end]), bell) = (with_pipe(), bell());
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
         let start = Instant::now();
         (0..VAIN_MAX + 10 * (VAIN_AGAIN + 1)).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
@@ -340,12 +374,11 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_has_let_somebody_sleep_is_trusted_again() {
-        let ((alarm, end), bell) = (with_pipe(), bell());
+        let ((alarm, [pipe, end]), bell) = (with_pipe(), bell());
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
         (0..VAIN_MAX).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
         assert_eq!(alarm.vain.load(Ordering::Relaxed), VAIN_MAX);
-        let network = alarm.network.as_ref().expect("it has one");
-        rustix::io::read(network, &mut [0; 1]).expect("the byte is there");
+        rustix::io::read(&pipe, &mut [0; 1]).expect("the byte is there");
         // Not trusted, and so not looked at; then there is nothing for a moment.
         (0..2).for_each(|_| _ = alarm.sleep(bell.announce(), NAP));
         assert_eq!(alarm.vain.load(Ordering::Relaxed), 0);
