@@ -24,6 +24,10 @@ use crate::transport::shm::OwnMemory;
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
+/// Polls of carriers alone, while something is under way there, for each of both: who waits for a copy asks where it is rather
+/// than whether there are messages, each of which is a system call over `tcp`.
+const PASSES: u32 = 3;
+
 /// Polls between two looks at the clock, if each finds a small copy that has ended.
 pub(super) const CLOCK_LOOKS: u32 = 1024;
 
@@ -99,6 +103,8 @@ pub(crate) struct OfiTransport {
     pub(super) looks_left: u32,
     pub(super) pulse_at: Instant,
     pub(super) listened: bool,
+    /// Polls of carriers alone since one of both.
+    pub(super) passed: u32,
     pub(super) copies: Copies,
     pub(super) carriers: Carriers,
     /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
@@ -166,6 +172,7 @@ impl OfiTransport {
             looks_left: CLOCK_LOOKS,
             pulse_at: Instant::now(),
             listened: false,
+            passed: 0,
             copies,
             carriers: Carriers::default(),
             settling: VecDeque::new(),
@@ -235,11 +242,18 @@ impl OfiTransport {
     /// Lets the provider make progress, and takes in what has ended, until there is something for the engine: to ask the
     /// provider once more costs a system call.
     pub(super) fn progress(&mut self) {
-        self.progress_while(|transport| transport.events.is_empty() && transport.ready.is_empty());
+        let alone = self.carriers.are_loaded() && self.passed < PASSES;
+        self.passed = if alone { self.passed + 1 } else { 0 };
+        self.take_in(alone, |transport| transport.events.is_empty() && transport.ready.is_empty());
     }
 
     /// Lets the provider make progress, and takes in all that has ended, as long as `goes_on` after each.
     pub(super) fn progress_while(&mut self, goes_on: impl Fn(&OfiTransport) -> bool) {
+        self.take_in(false, goes_on);
+    }
+
+    /// As [`OfiTransport::progress_while`]; with `alone`, of carriers only.
+    fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
         let was_open = self.port.is_open();
         for _ in 0..ROUND {
@@ -247,6 +261,8 @@ impl OfiTransport {
                 && let Some((part, done)) = self.carriers.poll(&mut self.port)
             {
                 self.on_part(part, None, done);
+            } else if alone {
+                break;
             } else {
                 let Some(ended) = self.port.poll() else {
                     self.listened = true;
