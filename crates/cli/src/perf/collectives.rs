@@ -1,15 +1,14 @@
 //! Collectives beside the machine's own limits: a bounced cache line for small ones of two processes, a futex barrier for
 //! small ones of more, and the copies that they cannot do without for large ones.
 
-use std::hint::black_box;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use standpipe::{GlobalPtr, Node, Reduction, Team, bare};
+use standpipe::{GlobalPtr, Node, Reduction, Remote, Team, bare};
 
-use super::case::{Case, Op, SMALL_MAX, Samples};
-use super::memory::{Own, PATIENCE, Shared, Theirs};
+use super::case::{Case, Memory, Op, SMALL_MAX, Samples};
+use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
 /// Samples, where copies are what takes the time: each is of one collective.
@@ -47,6 +46,12 @@ impl Ours {
         let own = |words: &[u64]| Own::new(node, case.memory, words);
         let (given, gotten) = (own(&vec![1; words])?, own(&gotten)?);
         Ok(Ours { node: node.clone(), team: node.world(), op: case.op, given, gotten, root: 0 })
+    }
+
+    /// Where what it comes to goes.
+    fn result(&mut self) -> &mut [u8] {
+        let result = if self.op == Op::Alltoall { &mut self.gotten } else { &mut self.given };
+        bytemuck::cast_slice_mut(result.values())
     }
 
     fn once(&mut self) -> Result<()> {
@@ -110,68 +115,66 @@ fn beside_a_futex(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> 
     Ok(Samples::new("a futex barrier of as many", SLOW_TURNS, mine, limit))
 }
 
-/// The copies that a process cannot do without, by memcpy alone.
-enum Copies {
-    /// Of the heaps of peers, to the process's own: the collective's own memory, at both ends.
-    Mapped(Vec<Mapping>),
-    /// Of private memory, which no peer can map: as many bytes, between two buffers as long as the collective's.
-    Apart { bytes: usize, from: Vec<u8>, into: Vec<u8> },
-}
-
-/// A part of what a peer gives, and where it goes here.
-struct Mapping {
-    from: bare::Mapped,
+/// A copy that a process cannot do without, as plainly as it can be done: from where, and where it goes here.
+struct Copy {
+    from: Source,
     into: Range<usize>,
 }
 
-impl Copies {
-    fn new(node: &Node, case: &Case, ours: &mut Ours) -> Result<Copies> {
-        let Some(mine) = ours.given.ptr() else {
-            let (from, into) = (vec![1; case.size], vec![0; case.size]);
-            return Ok(Copies::Apart { bytes: copied(case), from, into });
-        };
+/// A part of what a process gives.
+enum Source {
+    /// In a heap: memcpy gets it.
+    Mapped(bare::Mapped),
+    /// In a peer's private memory, which nobody else can map: the kernel copies it.
+    Attached(Remote),
+    /// In this process's private memory.
+    Own(Range<usize>),
+}
+
+impl Copy {
+    /// All copies of this process, of broadcasts those of each root in turn.
+    fn all(node: &Node, case: &Case, ours: &Ours) -> Result<Vec<Copy>> {
         let name = |rank: u32| format!("perf given {rank}");
-        node.directory().publish(&name(node.rank()), bytemuck::bytes_of(&mine.to_words()))?;
-        let given = |rank: u32| -> Result<GlobalPtr<u8>> {
+        node.directory().publish(&name(node.rank()), bytemuck::bytes_of(&ours.given.place()))?;
+        let source = |rank: u32, part: Range<usize>| -> Result<Source> {
             let words = node.directory().wait(&name(rank), PATIENCE)?;
-            let words =
+            let words: [u64; 2] =
                 bytemuck::try_pod_read_unaligned(&words).ok().context("the peer published two words")?;
-            Ok(GlobalPtr::from_words(words))
+            let start = part.start as u64;
+            Ok(match case.memory {
+                Memory::Heap => {
+                    let given = GlobalPtr::from_words(words).add(start);
+                    Source::Mapped(bare::mapped(node, given, part.len())?)
+                }
+                Memory::Private if rank == node.rank() => Source::Own(part),
+                // SAFETY: it is only read, and the peer keeps it until the last barrier.
+                Memory::Private => Source::Attached(unsafe { Remote::raw(rank, words[1] + start) }),
+            })
         };
-        let mut copies = Vec::new();
-        for (rank, part, into) in parts(case, node.rank()) {
-            let from = bare::mapped(node, given(rank)?.add(part.start as u64), part.len())?;
-            copies.push(Mapping { from, into });
-        }
-        Ok(Copies::Mapped(copies))
+        parts(case, node.rank())
+            .into_iter()
+            .map(|(rank, part, into)| Ok(Copy { from: source(rank, part)?, into }))
+            .collect()
     }
 
-    /// Does them all; of broadcasts those that there are when that one is the root.
-    fn once(&mut self, ours: &mut Ours, root: u32) {
-        match self {
-            Copies::Apart { bytes, from, into } => {
-                let mut left = *bytes;
-                while left > 0 {
-                    let len = left.min(from.len());
-                    black_box(&mut *into)[..len].copy_from_slice(&black_box(&*from)[..len]);
-                    left -= len;
-                }
+    fn once(&mut self, node: &Node, ours: &mut Ours) -> Result<()> {
+        let into = self.into.clone();
+        match &self.from {
+            Source::Mapped(from) => _ = from.get(&mut ours.result()[into], 1),
+            Source::Attached(from) => {
+                bare::attach_get(node, &mut [(*from, &mut ours.result()[into])], 1)?.context(REFUSED)?;
             }
-            Copies::Mapped(copies) => {
-                let into = if ours.op == Op::Alltoall { &mut ours.gotten } else { &mut ours.given };
-                let into: &mut [u8] = bytemuck::cast_slice_mut(into.values());
-                let only = (ours.op == Op::Broadcast).then_some(root as usize);
-                for (_, copy) in
-                    copies.iter().enumerate().filter(|(at, _)| only.is_none_or(|only| only == *at))
-                {
-                    copy.from.get(&mut into[copy.into.clone()], 1);
-                }
+            Source::Own(part) => {
+                let (given, gotten) = (ours.given.values(), ours.gotten.values());
+                let from = &bytemuck::cast_slice(given)[part.clone()];
+                bytemuck::cast_slice_mut::<_, u8>(gotten)[into].copy_from_slice(from);
             }
         }
+        Ok(())
     }
 }
 
-/// What a process copies out of heaps: of which rank, what part of that one's, and where to. Of broadcasts, what it would copy of
+/// What a process copies: of which rank, what part of that one's, and where to. Of broadcasts, what it would copy of
 /// each root in turn: nothing of itself.
 fn parts(case: &Case, me: u32) -> Vec<(u32, Range<usize>, Range<usize>)> {
     let (size, n) = (case.size, case.n as u32);
@@ -192,30 +195,23 @@ fn parts(case: &Case, me: u32) -> Vec<(u32, Range<usize>, Range<usize>)> {
     }
 }
 
-/// Bytes that a process must copy, on the average: what it gets of others, and what it moves in its own memory.
-fn copied(case: &Case) -> usize {
-    let others = case.size - case.size / case.n;
-    match case.op {
-        // A part of all that is given, and then all parts of the result.
-        Op::Allreduce => 2 * others,
-        Op::Broadcast => others,
-        _ => case.size,
-    }
-}
-
-/// The limit is memcpy of those bytes that a process cannot do without, made by all processes at once. What it costs depends on
+/// The limit is a copy of those bytes that a process cannot do without, made by all processes at once. What it costs depends on
 /// where they lie: a buffer of its own that a core's cache holds would be copied faster than any collective can be, whose bytes
 /// other cores have written, and which are as many as all processes give and get. So the limit copies the same bytes
-/// of the same heaps to the same places as the collective, as far as there are heaps; it combines nothing, and nobody
-/// waits for another. And all begin anew for each: a process that made several at once would find in the caches what it
-/// copied just before, while those that wait for a core had not evicted it, which no collective can.
+/// of the same memories to the same places as the collective, by memcpy out of heaps, and as the kernel does it out of private memory; it
+/// combines nothing, and nobody waits for another. And all begin anew for each: a process that made several at once would find in
+/// the caches what it copied just before, while those that wait for a core had not evicted it, which no collective can.
 fn beside_copies(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
-    let mut copies = Copies::new(node, case, ours)?;
+    let mut copies = Copy::all(node, case, ours)?;
     let (mut mine, mut limit) = (Vec::new(), Vec::new());
     for round in 0..=BULK_ROUNDS {
+        let root = round % node.size() as usize;
+        let is_made = |at: usize| case.op != Op::Broadcast || at == root;
         node.barrier()?;
         let begun = Instant::now();
-        copies.once(ours, round as u32 % node.size());
+        for (_, copy) in copies.iter_mut().enumerate().filter(|(at, _)| is_made(*at)) {
+            copy.once(node, ours)?;
+        }
         node.barrier()?;
         let bare = begun.elapsed();
         let begun = Instant::now();
@@ -226,9 +222,9 @@ fn beside_copies(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
             limit.push(each(bare, 1));
         }
     }
-    let name = match copies {
-        Copies::Mapped(_) => "memcpy of the same bytes between the same heaps, by all at once",
-        Copies::Apart { .. } => "memcpy of what each must copy, all at once",
+    let name = match case.memory {
+        Memory::Heap => "memcpy of the same bytes between the same heaps, by all at once",
+        Memory::Private => "process_vm_readv of the same bytes, by all at once",
     };
     Ok(Samples::new(name, 1, mine, limit))
 }

@@ -10,6 +10,9 @@ use super::case::{Case, Memory};
 /// How long anything may be waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Why there is no limit for private memory.
+pub(super) const REFUSED: &str = "the kernel refuses cross-memory attach, so it has no limit here";
+
 /// Memory of rank 1 that rank 0 reaches.
 pub(super) struct Shared {
     pub(super) heap: HeapArray<u8>,
@@ -48,17 +51,17 @@ impl Own {
         })
     }
 
-    /// Where they lie, for peers to read; `None` for private ones.
-    pub(super) fn ptr(&self) -> Option<GlobalPtr<u8>> {
+    /// Where they lie, for peers to read: the words of a pointer into a heap, and otherwise an address in the second.
+    pub(super) fn place(&self) -> [u64; 2] {
         match self {
-            Own::Heap(array) => Some(array.ptr(0).cast()),
-            Own::Private(_) => None,
+            Own::Heap(array) => array.ptr(0).to_words(),
+            Own::Private(words) => [0, words.as_ptr().expose_provenance() as u64],
         }
     }
 
     pub(super) fn values(&mut self) -> &mut [u64] {
         match self {
-            // SAFETY: peers have a pointer to the array at most to read there (`Own::ptr`), so that none but this borrow's holder
+            // SAFETY: peers have a pointer to the array at most to read there (`Own::place`), so that none but this borrow's holder
             // writes, and the array lives as long as the borrow.
             Own::Heap(array) => unsafe { std::slice::from_raw_parts_mut(array.as_ptr(), array.len()) },
             Own::Private(words) => words,

@@ -11,7 +11,7 @@ use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, Strided, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
-use super::memory::{PATIENCE, Shared, Theirs};
+use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 use super::{misses, words};
 
@@ -205,8 +205,6 @@ fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
         ),
     }
 }
-
-const REFUSED: &str = "the kernel refuses cross-memory attach, so it has no limit here";
 
 fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let remotes = match case.memory {
