@@ -85,7 +85,7 @@ const AT_ONCE: usize = 256 << 10;
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len <= AT_ONCE || from.addr().abs_diff(to.addr()) < len {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises what this asks for: `len` readable bytes here, and as many writable ones there.
         return unsafe { ptr::copy(from, to, len) };
     }
     for at in (0..len).step_by(AT_ONCE) {

@@ -147,8 +147,7 @@ impl Copy {
                     Source::Mapped(bare::mapped(node, given, part.len())?)
                 }
                 Memory::Private if rank == node.rank() => Source::Own(part),
-                // SAFETY: it is only read, and the peer keeps it until the last barrier.
-                Memory::Private => Source::Attached(unsafe { Remote::raw(rank, words[1] + start) }),
+                Memory::Private => Source::Attached(Own::part_of(rank, words, start)),
             })
         };
         parts(case, node.rank())

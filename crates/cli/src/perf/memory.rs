@@ -59,6 +59,12 @@ impl Own {
         }
     }
 
+    /// A peer's private memory from this byte on, to be read: its place is as [`Own::place`] says there.
+    pub(super) fn part_of(rank: u32, place: [u64; 2], start: u64) -> Remote {
+        // SAFETY: it is read for measuring alone, and the peer keeps the memory until the last barrier.
+        unsafe { Remote::raw(rank, place[1] + start) }
+    }
+
     pub(super) fn values(&mut self) -> &mut [u64] {
         match self {
             // SAFETY: peers have a pointer to the array at most to read there (`Own::place`), so that none but this borrow's holder
