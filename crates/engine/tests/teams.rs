@@ -475,6 +475,38 @@ fn who_is_doubted_answers() {
     assert_eq!(ask(&mut node, 1), [1, broken + 1]);
 }
 
+/// Whoever asks on and on, and takes no answer, is given up: what waits for it has an end. Others are not.
+#[test]
+fn who_takes_no_answers_is_given_up() {
+    for (kind, word) in [(Kind::TeamDoubted, 1 << 16), (Kind::TeamPace, 2), (Kind::TeamWord, 1 << 16)] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        let id = start(&mut node, 0, 3, None);
+        if kind == Kind::TeamWord {
+            node.cancel(id);
+        }
+        (node.transport().room, node.transport().full) = (0, true);
+        let before = node.transport().sent.len();
+        let mut asked = 0;
+        while node.transport().disconnected.is_empty() {
+            let args = [word, word, 0, 0];
+            node.transport().arrive(2, Lane::Request, Header { args, ..Header::new(kind) }.encode(), &[]);
+            poll(&mut node);
+            asked += 1;
+            assert!(asked < 10_000, "{kind:?}: as much as it likes");
+        }
+        assert!(asked > 8_000, "{kind:?}: after {asked}");
+        assert_eq!(node.transport().disconnected, [2]);
+        assert_eq!(node.counters().malformed, 1);
+        // Nothing waits for it any more, and others are answered.
+        let pace = Header { args: [1, 1, 0, 0], ..Header::new(Kind::TeamPace) };
+        node.transport().arrive(0, Lane::Request, pace.encode(), &[]);
+        (node.transport().room, node.transport().full) = (usize::MAX, false);
+        poll(&mut node);
+        let since = &node.transport().sent[before..];
+        assert!(!since.is_empty() && since.iter().all(|sent| sent.peer == 0), "{kind:?}: {since:?}");
+    }
+}
+
 /// Whoever sees that what was offered has not been given up needs no word of that, and asks for none; otherwise it waits for it.
 #[test]
 fn what_was_not_given_up_is_seen_or_asked_for() {

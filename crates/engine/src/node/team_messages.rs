@@ -14,6 +14,10 @@ pub(super) const GIVEN_UP: u64 = 2;
 pub(super) const DROPPED: u64 = 3;
 pub(super) const FAILED: u64 = 4;
 
+/// Answers that may wait for room on the way to a member: it asks for each of them, and takes none. Those that keep the rules
+/// wait for what they have asked for, in each of their teams.
+const UNTAKEN_MAX: usize = 1 << 13;
+
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
 pub(super) const NOT_OFFERED: &str = "has offered no memory";
 
@@ -22,6 +26,9 @@ const DIFFER: &str = "and another member called different ones";
 
 impl<T: Transport> Node<T> {
     pub(super) fn on_team_message(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+        if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
+            return self.on_garbled(peer);
+        }
         let id = TeamId(header.token);
         let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, header) };
         let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());
@@ -46,6 +53,15 @@ impl<T: Transport> Node<T> {
             Kind::TeamUpheld => self.on_upheld(id, peer, number),
             _ => self.on_step(id, peer, header, payload),
         }
+    }
+
+    /// Whether more answers wait for this member than it could have asked for within the rules.
+    #[cold]
+    fn takes_no_answers(&self, peer: Rank) -> bool {
+        let is_answer =
+            |kind| matches!(kind, Kind::TeamConfirmed | Kind::TeamUpheld | Kind::TeamPace | Kind::TeamBroken);
+        let untaken = self.outbox.iter().filter(|(to, _, header)| *to == peer && is_answer(header.kind));
+        untaken.count() > UNTAKEN_MAX
     }
 
     /// A message for a team that this process has not, or has no more.
