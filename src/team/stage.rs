@@ -51,6 +51,10 @@ impl Stages {
             return Some(self.kept.swap_remove(at));
         }
         let most = heap.len() / SHARE;
+        // None would be long enough without those that are kept, either.
+        if len > most {
+            return None;
+        }
         while self.bytes + len > most {
             let (_too_short, freed) = self.kept.pop()?;
             self.bytes -= freed;

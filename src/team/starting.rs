@@ -286,8 +286,9 @@ pub(super) fn staged<T: Pod>(
     plan: Arc<Plan>,
     buffers: &Buffers<'_, T>,
 ) -> (Arc<Plan>, Option<Stage>) {
-    // What goes over a network is copied on its way as it is.
-    if inner.has_network() {
+    // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
+    // exposed, nothing that is not theirs may lie there.
+    if inner.has_network() || inner.peers.own().identity.ranges_only {
         return (plan, None);
     }
     let staged = plan.staged(|memory| buffers.is_hidden(inner.peers.itself(), memory));

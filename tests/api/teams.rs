@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use standpipe::{Error, ProgressThread, Reduction};
+use standpipe::{Error, Exposure, ProgressThread, Reduction};
 
 use super::*;
 
@@ -278,6 +278,36 @@ fn what_is_combined_is_staged_in_the_heap() {
             node.barrier().expect("barrier");
         },
     );
+}
+
+/// Nothing private passes through the heap of a member that exposes ranges: all who map that could look into it.
+#[test]
+fn nothing_is_staged_where_ranges_are_exposed() {
+    if skipped_over_the_network() {
+        return;
+    }
+    let free = |node: &Node| node.heap().alloc::<u8>(1 << 40).map(|_| ()).expect_err("no such room").free;
+    for exposure in [Exposure::Everything, Exposure::Ranges] {
+        job(
+            3,
+            |_| config().exposure(exposure),
+            move |node| {
+                let before = free(node);
+                let mut values = vec![u64::from(node.rank()); 30_000];
+                node.world().all_reduce(&mut values, Reduction::Sum).expect("an all-reduce");
+                assert!(values.iter().all(|value| *value == 3));
+                let (ended, values) = node.world().all_reduce_nb(values, Reduction::Max).wait();
+                ended.expect("an all-reduce");
+                assert!(values.iter().all(|value| *value == 3));
+                let mut all = vec![0; 90_000];
+                node.world().all_gather(&values, &mut all).expect("an all-gather");
+                assert!(all.iter().all(|value| *value == 3));
+                let staged = before - free(node);
+                assert_eq!(staged > 0, exposure == Exposure::Everything, "{staged} bytes, {exposure:?}");
+                node.barrier().expect("barrier");
+            },
+        );
+    }
 }
 
 /// A member may give a collective up while another copies what it offered, and change that at once: the other fails, or has the bytes

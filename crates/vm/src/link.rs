@@ -162,7 +162,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
 
     /// Takes the next message out, as [`Consumer::pop`] does.
     ///
-    /// A caller that polls should pause between two calls ([`std::hint::spin_loop`], twice): polling without one
+    /// A caller that polls should pause between two calls ([`std::hint::spin_loop`], once): polling without one
     /// takes the line away from the other side while it writes.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ impl OwnMemory {
     }
 }
 
-/// The first values of a block of this process's heap that is the caller's, and was written by nobody that it told to.
+/// The first values of a block of this process's heap that is the caller's.
 ///
 /// # Panics
 /// When the heap ends before so many.
@@ -118,8 +118,9 @@ pub(crate) fn values<T: Pod>(block: &mut Block, count: usize) -> &mut [T] {
     assert!(end.is_some_and(|end| end <= memory.len()), "{count} values at {} in the heap", block.offset);
     let start = std::ptr::with_exposed_provenance_mut((memory.base_addr() + block.offset) as usize);
     // SAFETY: so many values are mapped there while the block lives, which this borrows for itself, and begin at a cache line. Any
-    // bytes are a `T`. In this process nobody else has the block's address; peers are told where to read only, and one that writes there
-    // all the same only decides which values these are.
+    // bytes are a `T`. The engine writes there what a collective gets, as it writes to callers' own buffers: between the steps in which
+    // these values are used, and by whoever holds the engine meanwhile. Peers are told where to read only, and one that writes there
+    // all the same only decides which values these are, as it may anywhere in this process's memory that is exposed.
     unsafe { std::slice::from_raw_parts_mut(start, count) }
 }
 

@@ -10,7 +10,7 @@ impl Plan {
     /// messages: much that several members get of it, or combine, is copied to scratch memory before it is given. `None`: nothing much is
     /// given out of scratch memory.
     ///
-    /// What one member gets once and only copies stays where it is: it would be copied twice.
+    /// Where nothing is combined, what one member gets once stays where it is: it would be copied twice.
     ///
     /// # Panics
     /// When `hidden` names scratch memory.
