@@ -475,36 +475,89 @@ fn who_is_doubted_answers() {
     assert_eq!(ask(&mut node, 1), [1, broken + 1]);
 }
 
-/// Whoever asks on and on, and takes no answer, is given up: what waits for it has an end. Others are not.
+/// A member's transport takes nothing any more, and whatever it asks waits as one answer for each thing that it asked for.
 #[test]
-fn who_takes_no_answers_is_given_up() {
-    for (kind, word) in [(Kind::TeamDoubted, 1 << 16), (Kind::TeamPace, 2), (Kind::TeamWord, 1 << 16)] {
+fn who_takes_no_answers_has_few_waiting() {
+    for (kind, word, answer) in [
+        (Kind::TeamDoubted, 1 << 16, Kind::TeamUpheld),
+        (Kind::TeamPace, 2, Kind::TeamPace),
+        (Kind::TeamWord, 1 << 16, Kind::TeamBroken),
+    ] {
         let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
         let id = start(&mut node, 0, 3, None);
         if kind == Kind::TeamWord {
             node.cancel(id);
         }
-        (node.transport().room, node.transport().full) = (0, true);
+        close(&mut node);
         let before = node.transport().sent.len();
-        let mut asked = 0;
-        while node.transport().disconnected.is_empty() {
-            let args = [word, word, 0, 0];
-            node.transport().arrive(2, Lane::Request, Header { args, ..Header::new(kind) }.encode(), &[]);
-            poll(&mut node);
-            asked += 1;
-            assert!(asked < 10_000, "{kind:?}: as much as it likes");
+        for _ in 0..20_000 {
+            ask(&mut node, 2, Header { args: [word, word, 0, 0], ..Header::new(kind) });
         }
-        assert!(asked > 8_000, "{kind:?}: after {asked}");
-        assert_eq!(node.transport().disconnected, [2]);
-        assert_eq!(node.counters().malformed, 1);
-        // Nothing waits for it any more, and others are answered.
-        let pace = Header { args: [1, 1, 0, 0], ..Header::new(Kind::TeamPace) };
-        node.transport().arrive(0, Lane::Request, pace.encode(), &[]);
-        (node.transport().room, node.transport().full) = (usize::MAX, false);
-        poll(&mut node);
-        let since = &node.transport().sent[before..];
-        assert!(!since.is_empty() && since.iter().all(|sent| sent.peer == 0), "{kind:?}: {since:?}");
+        assert_eq!(open(&mut node, before), [(2, answer)]);
+        assert_eq!(node.counters().malformed, 0);
     }
+}
+
+/// Who asks about ever other teams that are not there, and takes no answer, is given up. Others are not.
+#[test]
+fn who_asks_on_and_on_is_given_up() {
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    close(&mut node);
+    let word = Header { args: [1 << 16, 0, 0, 0], ..Header::new(Kind::TeamWord) };
+    let mut asked = 0;
+    while node.transport().disconnected.is_empty() {
+        asked += 1;
+        assert!(asked < 10_000, "as much as it likes");
+        ask(&mut node, 2, Header { token: asked, ..word });
+    }
+    assert!(asked > 8_000, "after {asked}");
+    assert_eq!(node.transport().disconnected, [2]);
+    assert_eq!(node.counters().malformed, 1);
+    ask(&mut node, 0, Header { token: 1, ..word });
+    assert_eq!(open(&mut node, 0), [(0, Kind::BarrierBroken), (0, Kind::TeamBroken)]);
+}
+
+/// Who begins many collectives that another has not come to asks that one to say when it has, in one message; and what
+/// it asks waits beside answers, but makes nobody lost.
+#[test]
+fn who_is_far_ahead_asks_once() {
+    const STARTED: u64 = 20_000;
+    let mut node = Node::new(ME, 2, 1, Script::new(MEMORY));
+    close(&mut node);
+    let what = Collective::Barrier;
+    for _ in 0..STARTED {
+        let place = Place::new(MemId::Space, 0);
+        let memories = Memories::At { input: place, output: place, scratch: place };
+        let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
+        node.collective(TeamId::WORLD, &what, what.plan(2, ME).into(), start);
+    }
+    ask(&mut node, 0, Header { args: [1, 1, 0, 0], ..Header::new(Kind::TeamPace) });
+    assert_eq!(node.transport().disconnected, []);
+    let paces = |node: &mut Node<Script>| {
+        let sent = node.transport().sent.iter();
+        sent.filter(|sent| sent.header.kind == Kind::TeamPace)
+            .map(|sent| sent.header.args)
+            .collect::<Vec<_>>()
+    };
+    open(&mut node, 0);
+    assert_eq!(paces(&mut node), [[STARTED, STARTED, 0, 0]]);
+}
+
+/// From now on nothing can be sent.
+fn close(node: &mut Node<Script>) {
+    (node.transport().room, node.transport().full) = (0, true);
+}
+
+/// From now on everything can. What was sent then, but for the first messages.
+fn open(node: &mut Node<Script>, before: usize) -> Vec<(u32, Kind)> {
+    (node.transport().room, node.transport().full) = (usize::MAX, false);
+    poll(node);
+    node.transport().sent[before..].iter().map(|sent| (sent.peer, sent.header.kind)).collect()
+}
+
+fn ask(node: &mut Node<Script>, peer: u32, header: Header) {
+    node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
+    poll(node);
 }
 
 /// Whoever sees that what was offered has not been given up needs no word of that, and asks for none; otherwise it waits for it.

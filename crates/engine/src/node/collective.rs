@@ -349,7 +349,7 @@ impl<T: Transport> Node<T> {
             None => {
                 let hello = run.team.pace(team.started, 0);
                 team.paces.entry(from).or_default().told = team.started;
-                self.send_soon(from, Lane::Request, hello)
+                self.tell(from, hello)
             }
         }
     }
@@ -363,7 +363,7 @@ impl<T: Transport> Node<T> {
             if pace.asked < run.number {
                 pace.asked = run.number;
                 let ask = run.team.pace(team.started, run.number);
-                return self.send_soon(to, Lane::Request, ask);
+                return self.tell(to, ask);
             }
             return Ok(());
         }

@@ -14,8 +14,9 @@ pub(super) const GIVEN_UP: u64 = 2;
 pub(super) const DROPPED: u64 = 3;
 pub(super) const FAILED: u64 = 4;
 
-/// Answers that may wait for room on the way to a member: it asks for each of them, and takes none. Those that keep the rules
-/// wait for what they have asked for, in each of their teams.
+/// Answers about as many teams that this process has not, or collectives that somebody doubts, may wait for room on the way to
+/// a member: it asks for each of them, and takes none. Whoever keeps the rules asks no more often than it has such teams, or
+/// collectives under way.
 const UNTAKEN_MAX: usize = 1 << 13;
 
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
@@ -55,13 +56,28 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Whether more answers wait for this member than it could have asked for within the rules.
+    /// Whether more answers wait for this member than it could have asked for within the rules. What this process says by
+    /// itself does not count, and has an end: see [`both`].
     #[cold]
     fn takes_no_answers(&self, peer: Rank) -> bool {
-        let is_answer =
-            |kind| matches!(kind, Kind::TeamConfirmed | Kind::TeamUpheld | Kind::TeamPace | Kind::TeamBroken);
-        let untaken = self.outbox.iter().filter(|(to, _, header)| *to == peer && is_answer(header.kind));
+        let is_answer = |header: &Header| match header.kind {
+            Kind::TeamUpheld => true,
+            Kind::TeamBroken => header.args[0] == DROPPED,
+            _ => false,
+        };
+        let untaken = self.outbox.iter().filter(|(to, _, header)| *to == peer && is_answer(header));
         untaken.count() > UNTAKEN_MAX
+    }
+
+    /// Tells a member something about a team: with what waits to be told there, if one message can say both.
+    pub(super) fn tell(&mut self, to: Rank, news: Header) -> Result<(), OpError> {
+        for (rank, _, waiting) in &mut self.outbox {
+            if let Some(both) = both(waiting, &news).filter(|_| *rank == to) {
+                *waiting = both;
+                return Ok(());
+            }
+        }
+        self.send_soon(to, Lane::Request, news)
     }
 
     /// A message for a team that this process has not, or has no more.
@@ -130,7 +146,7 @@ impl<T: Transport> Node<T> {
         let started = team.started;
         let pace = team.paces.entry(rank).or_default();
         pace.told = pace.told.max(started);
-        let _ = self.send_soon(rank, Lane::Request, id.pace(started, 0));
+        let _ = self.tell(rank, id.pace(started, 0));
     }
 
     /// What this process has offered is not needed any more, and it is asked, or not, whether it still lies there.
@@ -194,7 +210,7 @@ impl<T: Transport> Node<T> {
         let args = [number << 16, 0, 0, 0];
         // Who cannot be told is lost, or will be.
         let upheld = Header { token: id.0, args, ..Header::new(Kind::TeamUpheld) };
-        let _ = self.send_soon(peer, Lane::Request, upheld);
+        let _ = self.tell(peer, upheld);
     }
 
     /// A member is in the collective still: that what it offers could not be reached ends the collective.
@@ -420,7 +436,30 @@ impl<T: Transport> Node<T> {
     fn tell_one(&mut self, id: TeamId, to: Rank, args: [u64; 4], place: u64) {
         let news = Header { token: id.0, args, place, ..Header::new(Kind::TeamBroken) };
         // Who cannot be told is lost, or will be.
-        let _ = self.send_soon(to, Lane::Request, news);
+        let _ = self.tell(to, news);
+    }
+}
+
+/// What says as much as these two messages to one member, of which the first has not gone. So no more of them wait than a few
+/// for each team, and one for each collective that is doubted.
+fn both(waiting: &Header, news: &Header) -> Option<Header> {
+    if (waiting.kind, waiting.token) != (news.kind, news.token) {
+        return None;
+    }
+    match news.kind {
+        // It keeps the largest of what it hears, by either.
+        Kind::TeamPace => {
+            let [come_to, wants] = [0, 1].map(|at| waiting.args[at].max(news.args[at]));
+            Some(Header { args: [come_to, wants, 0, 0], ..*news })
+        }
+        Kind::TeamUpheld => (waiting.args == news.args).then_some(*news),
+        // That this process has no such team says less than anything that has been said about its end.
+        Kind::TeamBroken if news.args[0] == DROPPED => Some(*waiting),
+        // More of it is over by now.
+        Kind::TeamBroken if [waiting, news].iter().all(|header| header.args[0] & 0xffff != DROPPED) => {
+            Some(*news)
+        }
+        _ => None,
     }
 }
 
