@@ -206,7 +206,9 @@ impl Node {
     /// rank. This node is then a peer of that one, too, with a number there. A node that is one already is not connected to
     /// again: its number is returned.
     ///
-    /// Numbers are this node's own, counted from 1, and given once; one may be left out where the other ended while it was called. When the peer ends or leaves, operations by its number end
+    /// Numbers are this node's own, counted from 1, and given once; one may be left out where the other ended while it was called. A
+    /// node of this host that did not answer in time keeps the number that it was offered: the next call goes on waiting for the
+    /// same answer, and where it comes meanwhile, the two are peers. When the peer ends or leaves, operations by its number end
     /// with [`Error::PeerLost`] for good: a process that is started again has another address, and gets another number.
     ///
     /// A node of this host and network namespace is reached by shared memory, unless the configuration of either says

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use vm::spawn::peer_credentials;
 
+use super::poll::poll_until;
 use super::socket::{Received, receive, send};
 use super::wire::{DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
@@ -50,6 +52,12 @@ impl Applicant {
     pub(super) fn refuse(self, refusal: Refusal) {
         tracing::debug!(pid = self.pid, %refusal, "refused to let a process join");
         turn_away(&self.socket, refusal);
+    }
+
+    /// Whether nobody is there any more to be answered.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        matches!(poll_until(&mut socket, Some(Instant::now())), Ok(1))
     }
 
     /// Answers, and hangs up.

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 pub use self::desk::{ConnectError, PeerHandles};
 pub use self::join::JoinError;
-pub(super) use self::join::greet;
+pub(super) use self::join::{ask, greet, hear_answer};
 pub use self::notice::{Notice, OnNotice};
 use self::watch::Shared;
 use super::env::JobEnv;

@@ -22,6 +22,16 @@ pub(super) struct Who {
     pub(super) proof: Proof,
 }
 
+/// A node of this host that was called, and has been given a number.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) number: u32,
+    pub(super) socket: OwnedFd,
+}
+
+/// Nodes that have not answered, at most, whose answers are waited for when nobody calls them: each has a file descriptor.
+const UNANSWERED_MAX: usize = 64;
+
 /// A peer's connection.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -102,17 +112,29 @@ pub(super) enum Standing {
 pub(super) struct Book {
     nodes: BTreeMap<Who, Standing>,
     lines: BTreeMap<u32, Arc<Line>>,
+    /// Nodes that were called and have not answered yet, and that nobody waits for just now.
+    unanswered: BTreeMap<Who, Arc<Asked>>,
     /// Those that are to be asked to serve this process once they are peers.
     to_serve: BTreeSet<u32>,
+    /// All numbers from here on are free, and these.
     next: u32,
+    free: BTreeSet<u32>,
     places: u32,
     closed: bool,
 }
 
 impl Book {
     pub(super) fn new(first: u32, places: u32) -> Book {
-        let (nodes, lines, to_serve) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Book { nodes, lines, to_serve, next: first, places, closed: false }
+        Book {
+            nodes: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            to_serve: BTreeSet::new(),
+            next: first,
+            free: BTreeSet::new(),
+            places,
+            closed: false,
+        }
     }
 
     pub(super) fn standing(&self, who: &Who) -> Option<Standing> {
@@ -132,16 +154,34 @@ impl Book {
 
     /// A number that none has had; `None` when all have been given.
     pub(super) fn take_number(&mut self) -> Option<u32> {
+        if let Some(number) = self.free.pop_first() {
+            return Some(number);
+        }
         let number = Some(self.next).filter(|next| *next < self.places)?;
         self.next += 1;
         Some(number)
     }
 
-    /// Takes back a number that nobody was told, or who was told has declined. It is lost where others have been given since.
+    /// Takes back a number that nobody was told, or who was told has declined.
     pub(super) fn give_back(&mut self, number: u32) {
-        if self.next == number + 1 {
-            self.next = number;
+        self.free.insert(number);
+    }
+
+    /// Keeps what a node was asked, which has not answered in time: it may do so later. Its number is lost where too many are
+    /// kept already.
+    pub(super) fn keep_asked(&mut self, who: &Who, asked: Arc<Asked>) {
+        if !self.closed && self.unanswered.len() < UNANSWERED_MAX {
+            self.unanswered.insert(who.clone(), asked);
         }
+    }
+
+    /// What a node was asked and has not answered yet: for the one who waits for it from now on.
+    pub(super) fn take_asked(&mut self, who: &Who) -> Option<Arc<Asked>> {
+        self.unanswered.remove(who)
+    }
+
+    pub(super) fn unanswered(&self) -> Vec<(Who, Arc<Asked>)> {
+        self.unanswered.iter().map(|(who, asked)| (who.clone(), Arc::clone(asked))).collect()
     }
 
     /// Enters a peer.
@@ -180,6 +220,7 @@ impl Book {
     /// From now on nobody comes in. Returns all peers.
     pub(super) fn close(&mut self) -> Vec<Arc<Line>> {
         self.closed = true;
+        self.unanswered.clear();
         self.lines.values().cloned().collect()
     }
 
@@ -200,7 +241,7 @@ mod tests {
         book.give_back(2);
         assert_eq!((book.take_number(), book.take_number()), (Some(2), Some(3)));
         book.give_back(2);
-        assert_eq!(book.take_number(), None, "3 was given since, and there is no 4");
+        assert_eq!((book.take_number(), book.take_number()), (Some(2), None), "there is no 4");
     }
 
     #[test]

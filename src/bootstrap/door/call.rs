@@ -1,17 +1,19 @@
 //! Calling on another node.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vm::spawn::peer_credentials;
 
-use super::book::{Line, Standing, Who, Wire};
+use super::book::{Asked, Line, Standing, Who, Wire};
 use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::address::{AddressError, Told};
 use crate::bootstrap::host_id::HostId;
-use crate::bootstrap::member::{JoinError, Notice, PeerHandles, greet};
+use crate::bootstrap::member::{JoinError, Notice, PeerHandles, ask, hear_answer};
 use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::{HANDLES, Sent, send};
 use crate::bootstrap::wire::{Decline, How, Reply, Request, encode};
@@ -148,35 +150,71 @@ impl Shared {
     }
 
     fn try_call(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
+        let asked = self.book().take_asked(who);
+        let asked = asked.map_or_else(|| self.ask(told, who, deadline).map(Arc::new), Ok)?;
+        self.hear_of(who, &asked, deadline)
+    }
+
+    /// Asks a node of this host to be a peer.
+    fn ask(&self, told: &Told, who: &Who, deadline: Instant) -> Result<Asked, CallError> {
         let places = self.house.places;
         let number = self.book().take_number().ok_or(CallError::Full { places })?;
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let (secret, node) = (told.secret.clone(), self.node.bytes());
         let meet = Request::Meet { secret, node, proof, place: number, places };
         let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
-        // From here on the number is lost where the other may have taken it: it has the memory in which that is its place.
-        let (socket, reply, fds) = match greet(&who.node, &meet, &handles, deadline) {
-            Ok(answered) => answered,
+        match ask(&who.node, &meet, &handles, deadline) {
+            Ok(socket) => Ok(Asked { number, socket }),
             Err(error) => {
-                // Who did not answer may have taken the number for good.
-                if matches!(
-                    error,
-                    JoinError::NoBroker | JoinError::ForeignBroker { .. } | JoinError::Refused(_)
-                ) {
-                    self.book().give_back(number);
-                }
-                return Err(CallError::Join(error));
+                self.book().give_back(number);
+                Err(CallError::Join(error))
             }
+        }
+    }
+
+    /// Hears the answer of a node that nobody calls just now, which has not answered when it was called.
+    pub(super) fn hear_late(&self, who: &Who) {
+        let asked = {
+            let mut book = self.book();
+            let asked = book.take_asked(who);
+            if asked.is_some() && book.standing(who).is_none() {
+                book.set(who, Standing::Called);
+            }
+            asked
         };
+        let Some(asked) = asked else { return };
+        if let Err(error) = self.hear_of(who, &asked, Instant::now()) {
+            tracing::debug!(?error, "a node that was called in vain has answered, and is no peer");
+        }
+        self.book().clear(who, Standing::Called);
+        self.settled.notify_all();
+    }
+
+    /// Hears the answer of a node that was asked, and makes it a peer if it agrees. Where it has not answered in time, it may
+    /// do so later. Its number is lost where it may have taken it: it has the memory in which that is its place.
+    fn hear_of(&self, who: &Who, asked: &Arc<Asked>, deadline: Instant) -> Result<u32, CallError> {
+        let Asked { number, socket } = &**asked;
+        let number = *number;
+        let (reply, fds) = hear_answer(socket, deadline).map_err(|error| {
+            match error {
+                JoinError::Timeout { .. } => {
+                    self.book().keep_asked(who, Arc::clone(asked));
+                    // The thread that watches has one more to watch.
+                    self.waker.wake();
+                }
+                JoinError::Refused(_) => self.book().give_back(number),
+                _ => {}
+            }
+            CallError::Join(error)
+        })?;
+        let failed = |error: io::Error| CallError::Join(JoinError::Io(error));
         match reply {
             Reply::Met { place, places } => {
-                let pid = peer_credentials(socket.as_fd())
-                    .map_err(|error| CallError::Join(JoinError::Io(error)))?
-                    .pid;
+                let pid = peer_credentials(socket.as_fd()).map_err(failed)?.pid;
                 // The system hands over none where this process has no room for them.
-                let handles =
-                    handles_of(pid, fds).ok_or(CallError::Join(JoinError::Io(Errno::MFILE.into())))?;
-                let line = Line { who: who.clone(), wire: Wire::Near { socket, process: watch(pid)? } };
+                let handles = handles_of(pid, fds).ok_or(failed(Errno::MFILE.into()))?;
+                let wire = Wire::Near { socket: socket.try_clone().map_err(failed)?, process: watch(pid)? };
+                let line = Line { who: who.clone(), wire };
                 self.enter(line, Arrival { number, place, places, way: Way::Near(handles) }, None)
             }
             Reply::Declined(decline) => {

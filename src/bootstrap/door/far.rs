@@ -87,16 +87,37 @@ impl Shared {
             return Err(CallError::NotListening);
         }
         let card = (self.house.introduce)().map_err(CallError::Network)?;
-        let mut channel = knock(told, begun, deadline)?;
+        let channel = knock(told, begun, deadline)?;
         let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
         let places = self.house.places;
         let number = self.book().take_number().ok_or(CallError::Full { places })?;
+        let conversed = self.converse(told, who, (number, card, salt), channel, begun, deadline);
+        conversed.map_err(|(error, is_used)| {
+            if !is_used {
+                // Whoever was told the number has a secret with it that nobody has again.
+                self.book().give_back(number);
+            }
+            error
+        })
+    }
+
+    /// Says and hears what the two say. The error says besides whether the number was used here.
+    fn converse(
+        &self,
+        told: &Told,
+        who: &Who,
+        (number, card, salt): (u32, Vec<u8>, [u8; SALT_BYTES]),
+        mut channel: Channel,
+        begun: Instant,
+        deadline: Instant,
+    ) -> Result<u32, (CallError, bool)> {
+        let places = self.house.places;
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let hello = Hello { node: self.node.bytes(), proof, place: number, places, salt, card };
         let broken = |error: io::Error| match error.kind() {
-            ErrorKind::TimedOut => CallError::Timeout { waited: begun.elapsed() },
-            ErrorKind::InvalidData => CallError::Join(JoinError::Malformed),
-            _ => CallError::Join(JoinError::HungUp),
+            ErrorKind::TimedOut => (CallError::Timeout { waited: begun.elapsed() }, false),
+            ErrorKind::InvalidData => (CallError::Join(JoinError::Malformed), false),
+            _ => (CallError::Join(JoinError::HungUp), false),
         };
         channel.say(&written(&hello), deadline).map_err(broken)?;
         let heard = channel.hear(WORDS_MAX, deadline).map_err(broken)?;
@@ -105,19 +126,15 @@ impl Shared {
                 let secret = secret_of_two(&told.secret, (&self.node, &salt), (&who.node, &theirs));
                 let way = Way::Far(Introduction { card, secret, called: true });
                 let stream = self.watched(channel.into_stream());
-                let stream = stream.map_err(|error| CallError::Join(JoinError::Io(error)))?;
+                let stream = stream.map_err(|error| (CallError::Join(JoinError::Io(error)), false))?;
                 let line = Line { who: who.clone(), wire: Wire::Far(stream) };
                 let entered = self.enter(line, Arrival { number, place, places, way }, None);
-                if let Err(CallError::Unfit(_)) = &entered {
-                    // What it was told the number for bears the secret of the two: another has another.
-                    self.book().give_back(number);
-                }
-                entered
+                entered.map_err(|error| {
+                    let is_used = !matches!(error, CallError::Unfit(_));
+                    (error, is_used)
+                })
             }
-            Answer::Declined(decline) => {
-                self.book().give_back(number);
-                Err(CallError::Declined(decline))
-            }
+            Answer::Declined(decline) => Err((CallError::Declined(decline), false)),
         }
     }
 

@@ -127,6 +127,53 @@ fn whoever_is_not_there_or_does_not_answer_is_not_waited_for() {
     assert!(matches!(error, CallError::Elsewhere), "{error:?}");
 }
 
+/// However often a node is called that does not answer, it takes one number; and where it answers late it is a peer, also if
+/// nobody calls it any more.
+#[test]
+fn a_node_that_does_not_answer_takes_one_number() {
+    let (a, at_a, _) = door(2);
+    let name = JobName::random().expect("random");
+    let listener = listen_at(&name).expect("a free name");
+    let silent = Told::new(HostId::own(), &name, Secret::random().expect("random")).to_address();
+    for _ in 0..20 {
+        let error =
+            a.call(silent.as_bytes(), Instant::now() + Duration::from_millis(5)).expect_err("silence");
+        assert!(matches!(error, CallError::Join(JoinError::Timeout { .. })), "{error:?}");
+    }
+    let (b, ..) = door(1);
+    assert_eq!(a.call(b.address().as_bytes(), soon()).expect("there is room"), 2);
+    assert_eq!(at_a.recv_timeout(LIMIT), Ok((2, 1)));
+
+    let called = rustix::net::accept(&listener).expect("it has called");
+    let Received::Datagram { bytes, .. } = receive(&called) else { panic!("it has asked") };
+    let asked = decode::<Request>(&bytes).expect("well said");
+    assert!(matches!(asked, Request::Meet { place: 1, places: 3, .. }), "{asked:?}");
+    let segment = File::open("/dev/null").expect("every system has it");
+    let met = encode(&Reply::Met { place: 7, places: 9 });
+    send(&called, &met, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+    assert_eq!(at_a.recv_timeout(LIMIT), Ok((1, 7)));
+    assert_eq!(a.call(silent.as_bytes(), soon()).expect("a peer by now"), 1);
+    assert!(rustix::net::accept(&listener).is_err(), "nobody has called again");
+}
+
+/// Who calls and gives up before it is heard takes no number.
+#[test]
+fn a_caller_that_has_hung_up_takes_no_number() {
+    let (a, at_a, _) = door(1);
+    let segment = File::open("/dev/null").expect("every system has it");
+    for _ in 0..20 {
+        // Its thread waits for the book before it lets anybody in.
+        let book = a.shared.book();
+        let caller = connect_to(&told(&a).node()).expect("the door is open");
+        let request = encode(&meet(&told(&a), &[9; 16]));
+        send(&caller, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
+        drop((caller, book));
+    }
+    let (b, ..) = door(1);
+    b.call(a.address().as_bytes(), soon()).expect("there is room");
+    assert_eq!((at_a.recv_timeout(LIMIT), at_a.try_recv().is_err()), (Ok((1, 1)), true));
+}
+
 #[test]
 fn a_node_that_has_had_its_number_of_peers_says_so() {
     let ((a, ..), (b, ..), (c, ..)) = (door(1), door(1), door(1));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::book::{Line, Who, Wire};
+use super::book::{Asked, Line, Who, Wire};
 use super::call::{CallError, handles_of, watch};
 use super::porch::Porch;
 use super::shared::{Arrival, Shared, Way};
@@ -39,6 +39,8 @@ enum Source {
     Line(u32),
     Process(u32),
     Watcher(u64),
+    /// A node that was called, by its place in the list of those that have not answered.
+    Asked(usize),
 }
 
 struct Doorkeeper {
@@ -68,8 +70,11 @@ fn alone(shared: &Shared) -> io::Result<Roster<Handles>> {
 impl Doorkeeper {
     fn run(mut self) {
         while !self.shared.book().is_closed() {
-            let lines = self.shared.book().lines();
-            for source in self.sleep(&lines) {
+            let (lines, unanswered) = {
+                let book = self.shared.book();
+                (book.lines(), book.unanswered())
+            };
+            for source in self.sleep(&lines, &unanswered) {
                 match source {
                     Source::Waker => self.shared.waker.clear(),
                     Source::Listener => self.guests.accept(Instant::now()),
@@ -85,6 +90,7 @@ impl Doorkeeper {
                         self.hear(number);
                         self.shared.lose(number, How::Vanished);
                     }
+                    Source::Asked(at) => self.shared.hear_late(&unanswered[at].0),
                     Source::Watcher(id) => self.watchers.hear(id, Instant::now()),
                 }
             }
@@ -103,7 +109,7 @@ impl Doorkeeper {
     }
 
     /// Sleeps until something is ready or due.
-    fn sleep(&self, lines: &[(u32, Arc<Line>)]) -> Vec<Source> {
+    fn sleep(&self, lines: &[(u32, Arc<Line>)], unanswered: &[(Who, Arc<Asked>)]) -> Vec<Source> {
         let mut sources = vec![Source::Waker];
         let mut fds = vec![PollFd::new(&self.shared.waker, PollFlags::IN)];
         let mut add_for = |source, fd, flags| {
@@ -128,6 +134,9 @@ impl Doorkeeper {
             if let Some(process) = line.process() {
                 add(Source::Process(*number), process);
             }
+        }
+        for (at, (_, asked)) in unanswered.iter().enumerate() {
+            add(Source::Asked(at), asked.socket.as_fd());
         }
         let until = self.guests.expire_at().into_iter().chain(self.porch.expire_at());
         let until = until.chain(self.watchers.due_at()).min();
@@ -166,6 +175,11 @@ impl Doorkeeper {
         };
         match expected {
             Err(decline) => applicant.answer(&Reply::Declined(decline)),
+            // It has given up: nobody need take its memory for a peer's.
+            Ok(number) if applicant.has_hung_up() => {
+                self.shared.book().give_back(number);
+                self.shared.settle(&who);
+            }
             Ok(number) => {
                 let arrival = Arrival { number, place, places, way: Way::Near(handles) };
                 if let Err(decline) = self.let_in(&who, arrival, &applicant) {

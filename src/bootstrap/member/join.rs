@@ -91,11 +91,27 @@ pub(in crate::bootstrap) fn greet(
     deadline: Instant,
 ) -> Result<(OwnedFd, Reply, Vec<OwnedFd>), JoinError> {
     let attempt = Attempt { begun: Instant::now(), deadline };
-    let socket = attempt.knock(name)?;
-    check_broker(&socket)?;
-    attempt.say(&socket, &encode(request), handles)?;
+    let socket = attempt.ask(name, request, handles)?;
     let (reply, fds) = attempt.hear(&socket)?;
     Ok((socket, reply, fds))
+}
+
+/// The first half of [`greet`]. The error: nothing was said.
+pub(in crate::bootstrap) fn ask(
+    name: &JobName,
+    request: &Request,
+    handles: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<OwnedFd, JoinError> {
+    Attempt { begun: Instant::now(), deadline }.ask(name, request, handles)
+}
+
+/// The second half of [`greet`], which may be tried again after [`JoinError::Timeout`].
+pub(in crate::bootstrap) fn hear_answer(
+    socket: &OwnedFd,
+    deadline: Instant,
+) -> Result<(Reply, Vec<OwnedFd>), JoinError> {
+    Attempt { begun: Instant::now(), deadline }.hear(socket)
 }
 
 /// The name is free again once the launcher is gone, and anybody could take it.
@@ -111,6 +127,18 @@ struct Attempt {
 }
 
 impl Attempt {
+    fn ask(
+        &self,
+        name: &JobName,
+        request: &Request,
+        handles: &[BorrowedFd<'_>],
+    ) -> Result<OwnedFd, JoinError> {
+        let socket = self.knock(name)?;
+        check_broker(&socket)?;
+        self.say(&socket, &encode(request), handles)?;
+        Ok(socket)
+    }
+
     fn knock(&self, name: &JobName) -> Result<OwnedFd, JoinError> {
         loop {
             match connect_to(name) {
