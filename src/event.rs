@@ -120,6 +120,7 @@ impl<B: Buffer> Event<B> {
                 && self.node.inner.wait(self.node.timeout, done).is_some();
             if !in_time {
                 self.node.inner.engine().cancel(op);
+                self.node.inner.after_cancel();
             }
         }
         let state = std::mem::replace(&mut self.state, State::Taken);
@@ -149,6 +150,7 @@ impl<B: Buffer> Event<B> {
             engine.cancel(op);
             let outcome = engine.outcome(op).unwrap_or(Err(OpError::Timeout { peer: self.peer }));
             drop(engine);
+            self.node.inner.after_cancel();
             let result = outcome.map(|_| ()).map_err(Error::from);
             self.state = State::Done(error.map_or(result, |error| Err(error.clone())));
         }

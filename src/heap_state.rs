@@ -41,6 +41,8 @@ pub(crate) struct HeapState {
     control: Control,
     /// Bytes of it that its program's allocator divides.
     allocated: u64,
+    /// The process whose heap it is.
+    pid: u32,
     pages: Mutex<Pages>,
 }
 
@@ -64,6 +66,7 @@ impl HeapState {
             segment,
             control,
             allocated,
+            pid: std::process::id(),
             pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
         }
     }
@@ -119,6 +122,10 @@ impl HeapState {
 
     /// Gives pages to the system, with the lock held: no page is punched after it was given out again.
     fn punch(&self, _pages: &Pages, run: PageRun) {
+        if std::process::id() != self.pid {
+            // A child that was forked drops its copy of what is the parent's still.
+            return;
+        }
         if let Err(error) = self.segment.punch(run.offset, run.len) {
             tracing::warn!(%error, "freed pages of the heap stay in memory");
         }

@@ -121,6 +121,8 @@ pub(crate) struct Inner {
     errands: AtomicU8,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
+    /// Messages taken by all threads, about.
+    moved: AtomicU32,
     /// Buffers of operations whose events were dropped, kept until the operations end.
     orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
     /// Operations under way whose time is taken: of which kind, and since when.
@@ -200,6 +202,7 @@ impl Inner {
             watched: AtomicBool::new(false),
             errands: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
+            moved: AtomicU32::new(0),
             orphans: Mutex::new(Vec::new()),
             followed: Mutex::default(),
             failure: Mutex::default(),
@@ -349,9 +352,9 @@ impl Inner {
 
     fn wake_tasks(&self) {
         self.errands.fetch_and(!WAKERS, Ordering::AcqRel);
-        for waker in std::mem::take(&mut *lock(&self.wakers)) {
-            waker.wake();
-        }
+        // Whoever is woken may poll at once, and be put on the list again.
+        let wakers = std::mem::take(&mut *lock(&self.wakers));
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     fn bury_orphans(&self) {
@@ -466,8 +469,10 @@ impl Inner {
         // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines of
         // memory away from whoever writes them.
         let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
-        if progress == Progress::Idle {
-            self.expire(Instant::now());
+        match progress {
+            Progress::Idle => _ = self.expire(Instant::now()),
+            Progress::Moved => self.note_moved(),
+            Progress::Taken => {}
         }
         progress
     }

@@ -24,7 +24,7 @@ pub(crate) use stage::Shelf;
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///
 /// All members must call the same collectives of a team in the same order, with the same root and lengths, from one
-/// thread at a time. Members that call differently get [`Error::Team`] where it shows, and then everyone does. A collective
+/// thread at a time. Members that call differently get [`Error::Differ`], and then everyone does: at the latest from the next collective. A collective
 /// that ends by [`Error::Timeout`], a dropped team or a lost member ends the team's collectives for all of its members;
 /// other teams go on. Within a team members have numbers from 0, their ranks in it.
 ///
@@ -103,7 +103,7 @@ impl Team {
     /// alike, of their ranks in this team. Who gives none is in no new team and gets `None`. All members must call it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::Team`], [`Error::Timeout`], [`Error::InHandler`].
+    /// [`Error::PeerLost`], [`Error::Team`], [`Error::Differ`], [`Error::Timeout`], [`Error::InHandler`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Team>, Error> {
         self.node.inner.may_wait("splitting a team")?;
         let (id, new) = {

@@ -69,11 +69,12 @@ impl Inner {
         }
     }
 
-    /// An operation was given up, by whoever waited for it.
+    /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has ended with it.
     pub(crate) fn after_cancel(&self) {
         if self.errands.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();
         }
+        self.wake();
     }
 
     /// Enters what those took that have ended.

@@ -28,6 +28,9 @@ const LOOKS: u32 = 8;
 /// something better to do.
 const MOVES: u64 = 64;
 
+/// Messages between two looks at deadlines, whoever takes them.
+const MOVES_UNTIMED: u32 = 256;
+
 /// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at first, as the
 /// handlers of some are long. Not after the first, which mostly is what the wait is for.
 const fn is_look_due(moves: u64) -> bool {
@@ -81,6 +84,7 @@ impl Inner {
             }
             if self.progress(self.polls) == Progress::Moved {
                 moves += 1;
+                self.note_moved();
                 if is_look_due(moves) && patience.is_over() {
                     break;
                 }
@@ -98,8 +102,9 @@ impl Inner {
                 continue;
             }
             let progress = self.progress(1);
-            if progress != Progress::Moved {
-                self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done);
+            match progress {
+                Progress::Moved => self.note_moved(),
+                _ => _ = self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done),
             }
         }
     }
@@ -121,6 +126,7 @@ impl Inner {
             let progress = self.progress(self.polls);
             if progress == Progress::Moved {
                 moves += 1;
+                self.note_moved();
                 if is_look_due(moves) && patience.is_over() {
                     return done();
                 }
@@ -195,6 +201,17 @@ impl Inner {
             }
         }
         result
+    }
+
+    /// Something has moved, so that nobody looks at deadlines who would if there were nothing to do: it may never be quiet.
+    #[inline]
+    pub(super) fn note_moved(&self) {
+        // Several threads may count one move: how many it are exactly does not matter.
+        let moved = self.moved.load(Ordering::Relaxed).wrapping_add(1);
+        self.moved.store(moved, Ordering::Relaxed);
+        if moved.is_multiple_of(MOVES_UNTIMED) {
+            self.expire(Instant::now());
+        }
     }
 
     /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the

@@ -1,7 +1,9 @@
 //! Events: testing, waiting, awaiting, dropping and forgetting.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 
@@ -106,6 +108,63 @@ fn a_wait_for_a_time_ends_and_the_operation_goes_on() {
             assert!(result.is_ok() && got.iter().all(|byte| *byte == 5));
             assert_eq!(rest.wait().0, Ok(()));
         } else {
+            await_idly(node, "go on");
+        }
+        node.barrier().expect("barrier");
+    });
+}
+
+/// A task that is polled by whoever wakes it, at once.
+struct Inline<F>(Mutex<Option<Pin<Box<F>>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Wake for Inline<F> {
+    fn wake(self: Arc<Self>) {
+        let Ok(mut task) = self.0.try_lock() else { return };
+        let waker = Arc::clone(&self).into();
+        let over = task.as_mut().map(|task| task.as_mut().poll(&mut Context::from_waker(&waker)));
+        if over == Some(Poll::Ready(())) {
+            *task = None;
+        }
+    }
+}
+
+#[test]
+fn a_task_may_be_polled_by_whoever_wakes_it() {
+    if skipped_over_the_network() {
+        return;
+    }
+    let arrived = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&arrived);
+    let configure = move |_| {
+        let arrived = Arc::clone(&arrived);
+        let count = move |_: &mut standpipe::Call<'_>| _ = arrived.fetch_add(1, Ordering::SeqCst);
+        Way::Message.config().progress(ProgressThread::Off).handler("count", count)
+    };
+    job(2, configure, move |node| {
+        let mut mine = vec![5u8; 40_000];
+        let theirs = exchange_private(node, &mut mine);
+        node.barrier().expect("barrier");
+        if node.rank() == 0 {
+            let got = Arc::new(Mutex::new(Vec::new()));
+            let (event, into) = (node.get_nb(theirs, vec![0u8; 40_000]), Arc::clone(&got));
+            let task = async move {
+                let (result, buffer) = event.await;
+                assert_eq!(result, Ok(()));
+                *into.lock().expect("no panic") = buffer;
+            };
+            Arc::new(Inline(Mutex::new(Some(Box::pin(task))))).wake();
+            // Messages come and wake the task while there is nothing for it, as rank 1 serves nobody yet.
+            node.directory().publish("send", &[]).expect("published");
+            node.wait_until(|| counts.load(Ordering::SeqCst) == 3).expect("they come");
+            assert!(got.lock().expect("no panic").is_empty());
+            node.directory().publish("go on", &[]).expect("published");
+            node.wait_until(|| !got.lock().expect("no panic").is_empty()).expect("it ends");
+            assert!(got.lock().expect("no panic").iter().all(|byte| *byte == 5));
+        } else {
+            await_idly(node, "send");
+            for _ in 0..3 {
+                node.request(0, node.handler("count").expect("registered"), [0; 4]).expect("request");
+            }
             await_idly(node, "go on");
         }
         node.barrier().expect("barrier");

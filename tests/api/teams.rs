@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use standpipe::{Error, Exposure, ProgressThread, Reduction};
+use standpipe::{Error, Exposure, ProgressThread, Reduction, Team};
 
 use super::*;
 
@@ -229,6 +229,37 @@ fn who_leaves_after_a_small_collective_has_done_its_part() {
             },
         );
     }
+}
+
+/// Members that name different roots hear so, at the latest from the next collective: also those that needed nobody for the first.
+#[test]
+fn members_that_name_different_roots_hear_so() {
+    type Call = fn(&Team, u32, &mut [u64]) -> Result<(), Error>;
+    let broadcast: Call = |team, root, values| team.broadcast(values, root);
+    let gather: Call = |team, root, values| team.gather(values, &mut vec![0; 4 * values.len()], root);
+    let scatter: Call = |team, root, values| team.scatter(&vec![0; 4 * values.len()], values, root);
+    let reduce: Call = |team, root, values| team.reduce(&vec![7; values.len()], values, root, Reduction::Sum);
+    job(
+        4,
+        |_| config(),
+        move |node| {
+            let me = node.rank();
+            let (pairs, one) = (me % 2, u32::from(me == 3));
+            // In pairs, each root of a gather waits for the other, and gets nothing from anybody that was not for it.
+            let cases = [broadcast, gather, scatter, reduce]
+                .into_iter()
+                .flat_map(|call| [(call, pairs), (call, one)]);
+            for ((call, root), count) in cases.flat_map(|case| [1, 8, 10_000].map(|count| (case, count))) {
+                let team = node.world().split(Some(0), 0).expect("a split").expect("a color");
+                let mut values = vec![u64::from(me); count];
+                let called = call(&team, root, &mut values);
+                let said = called.and_then(|()| team.barrier()).expect_err("they differ").to_string();
+                let names_both = said.contains("with root 0") && said.contains("with root 1");
+                assert!(names_both, "rank {me} of root {root}, {count} values: {said}");
+                node.barrier().expect("barrier");
+            }
+        },
+    );
 }
 
 /// Large reductions of private memory go by way of the heap, if it has room, and use the same part of it again.

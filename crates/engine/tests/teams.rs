@@ -475,6 +475,83 @@ fn who_is_doubted_answers() {
     assert_eq!(ask(&mut node, 1), [1, broken + 1]);
 }
 
+/// A root that needs nobody hears from another that called it with another root: before, soon after, and long after.
+#[test]
+fn members_that_name_different_roots_are_told() {
+    const BROADCAST: u64 = 1;
+    let what = Collective::Broadcast { root: ME, len: 8 };
+    let from_another_root = |node: &mut Node<Script>| {
+        let args = [1 << 16, BROADCAST, 8, 0];
+        ask(node, 0, Header { args, len: 8, ..Header::new(Kind::TeamWord) });
+    };
+    let begin = |node: &mut Node<Script>| {
+        let id = start_what(node, &what);
+        node.outcome(id)
+    };
+    let fails = Some(Err(OpError::Team { peer: 0, what: "and another member called different ones" }));
+    for (before, after) in [(0, 0), (1, 0), (1, 3), (20, 0)] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+        for _ in 0..before {
+            assert_eq!(begin(&mut node), Some(Ok(0)));
+            let come_to = Header { args: [100, 0, 0, 0], ..Header::new(Kind::TeamPace) };
+            for peer in [0, 2] {
+                ask(&mut node, peer, come_to);
+            }
+        }
+        from_another_root(&mut node);
+        for _ in 0..=after {
+            assert_eq!(begin(&mut node), fails, "after {before}");
+        }
+        let said = node.difference(TeamId::WORLD).expect("they differ").to_string();
+        let ours = match before {
+            20 => "rank 1 had ended another one long before",
+            _ => "rank 1 began a broadcast of 8 bytes with root 1",
+        };
+        assert_eq!(said, format!("rank 0 began a broadcast of 8 bytes with root 0, {ours}"));
+        assert_eq!(node.counters().malformed, 0);
+    }
+    // The same again is no difference.
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    assert_eq!(begin(&mut node), Some(Ok(0)));
+    let args = [1 << 16, BROADCAST | u64::from(ME) << 8, 8, 0];
+    ask(&mut node, 0, Header { args, len: 8, ..Header::new(Kind::TeamWord) });
+    assert_eq!((begin(&mut node), node.counters().malformed), (Some(Ok(0)), 1));
+}
+
+/// Who has waited for a while asks those that it waits for what they called, and again, less and less often; and who called
+/// something else says so.
+#[test]
+fn members_that_wait_for_each_other_in_vain_are_told() {
+    const MS: u64 = 1_000_000;
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    let gather = Collective::Gather { root: ME, block: 8 };
+    let id = start_what(&mut node, &gather);
+    node.transport().sent.clear();
+    let asked = |node: &mut Node<Script>| {
+        let sent = std::mem::take(&mut node.transport().sent);
+        assert!(sent.iter().all(|sent| sent.header.kind == Kind::TeamPace));
+        sent.iter().map(|sent| (sent.peer, sent.header.args, sent.header.place)).collect::<Vec<_>>()
+    };
+    let question = [1, 0, 2 | u64::from(ME) << 8, 8];
+    assert_eq!((node.expire(5 * MS), asked(&mut node)), (Some(105 * MS), vec![]));
+    assert_eq!((node.expire(104 * MS), asked(&mut node)), (Some(105 * MS), vec![]));
+    let both = vec![(0, question, 1), (2, question, 1)];
+    assert_eq!((node.expire(105 * MS), asked(&mut node)), (Some(305 * MS), both));
+    let args = [1 << 16, question[2], 8, 7];
+    ask(&mut node, 0, Header { args, len: 8, ..Header::new(Kind::TeamWord) });
+    assert_eq!((node.expire(305 * MS), asked(&mut node)), (Some(705 * MS), vec![(2, question, 1)]));
+    // It may have been asked itself meanwhile: by one that has called the same, and by one that has not.
+    let asks = |what: u64| Header { args: [1, 0, what, 8], place: 1, ..Header::new(Kind::TeamPace) };
+    ask(&mut node, 2, asks(question[2]));
+    assert_eq!(node.outcome(id), None);
+    ask(&mut node, 2, asks(2));
+    let what = "and another member called different ones";
+    assert_eq!(node.outcome(id), Some(Err(OpError::Team { peer: 2, what })));
+    let said = node.difference(TeamId::WORLD).expect("they differ").to_string();
+    assert!(said.starts_with("rank 2 began a gather of 8 bytes with root 0, rank 1 began"), "{said}");
+    assert_eq!(told(&mut node, Kind::TeamBroken), [0, 2]);
+}
+
 /// A member's transport takes nothing any more, and whatever it asks waits as one answer for each thing that it asked for.
 #[test]
 fn who_takes_no_answers_has_few_waiting() {
@@ -524,12 +601,8 @@ fn who_is_far_ahead_asks_once() {
     const STARTED: u64 = 20_000;
     let mut node = Node::new(ME, 2, 1, Script::new(MEMORY));
     close(&mut node);
-    let what = Collective::Barrier;
     for _ in 0..STARTED {
-        let place = Place::new(MemId::Space, 0);
-        let memories = Memories::At { input: place, output: place, scratch: place };
-        let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
-        node.collective(TeamId::WORLD, &what, what.plan(2, ME).into(), start);
+        start_what(&mut node, &Collective::Barrier);
     }
     ask(&mut node, 0, Header { args: [1, 1, 0, 0], ..Header::new(Kind::TeamPace) });
     assert_eq!(node.transport().disconnected, []);
@@ -541,6 +614,15 @@ fn who_is_far_ahead_asks_once() {
     };
     open(&mut node, 0);
     assert_eq!(paces(&mut node), [[STARTED, STARTED, 0, 0]]);
+}
+
+/// Starts a collective of all, in the memory's first bytes.
+fn start_what(node: &mut Node<Script>, what: &Collective) -> OpId {
+    let place = Place::new(MemId::Space, 0);
+    let memories = Memories::At { input: place, output: place, scratch: place };
+    let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
+    let (size, me) = node.team(TeamId::WORLD).expect("everyone has it");
+    node.collective(TeamId::WORLD, what, what.plan(size, me).into(), start)
 }
 
 /// From now on nothing can be sent.

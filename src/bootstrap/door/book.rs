@@ -180,6 +180,10 @@ impl Book {
         self.unanswered.remove(who)
     }
 
+    pub(super) fn is_asked(&self, who: &Who) -> bool {
+        self.unanswered.contains_key(who)
+    }
+
     pub(super) fn unanswered(&self) -> Vec<(Who, Arc<Asked>)> {
         self.unanswered.iter().map(|(who, asked)| (who.clone(), Arc::clone(asked))).collect()
     }

@@ -104,6 +104,9 @@ impl Shared {
             };
             match called {
                 Err(CallError::Declined(Decline::Crossed)) if Instant::now() < deadline => {}
+                Err(CallError::Declined(Decline::Crossed)) => {
+                    return Err(CallError::Timeout { waited: begun.elapsed() });
+                }
                 result => return result,
             }
             drop(turn);
@@ -174,20 +177,23 @@ impl Shared {
 
     /// Hears the answer of a node that nobody calls just now, which has not answered when it was called.
     pub(super) fn hear_late(&self, who: &Who) {
-        let asked = {
+        let (_turn, asked) = {
             let mut book = self.book();
-            let asked = book.take_asked(who);
-            if asked.is_some() && book.standing(who).is_none() {
-                book.set(who, Standing::Called);
+            let standing = book.standing(who);
+            if standing == Some(Standing::Called) {
+                // Whoever calls it hears it.
+                return;
             }
-            asked
+            let Some(asked) = book.take_asked(who) else { return };
+            let turn = standing.is_none().then(|| {
+                book.set(who, Standing::Called);
+                Turn { shared: self, who: who.clone() }
+            });
+            (turn, asked)
         };
-        let Some(asked) = asked else { return };
         if let Err(error) = self.hear_of(who, &asked, Instant::now()) {
             tracing::debug!(?error, "a node that was called in vain has answered, and is no peer");
         }
-        self.book().clear(who, Standing::Called);
-        self.settled.notify_all();
     }
 
     /// Hears the answer of a node that was asked, and makes it a peer if it agrees. Where it has not answered in time, it may

@@ -40,6 +40,9 @@ pub(super) const WORDS_MAX: usize = 128 << 10;
 /// Signs of life that a connection asks for in the time for which a peer may be silent.
 const PROBES: u32 = 3;
 
+/// The longest silence that the system is told of: it takes no more than 32,767 s between two of them.
+const SILENCE_MAX: Duration = Duration::from_secs(32_767 * (PROBES as u64 + 1));
+
 /// The shortest time between two of them.
 const PROBE_AFTER_MIN: Duration = Duration::from_secs(1);
 
@@ -142,12 +145,14 @@ impl Shared {
     fn watched(&self, stream: TcpStream) -> io::Result<TcpStream> {
         stream.set_nonblocking(true)?;
         if let Some(silence) = self.house.silence {
+            let silence = silence.min(SILENCE_MAX);
             let apart = (silence / (PROBES + 1)).max(PROBE_AFTER_MIN);
             sockopt::set_socket_keepalive(&stream, true)?;
             sockopt::set_tcp_keepidle(&stream, apart)?;
             sockopt::set_tcp_keepintvl(&stream, apart)?;
             sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-            let whole = u32::try_from(silence.max(PROBE_AFTER_MIN).as_millis()).unwrap_or(u32::MAX);
+            let whole =
+                u32::try_from(silence.max(PROBE_AFTER_MIN).as_millis()).expect("a day and a half at most");
             sockopt::set_tcp_user_timeout(&stream, whole)?;
         }
         Ok(stream)

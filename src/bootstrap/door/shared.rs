@@ -114,7 +114,9 @@ impl Shared {
     /// Whether a node that has called, and shown the secret, is to be a peer: the number that it gets.
     pub(super) fn expect(&self, who: &Who) -> Result<u32, Decline> {
         let mut book = self.book();
-        match book.standing(who) {
+        // What it was asked before may still be answered: that is a call, too.
+        let standing = book.standing(who).or_else(|| book.is_asked(who).then_some(Standing::Called));
+        match standing {
             // It says that it is this one.
             _ if who.node == self.node => return Err(Decline::Crossed),
             Some(Standing::Called) if self.node < who.node => return Err(Decline::Crossed),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::book::Wire;
+use super::book::{Who, Wire};
 use super::shared::{Admit, Tell};
 use super::*;
 use crate::bootstrap::env::JobEnv;
@@ -154,6 +154,39 @@ fn a_node_that_does_not_answer_takes_one_number() {
     assert_eq!(at_a.recv_timeout(LIMIT), Ok((1, 7)));
     assert_eq!(a.call(silent.as_bytes(), soon()).expect("a peer by now"), 1);
     assert!(rustix::net::accept(&listener).is_err(), "nobody has called again");
+}
+
+/// Two that call each other become peers once, also where one has given up waiting before the other heard it.
+#[test]
+fn two_that_call_each_other_late_become_peers_once() {
+    for _ in 0..30 {
+        let ((a, at_a, lost_a), (b, at_b, lost_b)) = (door(8), door(8));
+        let (to_a, to_b) = (a.address(), b.address());
+        let by_b = std::thread::scope(|scope| {
+            // Nothing is heard at b for a while.
+            let book = b.shared.book();
+            let error =
+                a.call(to_b.as_bytes(), Instant::now() + Duration::from_millis(2)).expect_err("silence");
+            assert!(matches!(error, CallError::Join(JoinError::Timeout { .. })), "{error:?}");
+            // Were b's call heard at a before a's is at b, only one of the two would count.
+            let (node, secret) = (told(&b).node(), told(&b).secret.clone());
+            let who = Who { proof: Proof::of(&secret, &node, &told(&a).node()), node };
+            let expected = a.shared.expect(&who);
+            assert_eq!(expected.is_err(), told(&a).node() < told(&b).node(), "{expected:?}");
+            if let Ok(number) = expected {
+                a.shared.book().give_back(number);
+                a.shared.settle(&who);
+            }
+            let by_b = scope.spawn(|| b.call(to_a.as_bytes(), soon()));
+            drop(book);
+            by_b.join().expect("no panic").expect("peers")
+        });
+        let by_a = a.call(to_b.as_bytes(), soon()).expect("peers");
+        assert_eq!(b.call(to_a.as_bytes(), soon()).expect("known"), by_b);
+        let (at_a, at_b): (Vec<_>, Vec<_>) = (at_a.try_iter().collect(), at_b.try_iter().collect());
+        assert_eq!((at_a, at_b), (vec![(by_a, by_b)], vec![(by_b, by_a)]));
+        assert!(lost_a.try_recv().is_err() && lost_b.try_recv().is_err());
+    }
 }
 
 /// Who calls and gives up before it is heard takes no number.

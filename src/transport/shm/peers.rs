@@ -112,7 +112,7 @@ impl Peer {
         if self.far || self.is_lost() || end > live {
             return None;
         }
-        self.limit.fetch_max(live, Ordering::Relaxed);
+        self.limit.fetch_max(live, Ordering::SeqCst);
         // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
         if self.is_lost() {
             self.limit.store(0, Ordering::Relaxed);

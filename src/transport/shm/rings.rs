@@ -109,7 +109,8 @@ impl ShmTransport {
             self.warm.extend(self.hot.drain(..));
             self.turn = 0;
         }
-        let mut found = if self.unheard.is_empty() { Cold::Quiet } else { Cold::Blocked };
+        // Nothing rings when the time comes of one that could not be connected to: no sleep is long.
+        let mut found = if self.due_unheard().is_none() { Cold::Quiet } else { Cold::Blocked };
         for rank in &self.warm {
             let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
             pair.streak = 0;
@@ -149,12 +150,8 @@ impl ShmTransport {
 
     /// Connects to one sender that rang and has not been talked to yet, if its time has come.
     fn retry_unheard(&mut self) {
-        let now = if self.unheard.is_empty() { return } else { Instant::now() };
-        let Some(mut waiting) = self.unheard.pop_front() else { return };
-        if waiting.not_before > now && self.peers.known(waiting.rank).is_none() {
-            self.unheard.push_front(waiting);
-            return;
-        }
+        let Some(at) = self.due_unheard() else { return };
+        let Some(mut waiting) = self.unheard.remove(at) else { return };
         // Since it rang we may have sent it something, and then there is a pair that has begun to count.
         if let Some(pair) = &mut self.pairs[waiting.rank as usize] {
             return pair.warm_up(waiting.rank, &mut self.warm);
@@ -169,6 +166,14 @@ impl ShmTransport {
                 self.unheard.push_back(waiting);
             }
         }
+    }
+
+    /// Where in the list the first of them is whose time has come.
+    fn due_unheard(&self) -> Option<usize> {
+        let now = if self.unheard.is_empty() { return None } else { Instant::now() };
+        self.unheard
+            .iter()
+            .position(|waiting| waiting.not_before <= now || self.peers.known(waiting.rank).is_some())
     }
 
     /// Whether any sender's ring is polled.

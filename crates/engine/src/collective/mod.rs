@@ -112,6 +112,11 @@ pub(crate) struct Signature {
     pub(crate) bytes: u64,
 }
 
+impl Signature {
+    /// Of one that has ended so long ago that nobody knows what it was.
+    pub(crate) const PAST: Signature = Signature { what: 0xff, bytes: 0 };
+}
+
 /// By the number of the kind in a [`Signature`]: what a collective is called, and whether it has a root.
 const KINDS: [(&str, bool); 10] = [
     ("barrier", false),
@@ -154,6 +159,10 @@ impl fmt::Display for Difference {
                 KINDS.get((word & 0xff) as usize).copied().unwrap_or(("unknown collective", false));
             let article = if name.starts_with(['a', 'u']) { "an" } else { "a" };
             f.write_str(if at == 0 { "" } else { ", " })?;
+            if u64::from(word) == Signature::PAST.what {
+                write!(f, "rank {rank} had ended another one long before")?;
+                continue;
+            }
             write!(f, "rank {rank} began {article} {name}")?;
             if name != "barrier" {
                 write!(f, " of {bytes} bytes")?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::memories::{Kept, Memories};
 use super::table::{Node, OpKind};
 use super::team_messages::{DIFFERS, DROPPED, FAILED, GIVEN_UP, LOST};
-use super::teams::{AHEAD, Broken, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
+use super::teams::{AHEAD, Broken, ENDED, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::Kind;
@@ -85,6 +85,7 @@ impl<T: Transport> Node<T> {
             doubted: None,
             steps_told: start.steps_told,
             sent: begun.as_ref().map_or(0, |begun| begun.sent),
+            asks_at: None,
         };
         let key = self.insert(OpKind::Collective(Some(Box::new(run))), start.deadline);
         if let Some(broken) = broken {
@@ -258,7 +259,10 @@ impl<T: Transport> Node<T> {
             return false;
         }
         let over = run.at == run.plan.steps.len() && run.open == 0 && run.doubted.is_none();
-        let steps_told = run.steps_told;
+        if over && result.is_ok() {
+            result = self.check_unasked(&run);
+        }
+        let (steps_told, signature) = (run.steps_told, run.signature);
         if let Some(OpKind::Collective(slot)) = self.ops.get_mut(key).map(|op| &mut op.kind) {
             *slot = Some(run);
         }
@@ -267,6 +271,7 @@ impl<T: Transport> Node<T> {
             Ok(()) if over => {
                 if let Some(state) = self.teams.all.get_mut(&team) {
                     state.runs.remove(&number);
+                    state.ended[number as usize % ENDED] = (number, signature);
                 }
                 self.tell_of_end(key, steps_told);
                 self.finish(key, Ok(0));

@@ -84,14 +84,26 @@ impl<T: Transport> Node<T> {
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
     /// more. Loses every peer that has had [`Settings::recall_within`] since the first call after it was told to give
-    /// something back, and has not answered. Returns the earliest deadline that is left.
+    /// something back, and has not answered. Asks the members that a collective has waited for in vain what they called.
+    /// Returns the earliest deadline that is left, or when to ask next.
     ///
     /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         let mut late = Vec::new();
         let mut next = self.expire_hits(now);
-        for (key, op) in &self.ops {
-            let Some(deadline) = op.deadline.filter(|_| op.outcome.is_none()) else { continue };
+        let mut in_vain = Vec::new();
+        for (key, op) in &mut self.ops {
+            if op.outcome.is_some() {
+                continue;
+            }
+            if let OpKind::Collective(Some(run)) = &mut op.kind {
+                let (asks_now, at) = run.asks(now);
+                if asks_now {
+                    in_vain.push(key);
+                }
+                next = Some(next.map_or(at, |n: Nanos| n.min(at)));
+            }
+            let Some(deadline) = op.deadline else { continue };
             if deadline <= now {
                 late.push((key, op.kind.peer()));
             } else {
@@ -100,6 +112,9 @@ impl<T: Transport> Node<T> {
         }
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
+        }
+        for key in in_vain {
+            self.ask_the_awaited(key);
         }
         match (next, self.expire_holders(now)) {
             (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,6 +1,6 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
-use super::table::Node;
+use super::table::{Node, Op, OpKind};
 use super::teams::{AHEAD, Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
 use crate::collective::{Difference, Signature, Step};
 use crate::op_id::OpKey;
@@ -47,7 +47,7 @@ impl<T: Transport> Node<T> {
             return self.tell_broken_team(id, peer);
         }
         match header.kind {
-            Kind::TeamPace => self.on_pace(id, peer, header.args),
+            Kind::TeamPace => self.on_pace(id, peer, header),
             Kind::TeamTaken => self.on_taken(id, peer, header.args[0], header.args[1] == 0),
             Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0]),
             Kind::TeamDoubted => self.on_doubted(id, peer, number),
@@ -105,7 +105,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn on_pace(&mut self, id: TeamId, peer: Rank, [come_to, wants, ..]: [u64; 4]) {
+    fn on_pace(&mut self, id: TeamId, peer: Rank, header: &Header) {
+        let [come_to, wants, what, bytes] = header.args;
         let Some(team) = self.teams.all.get_mut(&id) else { return };
         // Nobody can be farther than the last one here and the few that it may be ahead: but it may well have come to
         // many that it cannot send for yet.
@@ -116,6 +117,41 @@ impl<T: Transport> Node<T> {
         }
         self.has_come(id, peer, come_to);
         self.tell_askers(id);
+        if header.place != 0 {
+            self.compare(id, peer, header.place, Signature { what, bytes });
+        }
+    }
+
+    /// Asks the members that a collective waits for whether they called the same: they may wait in vain for each other.
+    pub(super) fn ask_the_awaited(&mut self, key: OpKey) {
+        let Some(Op { kind: OpKind::Collective(Some(run)), .. }) = self.ops.get(key) else { return };
+        let (id, number, Signature { what, bytes }) = (run.team, run.number, run.signature);
+        let missing = run.receives.iter().filter(|receive| receive.state == Received::No);
+        let mut missing: Vec<Rank> = missing.map(|receive| receive.from).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let Some(team) = self.teams.all.get(&id) else { return };
+        let pace = id.pace(team.started, 0);
+        for peer in missing {
+            let asks = Header { args: [pace.args[0], 0, what, bytes], place: number, ..pace };
+            // Who cannot be told is lost, or will be.
+            let _ = self.tell(peer, asks);
+        }
+    }
+
+    /// A member waits for this one in that collective: both must have called the same.
+    fn compare(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
+        let Some(team) = self.teams.all.get(&id) else { return };
+        let under_way = team.runs.get(&number).and_then(|key| self.ops.get(*key)).map(|op| &op.kind);
+        let ours = match under_way {
+            Some(OpKind::Collective(Some(run))) => Some(run.signature),
+            _ if (self.exchange.team, self.exchange.number) == (id, number) => Some(self.exchange.signature),
+            _ => team.ended_as(number),
+        };
+        if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+            let error = self.differ(id, [theirs, ours], peer);
+            self.break_team(id, number, error);
+        }
     }
 
     /// Tells the members that have asked, and may send now what they asked for.
@@ -254,11 +290,38 @@ impl<T: Transport> Node<T> {
             return self.on_exchange(slot, arrived);
         }
         let Some(key) = team.runs.get(&number).copied() else {
-            self.counters.malformed += 1;
-            return;
+            return self.on_unasked(id, peer, number, arrived.signature);
         };
         self.arrive_at(key, slot, arrived);
         self.keep_going(id, peer, number);
+    }
+
+    /// A step has come of a collective that has ended here without it: the member has called something else, or breaks the rules.
+    fn on_unasked(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
+        let Some(team) = self.teams.all.get(&id).filter(|_| number > 0) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let by_exchange = (self.exchange.team, self.exchange.number) == (id, number);
+        let ours = if by_exchange { Some(self.exchange.signature) } else { team.ended_as(number) };
+        if ours == Some(theirs) {
+            self.counters.malformed += 1;
+            return;
+        }
+        let error = self.differ(id, [theirs, ours.unwrap_or(Signature::PAST)], peer);
+        self.break_team(id, number, error);
+    }
+
+    /// What has come of a collective that ends without it is as if it came then.
+    pub(super) fn check_unasked(&mut self, run: &Run) -> Result<(), OpError> {
+        let team = self.teams.all.get_mut(&run.team).filter(|team| !team.early.is_empty());
+        let Some(team) = team else { return Ok(()) };
+        let unasked: Vec<_> = team.early.extract_if(|(number, ..), _| *number == run.number).collect();
+        for ((_, peer, _), arrived) in unasked {
+            self.agree(run, arrived.signature, peer)?;
+            self.counters.malformed += 1;
+        }
+        Ok(())
     }
 
     /// A step has come of a collective under way.
@@ -312,7 +375,7 @@ impl<T: Transport> Node<T> {
         self.agree(run, arrived.signature, peer)?;
         if arrived.len != len {
             let of = |bytes| Signature { bytes, ..run.signature };
-            return Err(self.differ(run, [of(arrived.len), of(len)], peer));
+            return Err(self.differ(run.team, [of(arrived.len), of(len)], peer));
         }
         if let Data::At(_, given_up) = arrived.data {
             run.receives[at].given_up = given_up;
@@ -347,12 +410,16 @@ impl<T: Transport> Node<T> {
 
     /// What two members must have called alike.
     fn agree(&mut self, run: &Run, theirs: Signature, peer: Rank) -> Result<(), OpError> {
-        if run.signature == theirs { Ok(()) } else { Err(self.differ(run, [theirs, run.signature], peer)) }
+        if run.signature == theirs {
+            Ok(())
+        } else {
+            Err(self.differ(run.team, [theirs, run.signature], peer))
+        }
     }
 
     /// Notes what a member called, and what this one did, for whoever is told that the team is over.
-    fn differ(&mut self, run: &Run, signatures: [Signature; 2], peer: Rank) -> OpError {
-        if let Some(team) = self.teams.all.get_mut(&run.team) {
+    fn differ(&mut self, id: TeamId, signatures: [Signature; 2], peer: Rank) -> OpError {
+        if let Some(team) = self.teams.all.get_mut(&id) {
             team.differs = Some(Difference::of([peer, self.rank], signatures));
         }
         OpError::Team { peer, what: DIFFER }
@@ -450,7 +517,9 @@ fn both(waiting: &Header, news: &Header) -> Option<Header> {
         // It keeps the largest of what it hears, by either.
         Kind::TeamPace => {
             let [come_to, wants] = [0, 1].map(|at| waiting.args[at].max(news.args[at]));
-            Some(Header { args: [come_to, wants, 0, 0], ..*news })
+            // It asks again for what it still waits for.
+            let asks = if news.place != 0 { news } else { waiting };
+            Some(Header { args: [come_to, wants, asks.args[2], asks.args[3]], ..*asks })
         }
         Kind::TeamUpheld => (waiting.args == news.args).then_some(*news),
         // That this process has no such team says less than anything that has been said about its end.
@@ -464,7 +533,8 @@ fn both(waiting: &Header, news: &Header) -> Option<Header> {
 }
 
 impl TeamId {
-    /// Says how far this process has come, and what it wants to be told of, if that is not 0.
+    /// Says how far this process has come, and what it wants to be told of, if that is not 0. The place, if that is not 0, names a
+    /// collective that it waits in, whose signature are the two last arguments.
     pub(super) fn pace(self, come_to: u64, wants: u64) -> Header {
         Header { token: self.0, args: [come_to, wants, 0, 0], ..Header::new(Kind::TeamPace) }
     }

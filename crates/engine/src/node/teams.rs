@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::memories::Memories;
 use crate::collective::{Difference, Plan, Signature, Span, Step};
 use crate::op_id::OpKey;
-use crate::{OpError, Place, Rank};
+use crate::{Nanos, OpError, Place, Rank};
 
 /// Collectives that a member may be ahead of another with what it sends to that one.
 pub(super) const AHEAD: u64 = 4;
@@ -18,6 +18,13 @@ const PAIR_MESSAGES_MAX: u64 = 4;
 
 /// Messages of one member for collectives that this one has not come to, at most.
 pub(super) const EARLY_MAX: u64 = AHEAD * PAIR_MESSAGES_MAX;
+
+/// Collectives whose signatures are remembered when they have ended.
+pub(super) const ENDED: usize = 8;
+
+/// How long a collective waits before it asks whom it waits for: at first, and at most.
+const ASK_AFTER: Nanos = 100_000_000;
+const ASK_AFTER_MAX: Nanos = 3_200_000_000;
 
 /// Names a team: the same at all its members. Different teams of one process have different ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +118,8 @@ pub(super) struct Team {
     pub(super) early: HashMap<Slot, Arrived>,
     /// Collectives under way, by their numbers.
     pub(super) runs: HashMap<u64, OpKey>,
+    /// The last that have ended well, by their numbers: for members that called something else.
+    pub(super) ended: [(u64, Signature); ENDED],
 }
 
 /// A team's collectives from some number on are over.
@@ -159,6 +168,12 @@ impl Team {
         }
     }
 
+    /// What this process had called, if that has ended well not long ago.
+    pub(super) fn ended_as(&self, number: u64) -> Option<Signature> {
+        let (of, signature) = self.ended[number as usize % ENDED];
+        (of == number).then_some(signature)
+    }
+
     /// Whether nobody can end that collective any more.
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.broken.is_some_and(|broken| number >= broken.from)
@@ -205,6 +220,9 @@ pub(super) struct Run {
     pub(super) steps_told: bool,
     /// Messages with smaller tags were sent before it was begun.
     pub(super) sent: u16,
+    /// When those that it waits for are to be asked what they called, and how long to wait for the time after that. `None`: nobody
+    /// has looked at the clock yet.
+    pub(super) asks_at: Option<(Nanos, Nanos)>,
 }
 
 pub(super) struct Sending {
@@ -303,6 +321,19 @@ impl Run {
                 .iter()
                 .all(|receive| receive.tag != tag || matches!(receive.state, Received::Known(_))),
             _ => true,
+        }
+    }
+
+    /// Whether those that it waits for are to be asked now, and when they are to be asked next.
+    pub(super) fn asks(&mut self, now: Nanos) -> (bool, Nanos) {
+        match self.asks_at {
+            Some((at, _)) if at > now => (false, at),
+            last => {
+                let pause = last.map_or(ASK_AFTER, |(_, pause)| (2 * pause).min(ASK_AFTER_MAX));
+                let at = now.saturating_add(pause);
+                self.asks_at = Some((at, pause));
+                (last.is_some(), at)
+            }
         }
     }
 
