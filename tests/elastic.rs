@@ -19,6 +19,7 @@ const OVER: &str = "shm";
 fn child() {
     match support::role().as_deref() {
         Some("deaf") => deaf(),
+        Some("forks") => forks(),
         _ => members::play(),
     }
 }
@@ -159,6 +160,35 @@ fn a_node_listens_at_the_one_address_that_it_is_given() {
     assert!(std::net::TcpStream::connect(place).is_ok(), "there, and nowhere else:");
     assert!(std::net::TcpStream::connect(("127.0.0.2", place.port())).is_err());
     assert_eq!(one.node.connect_to(&address).expect("near ones come by the socket"), 1);
+}
+
+/// A forked child that ends what it has copies of ends nothing of its parent's.
+#[test]
+fn a_forked_child_may_drop_what_its_parent_has() {
+    let output = support::itself("forks").output().expect("it ran");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+fn forks() {
+    let (here, other) = (Member::new(config()), Other::start("serve"));
+    let peer = here.node.connect_to(&other.address).expect("connected");
+    let words = here.node.heap().alloc_zeroed::<u64>(100_000).expect("room");
+    words.write(99_999, 7);
+    // SAFETY: nothing else in this process holds a lock just now, and the child ends without returning.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop((words, here));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(7) }
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process's, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+    assert_eq!(words.read(99_999), 7);
+    assert_eq!((here.node.peers(), here.node.lost_peers()), (vec![peer], vec![]));
+    assert_eq!(here.node.connect_to(&other.address).expect("still there"), peer);
 }
 
 /// Whoever has seen its end is not told that it is a peer, though nobody here has seen it.

@@ -90,4 +90,9 @@ fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call()
     here.inner.engine().give_up_peer(peer);
     assert_eq!(here.lost_peers(), [peer]);
     assert_eq!((here.put(to, 2), word.read(0)), (Err(Error::PeerLost { peer }), 1));
+    // The other hears of it, and is another when it is called again.
+    let patient = there.within(Duration::from_secs(20));
+    patient.wait_until(|| there.lost_peers() == [1]).expect("it is told");
+    assert_eq!((here.peers(), there.peers()), (vec![], vec![]));
+    assert_eq!(here.connect_to(there.address().expect("a door")).expect("it is there"), peer + 1);
 }

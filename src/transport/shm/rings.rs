@@ -356,6 +356,10 @@ impl Unheard {
 }
 
 impl engine::Transport for ShmTransport {
+    fn disconnect(&mut self, peer: Rank) {
+        self.peers.part_with(peer);
+    }
+
     #[inline(always)]
     fn suspect(&mut self, peer: Rank) {
         if let Some(known) = self.peers.known(peer) {
