@@ -115,7 +115,12 @@ impl<T: Transport> Node<T> {
             return Err(SendError::Busy);
         }
         let payload = message.payload();
-        if self.registrar.is_some() && self.must_wait(message.peer, message.lane) {
+        let waits = self.registrar.is_some()
+            && match message.lane {
+                Lane::Request => self.must_wait(message.peer, message.lane),
+                Lane::Reply => self.answer_must_wait(message.peer),
+            };
+        if waits {
             if message.lane == Lane::Request {
                 return Err(SendError::Busy);
             }

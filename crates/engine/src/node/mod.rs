@@ -28,6 +28,7 @@ mod progress;
 mod registering;
 mod registrar;
 mod relay;
+mod revoked;
 mod rma;
 mod spans;
 mod stages;

@@ -10,7 +10,7 @@ use crate::op_id::OpKey;
 use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
-use crate::registration::{Keep, Run};
+use crate::registration::{Keep, Run, end_of};
 use crate::wire::{self, Kind};
 use crate::{Direction, Header, Lane, Nanos, Piece, Place, Rank, Transport};
 
@@ -188,7 +188,8 @@ impl<T: Transport> Node<T> {
         let mut payload = std::mem::take(&mut registrar.payload);
         payload.clear();
         for holder in holders.drain(..) {
-            let (reg, run) = registrar.table.held(holder);
+            // It may have said that it gives it up before it was told of it.
+            let Some((reg, run)) = registrar.table.held_by(peer, holder) else { continue };
             let fits = payload.len() + message::GIVEN_BYTES <= self.transport.payload_max();
             // What is registered may be more than was asked for, and less may be exposed by now.
             let may = fits && allow_key(self.exposed.as_deref(), registrar.settings.bucket, run);
@@ -225,12 +226,17 @@ impl<T: Transport> Node<T> {
         registrar.hoses.answered(peer, &asked.runs, key as u32);
         registrar.hoses.set_limit(peer, header.args[0]);
         let (mut refused, mut moved) = (Vec::new(), 0);
+        let mut may_come: u64 = asked.runs.iter().map(|run| u64::from(run.count)).sum();
         for Given { run, key, holder } in given {
-            // No owner registers more as one, or gives two rights one name.
-            if run.count > registrar.settings.run_max.max(1) || registrar.hoses.has(peer, holder) {
+            // No owner registers more as one, gives two rights one name, or gives what was not asked for.
+            let is_asked =
+                asked.runs.iter().any(|asked| run.first < end_of(*asked) && asked.first < end_of(run));
+            let is_known = registrar.hoses.has(peer, holder);
+            if run.count > registrar.settings.run_max.max(1) || is_known || !is_asked || may_come == 0 {
                 self.counters.malformed += 1;
                 continue;
             }
+            may_come -= 1;
             moved += u64::from(run.count);
             if registrar.early.take(peer, holder) {
                 refused.push(holder);

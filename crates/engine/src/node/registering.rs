@@ -1,6 +1,6 @@
 //! The node's dealings with its registration table and the transport that registers for it.
 
-use super::registrar::{Later, Registrar, RegistrationCounters, Revoked, Waiter};
+use super::registrar::{Later, Registrar, RegistrationCounters, Waiter};
 use super::table::{Lost, Node};
 use crate::registration::table::Action;
 use crate::registration::{ByPeer, Key, RegId, RegisterError, Settings};
@@ -93,18 +93,17 @@ impl<T: Transport> Node<T> {
 
     /// How many rights to this process's memory have been revoked so far, because it changed.
     pub fn revocations(&self) -> u64 {
-        self.registrar.as_ref().map_or(0, |registrar| registrar.revocations)
+        self.registrar.as_ref().map_or(0, |registrar| registrar.revoked.count())
     }
 
     /// Whether none of the first so many rights that were revoked is used any more.
     pub fn are_given_back(&self, revocations: u64) -> bool {
-        let Some(registrar) = &self.registrar else { return true };
-        !registrar.revoked.iter().any(|revoked| !revoked.given_up && revoked.number < revocations)
+        self.registrar.as_ref().is_none_or(|registrar| registrar.revoked.are_given_back(revocations))
     }
 
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
     pub(super) fn holds_back(&self) -> bool {
-        !self.are_given_back(u64::MAX)
+        self.registrar.as_ref().is_some_and(|registrar| registrar.revoked.are_out())
     }
 
     /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
@@ -151,9 +150,7 @@ impl<T: Transport> Node<T> {
             },
             Action::Settled(reg) => self.on_settled(reg),
             Action::Revoke(peer, holder) => {
-                let number = registrar.revocations;
-                registrar.revocations += 1;
-                registrar.revoked.push(Revoked { peer, holder, number, since: None, given_up: false });
+                registrar.revoked.add(peer, holder);
                 registrar.wants_time = true;
                 // Until it is given back, each transfer is to be looked at.
                 registrar.hoses.forget_recent();
@@ -217,34 +214,62 @@ impl<T: Transport> Node<T> {
 
     /// Sends what waits and may go. Returns whether anything moved.
     pub(super) fn send_later(&mut self) -> bool {
-        let holds = self.holds_back();
-        let Some(registrar) = &mut self.registrar else { return false };
-        let (transport, lost, held_bytes) = (&mut self.transport, &self.lost, &mut registrar.held_bytes);
         let (mut moved, mut at) = (false, 0);
-        while let Some(((peer, lane), waiting)) = registrar.later.nth(at) {
+        while let Some(moves) = self.send_waiting(at) {
+            moved |= moves;
             at += 1;
-            if lost.get(&peer) == Some(&Lost::Gone) {
-                *held_bytes -= waiting.drain(..).map(|later| later.held_bytes()).sum::<usize>();
-                continue;
-            }
-            if !transport.has_room(peer, lane) {
-                continue;
-            }
-            let mut full = false;
-            waiting.retain(|later| {
-                if full || (later.held && holds) {
-                    return true;
-                }
-                let sent = transport.send(peer, lane, &later.header.encode(), &later.payload);
-                full = sent == Err(SendError::Busy);
-                if !full {
-                    moved = true;
-                    *held_bytes -= later.held_bytes();
-                }
-                full
-            });
         }
-        registrar.later.tidy();
+        if let Some(registrar) = &mut self.registrar {
+            registrar.later.tidy();
+        }
         moved
+    }
+
+    /// Sends what waits in that list and may go. Returns whether anything moved; `None`: there is no such list.
+    fn send_waiting(&mut self, at: usize) -> Option<bool> {
+        let holds = self.holds_back();
+        let registrar = self.registrar.as_mut()?;
+        let (transport, held_bytes) = (&mut self.transport, &mut registrar.held_bytes);
+        let ((peer, lane), waiting) = registrar.later.nth(at)?;
+        if self.lost.get(&peer) == Some(&Lost::Gone) {
+            *held_bytes -= waiting.drain(..).map(|later| later.held_bytes()).sum::<usize>();
+            return Some(false);
+        }
+        if !transport.has_room(peer, lane) {
+            return Some(false);
+        }
+        let (mut moved, mut next) = (false, 0);
+        while let Some(later) = waiting.get(next) {
+            if later.held && holds {
+                next += 1;
+                continue;
+            }
+            if transport.send(peer, lane, &later.header.encode(), &later.payload) == Err(SendError::Busy) {
+                break;
+            }
+            moved = true;
+            *held_bytes -= later.held_bytes();
+            waiting.remove(next);
+        }
+        Some(moved)
+    }
+
+    /// Whether an answer to a peer must wait. What waits for the same peer goes first, if it may: each request leaves room for
+    /// one answer, so that no more wait than came while answers were held back.
+    pub(super) fn answer_must_wait(&mut self, peer: Rank) -> bool {
+        if !self.must_wait(peer, Lane::Reply) {
+            return false;
+        }
+        if !self.holds_back()
+            && let Some(registrar) = &mut self.registrar
+            && let Some(at) = registrar.later.place((peer, Lane::Reply))
+        {
+            self.send_waiting(at);
+            if let Some(registrar) = &mut self.registrar {
+                registrar.later.tidy();
+            }
+        }
+        // The room that this request left may be taken by now.
+        self.must_wait(peer, Lane::Reply) || !self.transport.has_room(peer, Lane::Reply)
     }
 }

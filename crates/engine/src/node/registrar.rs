@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::early::Early;
+use super::revoked::Revoked;
 use super::spans::{MoveSpan, RecallSpan};
 use super::waiting::Waiting;
 use crate::op_id::OpKey;
@@ -65,10 +66,7 @@ pub(super) struct Registrar {
     /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
     /// way.
     pub(super) early: Early,
-    /// Rights that were revoked, and whose holders have not answered.
-    pub(super) revoked: Vec<Revoked>,
-    /// How many there ever were.
-    pub(super) revocations: u64,
+    pub(super) revoked: Revoked,
     /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
     /// once anybody has looked.
     pub(super) recalled: BTreeMap<Rank, Recalled>,
@@ -81,18 +79,6 @@ pub(super) struct Registrar {
     /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at once.
     pub(super) spare_moves: Vec<Asked>,
     pub(super) spare_holders: Vec<Vec<HolderId>>,
-}
-
-/// A right that was revoked. Its holder answers exactly once; the name means this right and no other until then.
-pub(super) struct Revoked {
-    pub(super) peer: Rank,
-    pub(super) holder: HolderId,
-    /// How many were revoked before.
-    pub(super) number: u64,
-    /// Since when it is waited for, once anybody has looked.
-    pub(super) since: Option<Nanos>,
-    /// The holder gave it up by itself, before it heard.
-    pub(super) given_up: bool,
 }
 
 /// A peer that was asked to give back what it does not use.
@@ -166,8 +152,7 @@ impl Registrar {
             held_bytes: 0,
             owed: BTreeMap::new(),
             early: Early::default(),
-            revoked: Vec::new(),
-            revocations: 0,
+            revoked: Revoked::default(),
             recalled: BTreeMap::new(),
             wants_time: false,
             counters: RegistrationCounters::default(),
@@ -208,23 +193,18 @@ impl Registrar {
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.
     pub(super) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
-        match self.revoked.iter_mut().find(|revoked| (revoked.peer, revoked.holder) == (peer, holder)) {
-            Some(revoked) => {
-                revoked.given_up = true;
-                self.table.detach_reserving(peer, holder)
-            }
-            None => self.table.detach(peer, holder),
+        match self.revoked.give_up(peer, holder) {
+            true => self.table.detach_reserving(peer, holder),
+            false => self.table.detach(peer, holder),
         }
     }
 
     /// A peer answers that it uses a revoked right no more. `false`: none was revoked.
     pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> bool {
-        let at = self.revoked.iter().position(|revoked| (revoked.peer, revoked.holder) == (peer, holder));
-        let Some(revoked) = at.map(|at| self.revoked.swap_remove(at)) else { return false };
-        if revoked.given_up {
-            self.table.free_name(holder);
-        } else {
-            self.table.detach(peer, holder);
+        match self.revoked.answered(peer, holder) {
+            Some(true) => self.table.free_name(holder),
+            Some(false) => _ = self.table.detach(peer, holder),
+            None => return false,
         }
         true
     }
@@ -232,10 +212,8 @@ impl Registrar {
     /// Forgets what was revoked of a peer that is gone, and all that it held.
     pub(super) fn drop_holder(&mut self, peer: Rank) {
         self.table.drop_peer(peer);
-        let gone: Vec<HolderId> =
-            self.revoked.iter().filter(|r| r.peer == peer && r.given_up).map(|r| r.holder).collect();
-        gone.into_iter().for_each(|holder| self.table.free_name(holder));
-        self.revoked.retain(|revoked| revoked.peer != peer);
+        let given_up = self.revoked.drop_holder(peer);
+        given_up.into_iter().for_each(|holder| self.table.free_name(holder));
         if let Some(recalled) = self.recalled.remove(&peer) {
             recalled.span.lost();
         }
@@ -270,7 +248,7 @@ impl Registrar {
 
     /// Who has not given back a right that was revoked.
     pub(super) fn owing(&self) -> BTreeSet<Rank> {
-        self.revoked.iter().filter(|revoked| !revoked.given_up).map(|revoked| revoked.peer).collect()
+        self.revoked.owing()
     }
 
     /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer, and when the
@@ -286,12 +264,11 @@ impl Registrar {
             }
             owes
         });
-        let revoked = self.revoked.iter_mut().filter(|revoked| !revoked.given_up);
-        let revoked = revoked.map(|revoked| (revoked.peer, &mut revoked.since));
-        let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, &mut recalled.since));
+        let within = self.settings.recall_within;
+        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(now).saturating_add(within);
+        let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, ends_of(recalled)));
         let (mut late, mut next) = (Vec::new(), None);
-        for (peer, since) in revoked.chain(recalled) {
-            let ends = since.get_or_insert(now).saturating_add(self.settings.recall_within);
+        for (peer, ends) in self.revoked.ends(now, within).chain(recalled) {
             if ends <= now {
                 late.push(peer);
             } else {

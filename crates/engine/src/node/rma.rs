@@ -470,7 +470,7 @@ impl<T: Transport> Node<T> {
 
     /// Answers a request with `len` bytes of the scratch space.
     pub(super) fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
-        if self.must_wait(peer, Lane::Reply) {
+        if self.answer_must_wait(peer) {
             let payload = self.scratch[..len].to_vec();
             self.hold(peer, Lane::Reply, *header, &payload);
             return;

@@ -35,6 +35,11 @@ impl<K: Copy + Ord, T> Waiting<K, T> {
         self.find(key).ok().map(|at| &self.lists[at].1)
     }
 
+    /// Which list is this one's.
+    pub(super) fn place(&self, key: K) -> Option<usize> {
+        self.find(key).ok()
+    }
+
     /// Appends to a list.
     pub(super) fn push(&mut self, key: K, what: T) {
         let at = self.find(key).unwrap_or_else(|at| {

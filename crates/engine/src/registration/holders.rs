@@ -104,6 +104,12 @@ impl Table {
         (self.id_of(entry), self.run_of(entry))
     }
 
+    /// The run that a firehose is for, if it is that peer's.
+    pub(crate) fn held_by(&self, peer: Rank, holder: HolderId) -> Option<(RegId, Run)> {
+        let Holder { peer: of, entry, .. } = *self.holders.get(holder.0 as usize)?;
+        (entry != NONE && of == peer).then(|| self.held(holder))
+    }
+
     /// Asks those who hold more than is guaranteed to them to give back what they do not need.
     fn recall_for(&mut self, peer: Rank, bytes: u64) {
         if let Some((rank, bytes)) = self.leases.recall_for(peer, bytes) {

@@ -1,0 +1,168 @@
+//! Rights that were revoked, and whose holders have not answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::registration::table::HolderId;
+use crate::{Nanos, Rank};
+
+/// What a holder is given, besides what all are, for each right that was revoked: a program may free very much at once, and each
+/// right is a message there and one back.
+const EACH: Nanos = 100_000;
+
+/// A holder answers exactly once for each; the name means this right and no other until then.
+#[derive(Default)]
+pub(super) struct Revoked {
+    /// By holders, and the rights' names.
+    rights: BTreeMap<(Rank, u32), Right>,
+    /// The numbers of those that a holder has and may use.
+    out: BTreeSet<u64>,
+    holders: BTreeMap<Rank, Owing>,
+    /// How many there ever were.
+    count: u64,
+}
+
+struct Right {
+    /// How many were revoked before.
+    number: u64,
+    /// The holder gave it up by itself, before it heard.
+    given_up: bool,
+}
+
+/// What a holder has not answered.
+#[derive(Default)]
+struct Owing {
+    rights: u64,
+    /// The most that it was at once.
+    most: u64,
+    /// Since when it is waited for, once anybody has looked.
+    since: Option<Nanos>,
+}
+
+impl Revoked {
+    /// How many rights have been revoked so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether no holder is to answer.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rights.is_empty()
+    }
+
+    /// Whether any may still be used.
+    #[inline]
+    pub(super) fn are_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether none of the first so many may still be used.
+    pub(super) fn are_given_back(&self, count: u64) -> bool {
+        self.out.first().is_none_or(|oldest| *oldest >= count)
+    }
+
+    /// A right is revoked.
+    pub(super) fn add(&mut self, peer: Rank, holder: HolderId) {
+        self.rights.insert((peer, holder.0), Right { number: self.count, given_up: false });
+        self.out.insert(self.count);
+        self.count += 1;
+        let owing = self.holders.entry(peer).or_default();
+        owing.rights += 1;
+        owing.most = owing.most.max(owing.rights);
+    }
+
+    /// The holder gives one up by itself. `false`: this one was not revoked.
+    pub(super) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
+        let Some(right) = self.rights.get_mut(&(peer, holder.0)) else { return false };
+        right.given_up = true;
+        let number = right.number;
+        self.settle(peer, number);
+        true
+    }
+
+    /// The holder answers. Whether it had given the right up before; `None`: this one was not revoked.
+    pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> Option<bool> {
+        let right = self.rights.remove(&(peer, holder.0))?;
+        self.settle(peer, right.number);
+        Some(right.given_up)
+    }
+
+    /// A right is used no more.
+    fn settle(&mut self, peer: Rank, number: u64) {
+        if !self.out.remove(&number) {
+            return;
+        }
+        if let Some(owing) = self.holders.get_mut(&peer) {
+            owing.rights -= 1;
+            if owing.rights == 0 {
+                self.holders.remove(&peer);
+            }
+        }
+    }
+
+    /// Forgets what a peer was to answer. Returns the names of the rights that it had given up.
+    pub(super) fn drop_holder(&mut self, peer: Rank) -> Vec<HolderId> {
+        self.holders.remove(&peer);
+        let mut theirs = self.rights.split_off(&(peer, 0));
+        if let Some(next) = peer.checked_add(1) {
+            self.rights.append(&mut theirs.split_off(&(next, 0)));
+        }
+        for right in theirs.values() {
+            self.out.remove(&right.number);
+        }
+        theirs.into_iter().filter(|(_, right)| right.given_up).map(|((_, name), _)| HolderId(name)).collect()
+    }
+
+    /// Who may still use any.
+    pub(super) fn owing(&self) -> BTreeSet<Rank> {
+        self.holders.keys().copied().collect()
+    }
+
+    /// Begins to wait for whoever is not waited for yet, and says when the time of each ends.
+    pub(super) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
+        self.holders.iter_mut().map(move |(peer, owing)| {
+            let since = *owing.since.get_or_insert(now);
+            (*peer, since.saturating_add(within).saturating_add(owing.most.saturating_mul(EACH)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_holder_has_time_for_what_it_holds() {
+        let mut revoked = Revoked::default();
+        for name in 0..1000 {
+            revoked.add(7, HolderId(name));
+        }
+        revoked.add(8, HolderId(1000));
+        let ends = |revoked: &mut Revoked, now| revoked.ends(now, 10).collect::<Vec<_>>();
+        assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * EACH), (8, 15 + EACH)]);
+        for name in 0..999 {
+            assert_eq!(revoked.answered(7, HolderId(name)), Some(false));
+        }
+        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "none is hurried");
+        assert!(!revoked.are_given_back(1000) && revoked.are_given_back(999));
+        assert_eq!((revoked.answered(7, HolderId(3)), revoked.answered(8, HolderId(999))), (None, None));
+        assert!(revoked.give_up(7, HolderId(999)) && !revoked.give_up(7, HolderId(4)));
+        assert_eq!(revoked.owing(), [8].into());
+        assert!(revoked.are_given_back(1000) && !revoked.is_empty(), "it is still to answer");
+        assert_eq!(revoked.drop_holder(8), []);
+        assert!(!revoked.are_out() && revoked.count() == 1001);
+        assert_eq!(revoked.answered(7, HolderId(999)), Some(true));
+        assert!(revoked.is_empty());
+    }
+
+    #[test]
+    fn names_that_a_lost_holder_had_given_up_are_free() {
+        let mut revoked = Revoked::default();
+        for name in 0..4 {
+            revoked.add(name % 2, HolderId(name));
+        }
+        assert!(revoked.give_up(1, HolderId(3)));
+        assert_eq!(revoked.drop_holder(1), [HolderId(3)]);
+        assert_eq!((revoked.owing(), revoked.answered(1, HolderId(1))), ([0].into(), None));
+    }
+}
