@@ -3,7 +3,7 @@
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;
 use engine::wire::{Header, Kind};
-use engine::{Direction, Lane, MemId, OpId, Piece, Place, Rank, Transport};
+use engine::{Direction, Lane, MemId, OpError, OpId, Piece, Place, Rank, Transport};
 use sim::{Access, Cluster, Costs, Plan, Reach};
 
 fn cluster() -> Cluster {
@@ -42,9 +42,9 @@ fn settle(cluster: &mut Cluster) {
 
 /// A get by rank 0 from rank 1 that has asked, and has not been answered.
 fn get(cluster: &mut Cluster) -> (OpId, u64) {
-    let there = cluster.map(1, 4096, Access::Full);
-    let here = cluster.map(0, 4096, Access::Full);
-    let piece = Piece::new(there, Place::new(MemId::Space, here.offset), 8).expect("inside memory");
+    let there = cluster.map(1, 8192, Access::Full);
+    let here = cluster.map(0, 8192, Access::Full);
+    let piece = Piece::new(there, Place::new(MemId::Space, here.offset), 8192).expect("inside memory");
     (cluster.node(0).transfer(1, Direction::Get, &[piece], None), there.offset >> 12)
 }
 
@@ -60,7 +60,7 @@ fn a_move_for_more_than_anybody_asks_is_refused_at_once() {
 }
 
 #[test]
-fn an_answer_that_gives_too_much_or_one_name_twice_gives_nothing_more() {
+fn an_answer_that_gives_too_much_or_one_name_twice_or_what_was_not_asked_for_gives_nothing_more() {
     let mut cluster = cluster();
     let (op, bucket) = get(&mut cluster);
     let given = |first: u64, count: u32, holder: u32| {
@@ -69,9 +69,22 @@ fn an_answer_that_gives_too_much_or_one_name_twice_gives_nothing_more() {
     };
     // The first move of a node bears the number 1, in the first place.
     let answer = Header { token: 1 << 32, args: [u64::MAX, 0, 0, 0], ..Header::new(Kind::Moved) };
-    let payload = [given(bucket + 9, u32::MAX, 1), given(bucket + 5, 1, 2), given(bucket + 6, 1, 2)].concat();
-    send(&mut cluster, 1, 0, Lane::Reply, answer, &payload);
+    let payload = [
+        given(bucket, u32::MAX, 1),
+        given(bucket + 5, 1, 2),
+        given(bucket, 1, 3),
+        given(bucket + 1, 1, 3),
+        given(bucket + 1, 1, 4),
+        // Two buckets were asked for.
+        given(bucket, 1, 5),
+    ];
+    send(&mut cluster, 1, 0, Lane::Reply, answer, &payload.concat());
     settle(&mut cluster);
-    assert!(cluster.node(0).counters().malformed >= 2);
-    assert_eq!(cluster.node(0).outcome(op), Some(Ok(0)), "what was not given goes by message");
+    // The owner's own answer comes too late.
+    assert_eq!((cluster.node(0).counters().malformed, cluster.node(0).rights_held(1)), (5, vec![3, 4]));
+    let outcome = cluster.node(0).outcome(op);
+    assert!(
+        matches!(outcome, Some(Err(OpError::Fault { peer: 1, .. }))),
+        "no key of those is one: {outcome:?}"
+    );
 }
