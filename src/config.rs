@@ -176,7 +176,7 @@ pub enum ProgressThread {
     Auto,
 }
 
-/// How a node reaches other ranks. Itself it always reaches by its own memory.
+/// How a node reaches other ranks. Itself it reaches within this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// By shared memory and cross-memory attach: all ranks are on one host.

@@ -55,7 +55,9 @@ impl Node {
         self.inner.peers.own().size
     }
 
-    /// A handle on the same node whose blocking calls wait at most `timeout`.
+    /// A handle on the same node whose blocking calls wait at most `timeout`. What is started by it and waited for later (forms
+    /// that end in `_nb` or `_nbi`) must end by then, too, counted from its start, whoever waits for it, and how; an event of a
+    /// collective of a [`Team`](crate::Team) waits at most so long, from the wait on.
     pub fn within(&self, timeout: Duration) -> Node {
         Node { timeout: Some(timeout), ..self.clone() }
     }
@@ -177,10 +179,10 @@ impl Node {
     }
 
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:
-    /// memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by Standpipe needs no
-    /// such call: what this node sends after a change waits for that by itself. It is for those who tell them by other
-    /// channels: a file, a socket, memory of their own. Costs nothing where nothing has changed, or nothing is
-    /// registered.
+    /// memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by messages, or by puts to other
+    /// hosts, needs no such call: what this node sends after a change waits for that by itself. It is for those who tell them by what
+    /// does not go through it: a file, a socket, a put or an atomic to a heap of this host, or a word of the own heap that others
+    /// read. Costs nothing where nothing has changed, or nothing is registered.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InHandler`] where it would have to wait.

@@ -58,12 +58,14 @@ debug_is_display!(RendezvousError);
 #[non_exhaustive]
 pub enum RendezvousError {
     /// A setting is not what it should be.
-    #[error("{name} is not {expected}")]
+    #[error("{name} is not {expected}, but {given}")]
     Setting {
         /// The environment variable.
         name: &'static str,
         /// What it should hold.
         expected: &'static str,
+        /// What it holds; of a secret, how long it is.
+        given: String,
     },
     /// A setting that must be there is not.
     #[error("{name} is not set: it takes {expected}")]
@@ -185,7 +187,11 @@ impl Rendezvous {
     pub fn new(at: &str, secret: &str) -> Result<Rendezvous, RendezvousError> {
         let has_port = at.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         if !has_port {
-            return Err(RendezvousError::Setting { name: PLACE, expected: "HOST:PORT" });
+            return Err(RendezvousError::Setting {
+                name: PLACE,
+                expected: "HOST:PORT",
+                given: format!("{at:?}"),
+            });
         }
         Ok(Rendezvous { at: at.to_owned(), secret: parse_secret(secret)? })
     }
@@ -312,7 +318,11 @@ fn parse_secret(text: &str) -> Result<Secret, RendezvousError> {
     let (name, expected) = (SECRET, "64 hexadecimal digits (`openssl rand -hex 32` makes some)");
     match text.trim() {
         "" => Err(RendezvousError::Unset { name, expected }),
-        text => Secret::from_hex(text).ok_or(RendezvousError::Setting { name, expected }),
+        text => {
+            // Which letters they are is a secret.
+            let given = || format!("{} letters", text.chars().count());
+            Secret::from_hex(text).ok_or_else(|| RendezvousError::Setting { name, expected, given: given() })
+        }
     }
 }
 

@@ -110,7 +110,7 @@ impl Team {
     /// # Errors
     /// As for [`Team::all_gather`]; both lengths must be the same, and as many values for each member.
     pub fn all_to_all<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<(), Error> {
-        let each = from.len() / self.size() as usize;
+        let each = from.len().div_ceil(self.size() as usize);
         expect_len(FROM, from.len(), each * self.size() as usize)?;
         expect_len(INTO, into.len(), from.len())?;
         let what = Collective::AllToAll { block: bytes_of(&from[..each]) };

@@ -572,7 +572,12 @@ pub(crate) fn check_place(peer: Rank, (place, places): (u32, u32)) -> Result<(),
 
 /// The error for a heap that this process cannot map.
 fn no_room(peer: Rank, error: &SegmentError) -> Error {
-    Error::Connect { peer, why: format!("cannot map its heap: {error}; {HEAP_REMEDY}") }
+    Error::Connect {
+        peer,
+        why: format!(
+            "cannot map its heap: {error}; {HEAP_REMEDY}, or more mappings (sysctl vm.max_map_count)"
+        ),
+    }
 }
 
 /// Whether cross-memory attach reaches the process that says this of itself: reads its nonce.

@@ -110,7 +110,8 @@ const CHOICES: [Choice; 4] = [
         first: "tcp: private, stages",
         then: "tcp: private, registered",
         from: None,
-        setting: "STANDPIPE_STRATEGY=firehose",
+        setting: "STANDPIPE_STRATEGY=firehose, where the program keeps mapped what peers may still transfer (else a put can \
+                  end it, or write elsewhere)",
     },
 ];
 

@@ -94,7 +94,9 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
             lines.push(format!("rank {number} has not opened a node"));
             return lines;
         }
-        lines.push(format!("rank {number}, {state}, registers no memory: shared memory needs none"));
+        lines.push(format!(
+            "rank {number}, {state}, registers no memory: what it reaches its peers by needs none"
+        ));
         return lines;
     };
     let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));
@@ -194,7 +196,7 @@ mod tests {
         let none = lines(&sample(None), Some(0));
         assert_eq!(none.len(), 3);
         assert!(
-            none[2].contains("rank 0, running, registers no memory: shared memory needs none"),
+            none[2].contains("rank 0, running, registers no memory: what it reaches its peers by needs none"),
             "{none:?}"
         );
         let mut report = told();
