@@ -175,15 +175,17 @@ fn forks() {
     let peer = here.node.connect_to(&other.address).expect("connected");
     let words = here.node.heap().alloc_zeroed::<u64>(100_000).expect("room");
     words.write(99_999, 7);
-    // SAFETY: nothing else in this process holds a lock just now, and the child ends without returning.
+    // SAFETY: no other thread of this process holds a lock of the allocator's or of this library's just now, so that the child can
+    // drop what it has copies of, after which it ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop((words, here));
-        // SAFETY: ends the child.
+        // SAFETY: ends the child at once, whatever else its copy of the process has open; nothing of it is used afterwards.
         unsafe { libc::_exit(7) }
     }
     let mut status = 0;
-    // SAFETY: a child of this process's, and a place for its status.
+    // SAFETY: the child is this process's own, which nobody else waits for, and the place for its status is a local that outlives
+    // the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
     assert_eq!(words.read(99_999), 7);

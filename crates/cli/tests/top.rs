@@ -247,7 +247,10 @@ fn peers_of_shared_memory_are_a_line_and_an_empty_list() {
     let (out, err) = texts(&run_awake(&[&job.pid(), "--once", "--interval", "0.2", "--peers", "2"]));
     assert!(err.is_empty(), "{err}");
     assert_eq!(out.lines().count(), 3, "{out}");
-    assert!(out.contains("rank 2, running, registers no memory: shared memory needs none"), "{out}");
+    assert!(
+        out.contains("rank 2, running, registers no memory: what it reaches its peers by needs none"),
+        "{out}"
+    );
     let (out, _) = texts(&run_awake(&[&job.pid(), "--json", "--peers"]));
     let report: Value = serde_json::from_str(&out).expect("one object");
     let peers = &report["peers"];

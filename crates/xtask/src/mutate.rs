@@ -50,9 +50,9 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "messages are held back until revoked rights are given back",
-        file: "engine/src/node/registering.rs",
-        keeps: "revoked.iter().any(|revoked| !revoked.given_up && revoked.number < revocations)",
-        breaks: "revoked.iter().any(|_| false)",
+        file: "engine/src/node/revoked.rs",
+        keeps: "!self.out.is_empty()",
+        breaks: "false && !self.out.is_empty()",
     },
     Mutation {
         rule: "a right is given back once",

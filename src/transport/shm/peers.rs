@@ -396,15 +396,6 @@ impl Peers {
         }
     }
 
-    /// Ends the connection with a peer from outside that the engine has given up: by that it hears of it.
-    pub(crate) fn part_with(&self, rank: Rank) {
-        if rank >= self.own.size {
-            // The engine knows, and is held: nobody is to be told here.
-            self.lose(rank);
-            self.forget(rank);
-        }
-    }
-
     /// What far peers are to know of this process.
     pub(crate) fn card(&self, host: Rank, provider: String, attends: bool) -> Card {
         let endpoint = self.own.control.endpoint().into();

@@ -357,7 +357,12 @@ impl Unheard {
 
 impl engine::Transport for ShmTransport {
     fn disconnect(&mut self, peer: Rank) {
-        self.peers.part_with(peer);
+        // The end of its connection tells a peer from outside that it was given up.
+        if peer >= self.peers.own().size {
+            // The engine knows, and is held: nobody is to be told here.
+            self.peers.lose(peer);
+            self.peers.forget(peer);
+        }
     }
 
     #[inline(always)]

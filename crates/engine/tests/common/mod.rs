@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use engine::node::Polled;
 use engine::registration::RegisterError;
+use engine::wire::Kind;
 use engine::{
-    Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Key, KeyedPiece, Lane, MemId, OpError, OpId, Piece,
-    Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
+    Atomic, Direction, Event, HEAD_WORDS, Header, Inbox, Key, KeyedPiece, Lane, MemId, Node, OpError, OpId,
+    Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
 /// Bytes of payload a message may have.
@@ -294,4 +296,16 @@ impl Transport for Script {
             false => Registering::Failed(RegisterError::Limit),
         }
     }
+}
+
+/// Polls until there is nothing to do.
+pub(crate) fn poll(node: &mut Node<Script>) {
+    let mut inbox = Inbox::default();
+    while node.poll(&mut inbox) != Polled::Idle {}
+}
+
+/// Whom the node has sent a message of that kind.
+pub(crate) fn told(node: &mut Node<Script>, kind: Kind) -> Vec<u32> {
+    let sent = node.transport().sent.iter().filter(|sent| sent.header.kind == kind);
+    sent.map(|sent| sent.peer).collect()
 }
