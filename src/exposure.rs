@@ -39,7 +39,7 @@ impl Node {
 
 impl Drop for Exposed {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade() {
+        if let Some(inner) = self.inner.upgrade().filter(|inner| !inner.is_forked()) {
             inner.engine().withdraw(self.addr, self.len, self.rights);
         }
     }

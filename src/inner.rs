@@ -119,6 +119,8 @@ pub(crate) struct Inner {
     pub(crate) watched: AtomicBool,
     /// What there is to do once something has moved: [`WAKERS`], [`ORPHANS`], [`FOLLOWED`], in one word as [`Inner::news`].
     errands: AtomicU8,
+    /// The process whose node it is.
+    pid: u32,
     /// Tasks that wait for an event.
     wakers: Mutex<Vec<Waker>>,
     /// Messages taken by all threads, about.
@@ -200,6 +202,7 @@ impl Inner {
             news: AtomicU8::new(0),
             heard: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            pid: std::process::id(),
             errands: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
             moved: AtomicU32::new(0),
@@ -397,13 +400,36 @@ impl Inner {
         self.errands.fetch_or(WAKERS, Ordering::AcqRel);
     }
 
+    /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own to end.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    /// Wakes every thread that waits, as [`Inner::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
+    /// once, which can wait for the caller.
+    pub(crate) fn wake_from_afar(self: &Arc<Self>) {
+        self.wake_threads();
+        if self.errands.load(Ordering::Acquire) & WAKERS != 0 {
+            let inner = Arc::clone(self);
+            let wakes =
+                std::thread::Builder::new().name("standpipe-wake".into()).spawn(move || inner.wake_tasks());
+            if wakes.is_err() {
+                self.wake_tasks();
+            }
+        }
+    }
+
     /// Wakes every thread that waits, so that it looks again at what it waits for.
     pub(crate) fn wake(&self) {
+        self.wake_threads();
+        self.wake_tasks();
+    }
+
+    fn wake_threads(&self) {
         self.bell.poke();
         if let Some(alarm) = self.alarm.get() {
             alarm.ring_all();
         }
-        self.wake_tasks();
     }
 
     /// Wakes whoever sleeps.

@@ -30,7 +30,7 @@ pub struct Node {
 impl Node {
     /// The first handle on a new node.
     pub(crate) fn new(inner: Arc<Inner>, timeout: Option<Duration>) -> Node {
-        let life = Life { inner: Arc::clone(&inner), host: None, pid: std::process::id() };
+        let life = Life { inner: Arc::clone(&inner), host: None };
         Node { inner, timeout, _life: Some(Arc::new(life)) }
     }
 
@@ -314,13 +314,11 @@ struct Life {
     inner: Arc<Inner>,
     /// What ends after the node has: its part in a job of another launcher's.
     host: Option<Host>,
-    /// The process whose node it is.
-    pid: u32,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if std::process::id() != self.pid {
+        if self.inner.is_forked() {
             // A child that was forked has a copy of what is the parent's: none of it is its own to end.
             std::mem::forget((Arc::clone(&self.inner), self.host.take()));
             return;

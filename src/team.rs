@@ -60,7 +60,9 @@ struct Recent {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.node.inner.engine().drop_team(self.id);
+        if !self.node.inner.is_forked() {
+            self.node.inner.engine().drop_team(self.id);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod support;
 
 use standpipe::bootstrap::Broker;
 use standpipe::watch::{Job, RankView, Snapshot, jobs};
-use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Transport};
+use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Rights, Transport};
 
 use members::{Member, Other, config};
 
@@ -175,11 +175,14 @@ fn forks() {
     let peer = here.node.connect_to(&other.address).expect("connected");
     let words = here.node.heap().alloc_zeroed::<u64>(100_000).expect("room");
     words.write(99_999, 7);
+    let team = here.node.world().split(Some(0), 0).expect("a split").expect("a color");
+    let exposed =
+        here.node.expose(&raw const *Box::leak(vec![0_u8; 4096].into_boxed_slice()), Rights::ReadWrite);
     // SAFETY: no other thread of this process holds a lock of the allocator's or of this library's just now, so that the child can
     // drop what it has copies of, after which it ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        drop((words, here));
+        drop((words, team, exposed, here));
         // SAFETY: ends the child at once, whatever else its copy of the process has open; nothing of it is used afterwards.
         unsafe { libc::_exit(7) }
     }

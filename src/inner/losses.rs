@@ -90,7 +90,7 @@ impl Inner {
                 self.watched.store(true, Ordering::Relaxed);
                 self.show_direct();
                 self.news.fetch_or(LOOK, Ordering::AcqRel);
-                return self.wake();
+                return self.wake_from_afar();
             }
             // Those on other hosts have a broker of their own.
             Notice::BrokerGone => self.peers.others_here(),
@@ -101,7 +101,7 @@ impl Inner {
             let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
             lock(&self.losses).extend(news.into_iter().map(|rank| (rank, from(rank))));
             self.news.fetch_or(LOSSES, Ordering::AcqRel);
-            self.wake();
+            self.wake_from_afar();
         }
     }
 }

@@ -210,8 +210,14 @@ impl Inner {
         let moved = self.moved.load(Ordering::Relaxed).wrapping_add(1);
         self.moved.store(moved, Ordering::Relaxed);
         if moved.is_multiple_of(MOVES_UNTIMED) {
-            self.expire(Instant::now());
+            self.expire_now();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn expire_now(&self) {
+        self.expire(Instant::now());
     }
 
     /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the

@@ -199,3 +199,45 @@ fn ask(node: &mut Node<Script>, peer: u32, header: Header) {
     node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
     poll(node);
 }
+
+/// What has come of another collective before this one was begun is looked at when it is begun, whoever is waited for.
+#[test]
+fn what_came_early_of_another_collective_ends_this_one() {
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    ask(&mut node, 2, Header { args: [1 << 16, 7, 8, 0], len: 8, ..Header::new(Kind::TeamWord) });
+    let id = start_what(&mut node, &Collective::Broadcast { root: 0, len: 8 });
+    let what = "and another member called different ones";
+    assert_eq!(node.outcome(id), Some(Err(OpError::Team { peer: 2, what })));
+}
+
+/// Collectives that go on when later ones cannot end any more do so, also with a member that has begun the later ones.
+#[test]
+fn who_has_come_past_the_end_of_a_team_is_sent_what_goes_on() {
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    let ids = [(); 10].map(|()| start_what(&mut node, &Collective::Broadcast { root: ME, len: 8 }));
+    let come_to = |number: u64| Header { args: [number, 0, 0, 0], ..Header::new(Kind::TeamPace) };
+    ask(&mut node, 0, come_to(10));
+    let words =
+        |node: &mut Node<Script>| told(node, Kind::TeamWord).iter().filter(|peer| **peer == 2).count();
+    assert_eq!(words(&mut node), 4, "it may be ahead of it by so many");
+    node.lose(0);
+    ask(&mut node, 2, come_to(12));
+    assert_eq!(words(&mut node), 10);
+    assert_eq!(ids.map(|id| node.outcome(id)), [Some(Ok(0)); 10]);
+    assert_eq!(told(&mut node, Kind::TeamBroken), [2, 2], "it may not have heard when it said that");
+    let late = start_what(&mut node, &Collective::Barrier);
+    assert_eq!(node.outcome(late), Some(Err(OpError::PeerLost { peer: 0 })));
+}
+
+/// A member that has ended the team by saying that it dropped it, and asks on and on, has one answer waiting.
+#[test]
+fn who_has_dropped_a_team_and_takes_no_answers_has_few_waiting() {
+    const DROPPED: u64 = 3;
+    let mut node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
+    close(&mut node);
+    for from in (1..1000).rev() {
+        ask(&mut node, 2, Header { args: [DROPPED | from << 16, 2, 0, 0], ..Header::new(Kind::TeamBroken) });
+        ask(&mut node, 2, Header { args: [1 << 40, 0, 0, 0], ..Header::new(Kind::TeamPace) });
+    }
+    assert_eq!(open(&mut node, 0), [(2, Kind::TeamBroken)]);
+}

@@ -134,7 +134,9 @@ impl ShmTransport {
     /// Puts everyone who rang on the list of senders to poll.
     fn take_rung(&mut self) {
         if !self.bell.has_pending() {
-            self.retry_unheard();
+            if !self.unheard.is_empty() {
+                self.retry_unheard();
+            }
             return;
         }
         let (pairs, warm, unheard, peers) = (&mut self.pairs, &mut self.warm, &mut self.unheard, &self.peers);
@@ -149,6 +151,7 @@ impl ShmTransport {
     }
 
     /// Connects to one sender that rang and has not been talked to yet, if its time has come.
+    #[cold]
     fn retry_unheard(&mut self) {
         let Some(at) = self.due_unheard() else { return };
         let Some(mut waiting) = self.unheard.remove(at) else { return };

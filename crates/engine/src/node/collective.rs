@@ -98,6 +98,10 @@ impl<T: Transport> Node<T> {
             return OpId::of(key);
         }
         self.teams.all.get_mut(&team).expect("looked at above").runs.insert(number, key);
+        if let Err(error) = self.check_early(team, number, what.signature()) {
+            self.break_team(team, number, error);
+            return OpId::of(key);
+        }
         self.tell_askers(team);
         self.go_on_with(key);
         for (slot, arrived) in begun.map(|begun| begun.arrived).unwrap_or_default() {

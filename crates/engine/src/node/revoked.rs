@@ -14,9 +14,11 @@ const EACH: Nanos = 100_000;
 pub(super) struct Revoked {
     /// By holders, and the rights' names.
     rights: BTreeMap<(Rank, u32), Right>,
-    /// The numbers of those that a holder has and may use.
-    out: BTreeSet<u64>,
+    /// Those that a holder has and may use.
+    out: BTreeMap<u64, Rank>,
     holders: BTreeMap<Rank, Owing>,
+    /// Those that nobody has looked at the clock for.
+    untimed: Vec<(Rank, u64)>,
     /// How many there ever were.
     count: u64,
 }
@@ -28,15 +30,9 @@ struct Right {
     given_up: bool,
 }
 
-/// What a holder has not answered.
-#[derive(Default)]
-struct Owing {
-    rights: u64,
-    /// The most that it was at once.
-    most: u64,
-    /// Since when it is waited for, once anybody has looked.
-    since: Option<Nanos>,
-}
+/// What a holder has not answered, by the rights' numbers: since when each is waited for, once anybody has looked, and how many there
+/// were then.
+type Owing = BTreeMap<u64, (Option<Nanos>, u64)>;
 
 impl Revoked {
     /// How many rights have been revoked so far.
@@ -58,17 +54,18 @@ impl Revoked {
 
     /// Whether none of the first so many may still be used.
     pub(super) fn are_given_back(&self, count: u64) -> bool {
-        self.out.first().is_none_or(|oldest| *oldest >= count)
+        self.out.first_key_value().is_none_or(|(oldest, _)| *oldest >= count)
     }
 
     /// A right is revoked.
     pub(super) fn add(&mut self, peer: Rank, holder: HolderId) {
-        self.rights.insert((peer, holder.0), Right { number: self.count, given_up: false });
-        self.out.insert(self.count);
+        let number = self.count;
         self.count += 1;
+        self.rights.insert((peer, holder.0), Right { number, given_up: false });
+        self.out.insert(number, peer);
         let owing = self.holders.entry(peer).or_default();
-        owing.rights += 1;
-        owing.most = owing.most.max(owing.rights);
+        owing.insert(number, (None, owing.len() as u64 + 1));
+        self.untimed.push((peer, number));
     }
 
     /// The holder gives one up by itself. `false`: this one was not revoked.
@@ -76,25 +73,23 @@ impl Revoked {
         let Some(right) = self.rights.get_mut(&(peer, holder.0)) else { return false };
         right.given_up = true;
         let number = right.number;
-        self.settle(peer, number);
+        self.settle(number);
         true
     }
 
     /// The holder answers. Whether it had given the right up before; `None`: this one was not revoked.
     pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> Option<bool> {
         let right = self.rights.remove(&(peer, holder.0))?;
-        self.settle(peer, right.number);
+        self.settle(right.number);
         Some(right.given_up)
     }
 
     /// A right is used no more.
-    fn settle(&mut self, peer: Rank, number: u64) {
-        if !self.out.remove(&number) {
-            return;
-        }
+    fn settle(&mut self, number: u64) {
+        let Some(peer) = self.out.remove(&number) else { return };
         if let Some(owing) = self.holders.get_mut(&peer) {
-            owing.rights -= 1;
-            if owing.rights == 0 {
+            owing.remove(&number);
+            if owing.is_empty() {
                 self.holders.remove(&peer);
             }
         }
@@ -102,13 +97,12 @@ impl Revoked {
 
     /// Forgets what a peer was to answer. Returns the names of the rights that it had given up.
     pub(super) fn drop_holder(&mut self, peer: Rank) -> Vec<HolderId> {
-        self.holders.remove(&peer);
         let mut theirs = self.rights.split_off(&(peer, 0));
         if let Some(next) = peer.checked_add(1) {
             self.rights.append(&mut theirs.split_off(&(next, 0)));
         }
         for right in theirs.values() {
-            self.out.remove(&right.number);
+            self.settle(right.number);
         }
         theirs.into_iter().filter(|(_, right)| right.given_up).map(|((_, name), _)| HolderId(name)).collect()
     }
@@ -118,11 +112,18 @@ impl Revoked {
         self.holders.keys().copied().collect()
     }
 
-    /// Begins to wait for whoever is not waited for yet, and says when the time of each ends.
+    /// Begins to wait for what is not waited for yet, and says when the time of each holder ends for the oldest right that it has not
+    /// answered.
     pub(super) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
-        self.holders.iter_mut().map(move |(peer, owing)| {
-            let since = *owing.since.get_or_insert(now);
-            (*peer, since.saturating_add(within).saturating_add(owing.most.saturating_mul(EACH)))
+        for (peer, number) in self.untimed.drain(..) {
+            if let Some((since, _)) = self.holders.get_mut(&peer).and_then(|owing| owing.get_mut(&number)) {
+                *since = Some(now);
+            }
+        }
+        self.holders.iter().filter_map(move |(peer, owing)| {
+            let (_, (since, rights)) = owing.first_key_value()?;
+            let time = within.saturating_add(rights.saturating_mul(EACH));
+            Some((*peer, since.unwrap_or(now).saturating_add(time)))
         })
     }
 }
@@ -139,11 +140,11 @@ mod tests {
         }
         revoked.add(8, HolderId(1000));
         let ends = |revoked: &mut Revoked, now| revoked.ends(now, 10).collect::<Vec<_>>();
-        assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * EACH), (8, 15 + EACH)]);
+        assert_eq!(ends(&mut revoked, 5), [(7, 15 + EACH), (8, 15 + EACH)]);
         for name in 0..999 {
             assert_eq!(revoked.answered(7, HolderId(name)), Some(false));
         }
-        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "none is hurried");
+        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "more for the last");
         assert!(!revoked.are_given_back(1000) && revoked.are_given_back(999));
         assert_eq!((revoked.answered(7, HolderId(3)), revoked.answered(8, HolderId(999))), (None, None));
         assert!(revoked.give_up(7, HolderId(999)) && !revoked.give_up(7, HolderId(4)));
@@ -153,6 +154,20 @@ mod tests {
         assert!(!revoked.are_out() && revoked.count() == 1001);
         assert_eq!(revoked.answered(7, HolderId(999)), Some(true));
         assert!(revoked.is_empty());
+    }
+
+    #[test]
+    fn who_answers_all_that_it_is_asked_has_time_without_end() {
+        let mut revoked = Revoked::default();
+        for round in 0..100 {
+            revoked.add(7, HolderId(round));
+            // There is always one that it has not answered yet.
+            if round > 0 {
+                assert_eq!(revoked.answered(7, HolderId(round - 1)), Some(false));
+            }
+            let now = u64::from(round) * 5;
+            assert!(revoked.ends(now, 10).eq([(7, now + 10 + EACH * if round == 0 { 1 } else { 2 })]));
+        }
     }
 
     #[test]

@@ -43,6 +43,10 @@ impl<T: Transport> Node<T> {
             _ => header.args[0] >> 16,
         };
         if team.is_over(number) {
+            if header.kind == Kind::TeamPace {
+                // What it says of collectives that go on counts, however far it has come.
+                self.on_pace(id, peer, header);
+            }
             // It does not know yet.
             return self.tell_broken_team(id, peer);
         }
@@ -312,6 +316,19 @@ impl<T: Transport> Node<T> {
         self.break_team(id, number, error);
     }
 
+    /// What has come of a collective that only now begins here: all of it is to be of the same.
+    pub(super) fn check_early(&mut self, id: TeamId, number: u64, ours: Signature) -> Result<(), OpError> {
+        let Some(team) = self.teams.all.get(&id).filter(|team| !team.early.is_empty()) else { return Ok(()) };
+        let mut early = team.early.iter().filter(|((of, ..), _)| *of == number);
+        match early.find(|(_, arrived)| arrived.signature != ours) {
+            Some(((_, peer, _), arrived)) => {
+                let (theirs, peer) = (arrived.signature, *peer);
+                Err(self.differ(id, [theirs, ours], peer))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What has come of a collective that ends without it is as if it came then.
     pub(super) fn check_unasked(&mut self, run: &Run) -> Result<(), OpError> {
         let team = self.teams.all.get_mut(&run.team).filter(|team| !team.early.is_empty());
@@ -525,8 +542,11 @@ fn both(waiting: &Header, news: &Header) -> Option<Header> {
         // That this process has no such team says less than anything that has been said about its end.
         Kind::TeamBroken if news.args[0] == DROPPED => Some(*waiting),
         // More of it is over by now.
-        Kind::TeamBroken if [waiting, news].iter().all(|header| header.args[0] & 0xffff != DROPPED) => {
-            Some(*news)
+        Kind::TeamBroken => {
+            let dropped = [waiting, news].map(|header| header.args[0] & 0xffff == DROPPED);
+            let same = dropped == [false; 2] || dropped == [true; 2] && waiting.args[1] == news.args[1];
+            let more = if news.args[0] >> 16 <= waiting.args[0] >> 16 { news } else { waiting };
+            same.then_some(*more)
         }
         _ => None,
     }
