@@ -76,7 +76,8 @@ enum Command {
     ///
     /// Columns: puts and gets a second and their bytes, to mapped memory (map), by cross-memory attach (cma) and by message
     /// (msg); Active Messages sent (AM) and handled (ran); atomics (atom). Above them stand ranks that are away, which have
-    /// neither waited nor made progress for a second and so take no messages, and ranks that were sent malformed messages.
+    /// neither waited nor made progress for a second and so take no messages, those that were sent malformed messages, and
+    /// those that copy for their peers' puts and gets by message.
     /// A rank that has not opened a node is `awaited`.
     /// Ranks that register memory stand in a second table, with transfers by it (reg).
     Top(top::TopArgs),

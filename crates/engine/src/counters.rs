@@ -19,11 +19,13 @@ pub enum Operation {
     Handled,
     /// Barriers passed.
     Barrier,
+    /// Parts of peers' puts and gets by message, which this process copied for them.
+    Served,
 }
 
 impl Operation {
     /// Every kind, in the order of [`Operation::index`].
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Put,
         Operation::Get,
         Operation::Atomic,
@@ -31,6 +33,7 @@ impl Operation {
         Operation::Reply,
         Operation::Handled,
         Operation::Barrier,
+        Operation::Served,
     ];
 
     /// Every kind with every mechanism: what is tallied apart.
@@ -49,6 +52,7 @@ impl Operation {
             Operation::Reply => "reply",
             Operation::Handled => "handled",
             Operation::Barrier => "barrier",
+            Operation::Served => "served",
         }
     }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x03");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;

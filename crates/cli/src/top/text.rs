@@ -73,6 +73,13 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
                 "rank {rank} is away: for {away:.1} s it has neither waited nor made progress, and takes no messages"
             ));
         }
+        let (_, served) = figures.rate(&[Operation::Served], &Mechanism::ALL);
+        if served > 0.0 {
+            notes.push(format!(
+                "rank {rank} copies {} B/s for its peers' puts and gets by message",
+                short(served)
+            ));
+        }
         if figures.malformed > 0 {
             let malformed = figures.malformed;
             notes.push(format!("rank {rank} was sent {malformed} malformed messages, and dropped them"));
@@ -90,6 +97,7 @@ Columns:
   map/s cma/s msg/s reg/s   puts and gets by mapped memory, cross-memory attach, message, registered memory;
                             B/s after each: their bytes
   AM/s ran/s atom/s         Active Messages sent, handlers run, atomics
+Above them: ranks that are away, were sent malformed messages, or copy for their peers' puts and gets by message
   hits misses moves         pieces whose memory at the peer was held, pieces asked for, messages that asked
   recalls evictions         requests to give rights back, registrations taken back to make room
   pinned B peak B budget B  bytes registered now, at most so far, and allowed";

@@ -36,6 +36,13 @@ pub(crate) fn everything_is_counted<C: Cluster>(make: Make<'_, C>) {
     assert_eq!(total(&one, Operation::Handled), (7, 56));
     assert_eq!(total(&one, Operation::Reply), (7, 56));
     assert_eq!(total(&one, Operation::Put), (0, 0), "the target of a put counted it as its own");
+    let by_message = |operation| zero.get(operation, Mechanism::Message).bytes;
+    let served = total(&one, Operation::Served).1;
+    assert_eq!(
+        served,
+        by_message(Operation::Put) + by_message(Operation::Get),
+        "what it copied for the other"
+    );
     assert_eq!((zero.malformed, one.malformed), (0, 0));
     count_atomics_and_barriers(&mut bench);
 }

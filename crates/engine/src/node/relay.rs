@@ -297,9 +297,11 @@ impl<T: Transport> Node<T> {
         let fills = header.kind == Kind::StageFill;
         self.permit(peer, if fills { Direction::Get } else { Direction::Put }, own, len)?;
         match header.kind {
-            Kind::StageFill => self.transport.copy_own(own, stage, len),
-            _ => self.transport.copy_own(stage, own, len),
+            Kind::StageFill => self.transport.copy_own(own, stage, len)?,
+            _ => self.transport.copy_own(stage, own, len)?,
         }
+        self.count_served(peer, len);
+        Ok(())
     }
 
     /// A stage for a peer, if there is one for it.

@@ -436,10 +436,21 @@ impl<T: Transport> Node<T> {
     fn store_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) -> Result<(), OpError> {
         match header.chunk_place() {
             Ok(place) if place.mem != MemId::Control => {
-                self.permit_chunk(peer, Direction::Put, (place, payload.len() as u64), header)?;
-                self.transport.write(place, payload)
+                let len = payload.len() as u64;
+                self.permit_chunk(peer, Direction::Put, (place, len), header)?;
+                self.transport.write(place, payload)?;
+                self.count_served(peer, len);
+                Ok(())
             }
             _ => Err(OpError::Protocol { peer, what: "a put into no memory" }),
+        }
+    }
+
+    /// Counts what this process has copied for a peer.
+    pub(super) fn count_served(&mut self, peer: Rank, len: u64) {
+        // Its own operations on itself are counted as such.
+        if peer != self.rank {
+            self.counters.add(Operation::Served, Mechanism::Message, len);
         }
     }
 
@@ -459,6 +470,9 @@ impl<T: Transport> Node<T> {
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
         };
         let len = if result.is_ok() { len } else { 0 };
+        if result.is_ok() {
+            self.count_served(peer, len as u64);
+        }
         let answer = Header {
             token: header.token,
             len: len as u32,
