@@ -208,6 +208,8 @@ impl<B: Buffer> Future for Event<B> {
 impl<B: Buffer> Drop for Event<B> {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.state, State::Taken) {
+            // A forked child has a copy only of what the parent waits for.
+            State::Pending(_) if self.node.inner.is_forked() => std::mem::forget(self.buffer.take()),
             State::Pending(op) => {
                 if let Some(buffer) = self.buffer.take() {
                     self.node.inner.keep(op, Box::new(buffer));

@@ -91,7 +91,7 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
         });
         begun.map_err(|error| failed(&error))?;
         // Who sleeps sleeps on the doorbell alone.
-        inner.wake();
+        inner.wake_from_afar();
     }
     let provider = inner.engine().transport().provider().unwrap_or_default().to_owned();
     Ok(inner.peers.card(0, provider, plan.attends))
@@ -118,6 +118,6 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
     inner.peers.enter(number, peer)?;
     drop(engine);
     // Somebody may sleep until there is a peer.
-    inner.wake();
+    inner.wake_from_afar();
     Ok(())
 }

@@ -407,15 +407,20 @@ impl Inner {
 
     /// Wakes every thread that waits, as [`Inner::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
     /// once, which can wait for the caller.
-    pub(crate) fn wake_from_afar(self: &Arc<Self>) {
+    pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.errands.load(Ordering::Acquire) & WAKERS != 0 {
-            let inner = Arc::clone(self);
-            let wakes =
-                std::thread::Builder::new().name("standpipe-wake".into()).spawn(move || inner.wake_tasks());
-            if wakes.is_err() {
-                self.wake_tasks();
-            }
+        if self.errands.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {
+            return;
+        }
+        let wakers = Arc::new(Mutex::new(std::mem::take(&mut *lock(&self.wakers))));
+        let wake = |wakers: &Mutex<Vec<Waker>>| {
+            let wakers = std::mem::take(&mut *lock(wakers));
+            wakers.into_iter().for_each(Waker::wake);
+        };
+        let theirs = Arc::clone(&wakers);
+        let thread = std::thread::Builder::new().name("standpipe-wake".into());
+        if thread.spawn(move || wake(&theirs)).is_err() {
+            wake(&wakers);
         }
     }
 

@@ -16,7 +16,8 @@
 //! That is the way between processes that share a network namespace; [over the network](far) others meet.
 //!
 //! Two nodes may call each other at once. The call of the one whose name is lower then counts, and the other is answered
-//! `Crossed`, upon which its caller waits for the first, or tries again.
+//! `Crossed`, upon which its caller waits for the first, or tries again. Over the network a call counts from the end of its
+//! handshake on: the other's may be the only one that gets through.
 
 mod book;
 mod call;

@@ -100,8 +100,11 @@ impl Line {
 /// How another node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A thread of this process calls it.
-    Called,
+    /// A thread of this process is about to call it over the network, in that turn, and may never get through: the node may call
+    /// meanwhile.
+    Knocking(u64),
+    /// A thread of this process calls it, in that turn.
+    Called(u64),
     /// It has called, and is being let in.
     Entering,
     Peer(u32),
@@ -120,6 +123,8 @@ pub(super) struct Book {
     next: u32,
     free: BTreeSet<u32>,
     places: u32,
+    /// How many turns threads have had.
+    turns: u64,
     closed: bool,
 }
 
@@ -133,6 +138,7 @@ impl Book {
             next: first,
             free: BTreeSet::new(),
             places,
+            turns: 0,
             closed: false,
         }
     }
@@ -150,6 +156,21 @@ impl Book {
         if self.standing(who) == Some(standing) {
             self.nodes.remove(who);
         }
+    }
+
+    /// A number for what a thread does now to make a node a peer.
+    pub(super) fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    /// Whoever has knocked in that turn is about to call. `false`: the node has called meanwhile, or another thread is at it.
+    pub(super) fn call(&mut self, who: &Who, turn: u64) -> bool {
+        let is_free = self.standing(who).is_none_or(|standing| standing == Standing::Knocking(turn));
+        if is_free {
+            self.set(who, Standing::Called(turn));
+        }
+        is_free
     }
 
     /// A number that none has had; `None` when all have been given.
@@ -253,11 +274,17 @@ mod tests {
         let (mut book, node) = (Book::new(1, 4), JobName::of(&[7; 16]));
         let proof = Proof::of(&Secret::random().expect("bytes"), &node, &node);
         let who = Who { node, proof };
-        book.set(&who, Standing::Called);
+        book.set(&who, Standing::Called(1));
         book.set(&who, Standing::Entering);
-        book.clear(&who, Standing::Called);
+        book.clear(&who, Standing::Called(1));
         assert_eq!(book.standing(&who), Some(Standing::Entering));
+        assert!(!book.call(&who, 1), "it comes by itself");
         book.clear(&who, Standing::Entering);
         assert_eq!(book.standing(&who), None);
+        book.set(&who, Standing::Knocking(2));
+        assert!(!book.call(&who, 1), "another thread is at it");
+        assert!(book.call(&who, 2) && !book.call(&who, 1));
+        book.clear(&who, Standing::Called(1));
+        assert_eq!(book.standing(&who), Some(Standing::Called(2)));
     }
 }

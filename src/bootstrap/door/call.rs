@@ -63,11 +63,16 @@ impl From<AddressError> for CallError {
 struct Turn<'a> {
     shared: &'a Shared,
     who: Who,
+    number: u64,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.shared.book().clear(&self.who, Standing::Called);
+        {
+            let mut book = self.shared.book();
+            book.clear(&self.who, Standing::Knocking(self.number));
+            book.clear(&self.who, Standing::Called(self.number));
+        }
         self.shared.settled.notify_all();
     }
 }
@@ -89,7 +94,7 @@ impl Shared {
         let who = Who { proof: Proof::of(&told.secret, &node, &self.node), node };
         let mut pause = AGAIN;
         loop {
-            let turn = match self.begin(&who, begun, deadline)? {
+            let turn = match self.begin(&who, near, begun, deadline)? {
                 // Whoever watches it may not have got to tell.
                 Begun::Peer(number) if self.book().line(number).is_some_and(|line| line.has_ended()) => {
                     self.lose(number, How::Vanished);
@@ -100,14 +105,17 @@ impl Shared {
             };
             let called = match near {
                 true => self.try_call(told, &who, deadline),
-                false => self.try_call_far(told, &who, deadline),
+                false => self.try_call_far(told, &who, turn.number, deadline),
             };
             match called {
+                Ok(number) => return Ok(number),
+                // That counts, whatever became of this call.
+                Err(_) if self.has_called(&who, deadline) => {}
                 Err(CallError::Declined(Decline::Crossed)) if Instant::now() < deadline => {}
                 Err(CallError::Declined(Decline::Crossed)) => {
                     return Err(CallError::Timeout { waited: begun.elapsed() });
                 }
-                result => return result,
+                Err(error) => return Err(error),
             }
             drop(turn);
             std::thread::sleep(pause);
@@ -125,8 +133,24 @@ impl Shared {
         }
     }
 
-    /// Waits for calls of others to and from the node, and then begins one unless it is a peer.
-    fn begin(&self, who: &Who, begun: Instant, deadline: Instant) -> Result<Begun<'_>, CallError> {
+    /// Whether the node that this one calls is a peer by a call of its own, or is being let in, and may be one in time.
+    pub(super) fn has_called(&self, who: &Who, deadline: Instant) -> bool {
+        match self.book().standing(who) {
+            Some(Standing::Peer(_)) => true,
+            Some(Standing::Entering) => Instant::now() < deadline,
+            Some(Standing::Knocking(_) | Standing::Called(_)) | None => false,
+        }
+    }
+
+    /// Waits for calls of others to and from the node, and then begins one unless it is a peer. One over the network only knocks
+    /// at first.
+    fn begin(
+        &self,
+        who: &Who,
+        near: bool,
+        begun: Instant,
+        deadline: Instant,
+    ) -> Result<Begun<'_>, CallError> {
         let mut book = self.book();
         loop {
             if book.is_closed() {
@@ -135,10 +159,11 @@ impl Shared {
             match book.standing(who) {
                 Some(Standing::Peer(number)) => return Ok(Begun::Peer(number)),
                 None => {
-                    book.set(who, Standing::Called);
-                    return Ok(Begun::Call(Turn { shared: self, who: who.clone() }));
+                    let number = book.next_turn();
+                    book.set(who, if near { Standing::Called(number) } else { Standing::Knocking(number) });
+                    return Ok(Begun::Call(Turn { shared: self, who: who.clone(), number }));
                 }
-                Some(Standing::Called | Standing::Entering) => {
+                Some(Standing::Knocking(_) | Standing::Called(_) | Standing::Entering) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Err(CallError::Timeout { waited: begun.elapsed() });
@@ -180,14 +205,16 @@ impl Shared {
         let (_turn, asked) = {
             let mut book = self.book();
             let standing = book.standing(who);
-            if standing == Some(Standing::Called) {
+            if matches!(standing, Some(Standing::Called(_))) {
                 // Whoever calls it hears it.
                 return;
             }
             let Some(asked) = book.take_asked(who) else { return };
-            let turn = standing.is_none().then(|| {
-                book.set(who, Standing::Called);
-                Turn { shared: self, who: who.clone() }
+            // Whoever only knocks finds that.
+            let turn = matches!(standing, None | Some(Standing::Knocking(_))).then(|| {
+                let number = book.next_turn();
+                book.set(who, Standing::Called(number));
+                Turn { shared: self, who: who.clone(), number }
             });
             (turn, asked)
         };

@@ -4,6 +4,7 @@
 //!   caller                                                  called
 //!    | connects to one of the ways that the address names
 //!    |--- handshake, by the secret ---------------------------------->| each shows that it knows the secret
+//!    | unless the called has called meanwhile
 //!    |--- Hello: which node, a proof of it, its place here, its card ->| gives a number; from now on messages may come
 //!    |<-- Met: the caller's place there, the called's card ------------|
 //!    | says the first word over the network, upon which the called may speak, too
@@ -83,17 +84,30 @@ pub(super) fn written<T: Serialize>(words: &T) -> Vec<u8> {
 }
 
 impl Shared {
-    /// Calls on a node over the network.
-    pub(super) fn try_call_far(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
+    /// Calls on a node over the network, in that turn, unless that has called this one before it is reached: whoever gets through
+    /// first counts, as the other may never do.
+    pub(super) fn try_call_far(
+        &self,
+        told: &Told,
+        who: &Who,
+        turn: u64,
+        deadline: Instant,
+    ) -> Result<u32, CallError> {
         let begun = Instant::now();
         if !self.house.listens {
             return Err(CallError::NotListening);
         }
         let card = (self.house.introduce)().map_err(CallError::Network)?;
-        let channel = knock(told, begun, deadline)?;
+        let channel = knock(told, begun, deadline, || self.has_called(who, deadline))?;
         let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
         let places = self.house.places;
-        let number = self.book().take_number().ok_or(CallError::Full { places })?;
+        let number = {
+            let mut book = self.book();
+            if !book.call(who, turn) {
+                return Err(CallError::Declined(Decline::Crossed));
+            }
+            book.take_number().ok_or(CallError::Full { places })?
+        };
         let conversed = self.converse(told, who, (number, card, salt), channel, begun, deadline);
         conversed.map_err(|(error, is_used)| {
             if !is_used {
@@ -163,11 +177,19 @@ fn salt() -> io::Result<[u8; SALT_BYTES]> {
     Ok(random_bytes()?)
 }
 
-/// Connects to the first of the node's ways where it is.
-fn knock(told: &Told, begun: Instant, deadline: Instant) -> Result<Channel, CallError> {
+/// Connects to the first of the node's ways where it is, unless that has called meanwhile.
+fn knock(
+    told: &Told,
+    begun: Instant,
+    deadline: Instant,
+    has_called: impl Fn() -> bool,
+) -> Result<Channel, CallError> {
     let here = told.host.shares_sockets(&HostId::own());
     let (mut tried, mut refused) = (Vec::new(), true);
     for way in told.ways.iter().filter(|way| here || !way.ip().is_loopback()) {
+        if has_called() {
+            return Err(CallError::Declined(Decline::Crossed));
+        }
         let within = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
         let reached = reach(way, within);
         let mut nobody = reached.as_ref().is_err_and(is_refused);

@@ -102,6 +102,33 @@ fn two_that_call_each_other_over_the_network_become_peers_once() {
     }
 }
 
+/// The call of the one whose name is lower counts only once it has got through: where it never does, the other's is let in.
+#[test]
+fn one_direction_is_enough() {
+    let (one, other) = (far_door(4), far_door(4));
+    let swaps = told(&other.0).node() < told(&one.0).node();
+    let ((a, at_a, _), (b, at_b, _)) = if swaps { (other, one) } else { (one, other) };
+    // Takes connections, and never says a word, as if what is said were lost on the way.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let Told { host, secret, .. } = told(&b);
+    let ways = vec![silent.local_addr().expect("bound")];
+    let to_b = Told::new(host, &told(&b).node(), secret).over_network(ways, false).to_address();
+    std::thread::scope(|scope| {
+        let by_a = scope.spawn(|| a.call(to_b.as_bytes(), soon()));
+        let _knocks = silent.accept().expect("it calls");
+        let also_by_a = scope.spawn(|| a.call(to_b.as_bytes(), soon()));
+        let begun = Instant::now();
+        assert_eq!(b.call(a.address().as_bytes(), soon()).expect("let in"), 1);
+        assert_eq!(also_by_a.join().expect("no panic").expect("a peer"), 1);
+        assert!(begun.elapsed() < HANDSHAKE_WITHIN / 2, "{:?}", begun.elapsed());
+        assert_eq!(by_a.join().expect("no panic").expect("a peer by now"), 1);
+    });
+    let all = |arrivals: &Receiver<Come>| -> Vec<_> {
+        arrivals.try_iter().map(|come| (come.number, come.place, come.called)).collect()
+    };
+    assert_eq!((all(&at_a), all(&at_b)), (vec![(1, 1, false)], vec![(1, 1, true)]));
+}
+
 #[test]
 fn a_stranger_without_the_secret_learns_nothing_and_takes_no_place() {
     let ((a, ..), (b, at_b, _)) = (far_door(1), far_door(1));

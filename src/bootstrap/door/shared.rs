@@ -114,14 +114,17 @@ impl Shared {
     /// Whether a node that has called, and shown the secret, is to be a peer: the number that it gets.
     pub(super) fn expect(&self, who: &Who) -> Result<u32, Decline> {
         let mut book = self.book();
-        // What it was asked before may still be answered: that is a call, too.
-        let standing = book.standing(who).or_else(|| book.is_asked(who).then_some(Standing::Called));
-        match standing {
+        let is_called = match book.standing(who) {
             // It says that it is this one.
             _ if who.node == self.node => return Err(Decline::Crossed),
-            Some(Standing::Called) if self.node < who.node => return Err(Decline::Crossed),
             Some(Standing::Peer(_) | Standing::Entering) => return Err(Decline::Crossed),
-            Some(Standing::Called) | None => {}
+            Some(Standing::Called(_)) => true,
+            // What it was asked before may still be answered: that is a call, too. A thread that only knocks has said nothing, and
+            // says nothing once it finds that this one has called.
+            Some(Standing::Knocking(_)) | None => book.is_asked(who),
+        };
+        if is_called && self.node < who.node {
+            return Err(Decline::Crossed);
         }
         let peers = self.house.places - self.house.first;
         let number = book.take_number().ok_or(Decline::Full { peers })?;

@@ -64,7 +64,7 @@ impl Revoked {
         self.rights.insert((peer, holder.0), Right { number, given_up: false });
         self.out.insert(number, peer);
         let owing = self.holders.entry(peer).or_default();
-        owing.insert(number, (None, owing.len() as u64 + 1));
+        owing.insert(number, (None, 0));
         self.untimed.push((peer, number));
     }
 
@@ -116,8 +116,10 @@ impl Revoked {
     /// answered.
     pub(super) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
         for (peer, number) in self.untimed.drain(..) {
-            if let Some((since, _)) = self.holders.get_mut(&peer).and_then(|owing| owing.get_mut(&number)) {
-                *since = Some(now);
+            let Some(owing) = self.holders.get_mut(&peer) else { continue };
+            let rights = owing.len() as u64;
+            if let Some(time) = owing.get_mut(&number) {
+                *time = (Some(now), rights);
             }
         }
         self.holders.iter().filter_map(move |(peer, owing)| {
@@ -140,11 +142,11 @@ mod tests {
         }
         revoked.add(8, HolderId(1000));
         let ends = |revoked: &mut Revoked, now| revoked.ends(now, 10).collect::<Vec<_>>();
-        assert_eq!(ends(&mut revoked, 5), [(7, 15 + EACH), (8, 15 + EACH)]);
+        assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * EACH), (8, 15 + EACH)]);
         for name in 0..999 {
             assert_eq!(revoked.answered(7, HolderId(name)), Some(false));
         }
-        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "more for the last");
+        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "none is hurried");
         assert!(!revoked.are_given_back(1000) && revoked.are_given_back(999));
         assert_eq!((revoked.answered(7, HolderId(3)), revoked.answered(8, HolderId(999))), (None, None));
         assert!(revoked.give_up(7, HolderId(999)) && !revoked.give_up(7, HolderId(4)));
@@ -166,7 +168,7 @@ mod tests {
                 assert_eq!(revoked.answered(7, HolderId(round - 1)), Some(false));
             }
             let now = u64::from(round) * 5;
-            assert!(revoked.ends(now, 10).eq([(7, now + 10 + EACH * if round == 0 { 1 } else { 2 })]));
+            assert!(revoked.ends(now, 10).eq([(7, now + 10 + EACH)]));
         }
     }
 
