@@ -65,8 +65,8 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
 /// What far peers are to know of a node outside any job, which has a network from now on. The error says why it has none.
 pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String> {
     let _opening = lock(&inner.opening);
+    let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
     if !inner.has_network() {
-        let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
         let port = network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| {
             match (&error, plan.listen) {
                 (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
@@ -85,14 +85,12 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
         let party = Party { rank: own.rank, incarnation: 0 };
         let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
-        let begun = set_up(inner, plan, port, members).and_then(|()| {
-            inner.listen()?;
-            inner.attend()
-        });
-        begun.map_err(|error| failed(&error))?;
+        set_up(inner, plan, port, members).map_err(|error| failed(&error))?;
         // Who sleeps sleeps on the doorbell alone.
         inner.wake_from_afar();
     }
+    // Unless they run already: there may have been no thread for them when the network was opened.
+    inner.listen().and_then(|()| inner.attend()).map_err(|error| failed(&error))?;
     let provider = inner.engine().transport().provider().unwrap_or_default().to_owned();
     Ok(inner.peers.card(0, provider, plan.attends))
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
 use super::far::welcome;
 use super::shared::{DoorError, Shared};
 
@@ -69,13 +71,12 @@ impl Porch {
             listener.set_nonblocking(true)?;
             Ok::<_, std::io::Error>(listener)
         };
-        let any = |ip: IpAddr| bind(SocketAddr::new(ip, 0));
         let failed = |error: &std::io::Error| tracing::warn!(%error, "no peers can come over the network");
         let listener = match listen {
             Listen::Nowhere => None,
             Listen::At(at) => Some(bind(at).map_err(|source| DoorError::Listen { at, source })?),
-            Listen::Auto => any(Ipv6Addr::UNSPECIFIED.into())
-                .or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
+            Listen::Auto => of_both_kinds()
+                .or_else(|_| bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0)))
                 .inspect_err(failed)
                 .ok(),
         };
@@ -138,6 +139,16 @@ impl Porch {
         tracing::warn!(%error, "cannot take anybody in now");
         self.pause_until = Some(Instant::now() + EXHAUSTED_PAUSE);
     }
+}
+
+/// A listener at all addresses of the host, also where the system would have it take those of IPv6 only.
+fn of_both_kinds() -> std::io::Result<TcpListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    rustix::net::bind(&socket, &SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0))?;
+    rustix::net::listen(&socket, GUESTS_MAX as i32)?;
+    Ok(TcpListener::from(socket))
 }
 
 /// A guest that is there, counted while this lives.
