@@ -145,7 +145,12 @@ impl Node {
             None => {
                 self.inner.may_wait("quiet")?;
                 let inner = &self.inner;
-                inner.wait(self.timeout, || settled(inner)).ok_or(Error::Timeout { peer: self.rank() })?
+                match inner.wait(self.timeout, || settled(inner)) {
+                    Some(failed) => failed,
+                    None => {
+                        return Err(Error::Timeout { peer: inner.engine().awaited().unwrap_or(self.rank()) });
+                    }
+                }
             }
         };
         match failed.or_else(|| self.inner.take_failure()) {

@@ -407,6 +407,13 @@ impl<T: Transport> Node<T> {
         self.pending
     }
 
+    /// A peer that some operation under way is with.
+    pub fn awaited(&self) -> Option<Rank> {
+        let mut ops = self.ops.values().filter(|op| op.outcome.is_none() && op.kind.is_transfer());
+        let hit = || self.hits.under_way().next().map(|(_, peer, _)| peer);
+        ops.next().map(|op| op.kind.peer()).or_else(hit)
+    }
+
     /// The first failure among detached operations since the last call.
     pub fn take_detached_error(&mut self) -> Option<OpError> {
         self.detached_error.take()
