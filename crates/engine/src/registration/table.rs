@@ -22,6 +22,10 @@ use super::queue::Queue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
+/// Of so many runs that are refused here, as the system once refused as much, one is asked for all the same: it may have been for
+/// want of something that is there by now.
+const ASKED_AGAIN: u64 = 64;
+
 /// What the table wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -403,7 +407,7 @@ impl Table {
         self.counters.failures += 1;
         self.counters.pinned -= bytes;
         if error == RegisterError::Limit {
-            // What the system refuses now is not asked of it again.
+            // What the system refuses now is not asked of it again soon.
             self.counters.budget = self.counters.budget.min(self.counters.pinned);
         }
         self.fail(at);
@@ -468,10 +472,15 @@ impl Table {
                 if self.leaving > 0 {
                     break;
                 }
-                // The system has allowed less than what was promised.
+                // The system has allowed less than what was promised; but now and then it is asked again.
                 self.line.pop_front();
                 self.counters.refusals += 1;
-                self.fail(at);
+                if self.counters.refusals.is_multiple_of(ASKED_AGAIN) {
+                    self.counters.budget = self.counters.pinned + bytes;
+                    self.begin(at, bytes);
+                } else {
+                    self.fail(at);
+                }
             }
         }
         while self.victims > self.victims_max() && self.evict_one() {}

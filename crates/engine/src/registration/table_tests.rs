@@ -224,6 +224,33 @@ fn what_the_system_refuses_shrinks_the_budget_and_is_told() {
     assert_eq!((table.counters().evictions, table.counters().pinned), (1, 2 * PAGE));
 }
 
+#[test]
+fn what_the_system_has_refused_is_asked_of_it_again_now_and_then() {
+    let mut table = Table::new(settings(8, 8), 2);
+    let refused = |table: &mut Table| {
+        let holder = attach(table, 1, run_of(0, 2)).expect("room")[0];
+        let asked = match table.next_action() {
+            Some(Action::Register(reg, _)) => {
+                table.registered(reg, Err(RegisterError::Limit));
+                true
+            }
+            _ => false,
+        };
+        serve(table);
+        assert_eq!(table.key(table.held(holder).0), None);
+        table.detach(1, holder);
+        asked
+    };
+    assert!(refused(&mut table));
+    assert_eq!(table.counters().budget, 0, "as if nothing could be registered at all");
+    let asked = (0..127).filter(|_| refused(&mut table)).count();
+    assert_eq!((asked, table.counters().budget), (1, 0));
+    let given = attach(&mut table, 1, run_of(0, 2)).expect("room")[0];
+    serve(&mut table);
+    assert!(table.key(table.held(given).0).is_some(), "it is allowed by now");
+    assert_eq!((table.counters().budget, table.counters().pinned), (2 * PAGE, 2 * PAGE));
+}
+
 /// What may happen to a table.
 #[derive(Clone, Debug)]
 enum Step {
