@@ -60,7 +60,8 @@ struct Recent {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if !self.node.inner.is_forked() {
+        // The team of all is there as long as the node.
+        if self.id != TeamId::WORLD && !self.node.inner.is_forked() {
             self.node.inner.engine().drop_team(self.id);
         }
     }
