@@ -335,3 +335,37 @@ fn who_is_recalled_for_again_and_again_owes_one_answer() {
     drain(&mut node);
     assert_eq!(sent(&mut node, Kind::Release).len(), 1);
 }
+
+/// Each request leaves room for one answer: of those to one peer as many go as come, the oldest first, once nothing is held back.
+#[test]
+fn answers_that_waited_go_before_new_ones() {
+    let mut node = registering();
+    ask(&mut node, 2, 0, 1);
+    node.invalidate(0, 4096);
+    drain(&mut node);
+    let answer = |node: &mut Node<Script>, number: u64| {
+        let reply = AmSend { peer: 0, args: [number; 4], ..short(Lane::Reply) };
+        node.send_am(&reply).expect("a reply is never refused");
+    };
+    (1..=3).for_each(|number| answer(&mut node, number));
+    let replies = |node: &mut Node<Script>| {
+        let sent = node.transport().sent.iter();
+        sent.filter(|sent| (sent.peer, sent.lane) == (0, Lane::Reply))
+            .map(|sent| sent.header.args[0])
+            .collect::<Vec<_>>()
+    };
+    node.transport().room = 0;
+    let revoked = sent(&mut node, Kind::Revoke).pop().expect("the right is revoked").header.args[0];
+    let header = Header { args: [1 | 1 << 32, revoked, 0, 0], ..Header::new(Kind::Release) };
+    node.transport().arrive(2, Lane::Request, header.encode(), &[]);
+    drain(&mut node);
+    assert_eq!(replies(&mut node), [], "there is no room");
+    for number in 4..=6 {
+        node.transport().room = 1;
+        answer(&mut node, number);
+    }
+    assert_eq!(replies(&mut node), [1, 2, 3]);
+    node.transport().room = 99;
+    drain(&mut node);
+    assert_eq!(replies(&mut node), [1, 2, 3, 4, 5, 6]);
+}

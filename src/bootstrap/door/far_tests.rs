@@ -42,6 +42,20 @@ fn door_that(room: u32, admit: Admit) -> (Door, Receiver<Notice>) {
     (Door::open(house, Listen::Auto).expect("opened"), notices)
 }
 
+/// The system is told of no longer silence than it takes.
+#[test]
+fn far_nodes_meet_whatever_silence_they_allow() {
+    for silence in [Duration::ZERO, Duration::from_secs(131_069), Duration::from_secs(1 << 50), Duration::MAX]
+    {
+        let [a, b] = [(); 2].map(|()| {
+            let mut house = house(1, false, Box::new(|_| Ok(())), Box::new(|_| {}));
+            house.silence = Some(silence);
+            Door::open(house, Listen::Auto).expect("opened")
+        });
+        assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), 1, "{silence:?}");
+    }
+}
+
 fn next(arrivals: &Receiver<Come>) -> Come {
     arrivals.recv_timeout(LIMIT).expect("it has come")
 }

@@ -79,11 +79,15 @@ fn strangers_learn_and_leave_nothing() {
 #[test]
 fn settings_that_cannot_be_used_are_named() {
     let secret = SHARED.repeat(32);
-    for (at, secret, name) in
-        [("nowhere", &*secret, PLACE), ("host:99999", &secret, PLACE), ("host:1", "short", SECRET)]
-    {
+    for (at, secret, name, given) in [
+        ("nowhere", &*secret, PLACE, "\"nowhere\""),
+        ("host:99999", &secret, PLACE, "\"host:99999\""),
+        // Not the secret itself.
+        ("host:1", "short", SECRET, "5 letters"),
+    ] {
         let error = Rendezvous::new(at, secret).expect_err("cannot be used");
         assert!(matches!(error, RendezvousError::Setting { name: named, .. } if named == name), "{error}");
+        assert!(error.to_string().ends_with(&format!(", but {given}")), "{error}");
     }
     let unset = Rendezvous::new("host:1", "").expect_err("no secret");
     assert!(unset.to_string().starts_with("STANDPIPE_SECRET is not set: it takes 64 hex"), "{unset}");

@@ -207,11 +207,21 @@ mod tests {
     #[test]
     fn what_is_not_as_it_should_be_is_told_in_words() {
         let mut report = sample(None);
-        assert!(!lines(&report).join("\n").contains("away"));
+        let text = lines(&report).join("\n");
+        assert!(!text.contains("away") && !text.contains("copies"));
         report.ranks[0].away_seconds = Some(4.25);
         report.ranks[1].figures.malformed = 3;
+        let operations = &mut report.ranks[1].figures.operations;
+        let mechanism = Mechanism::Message;
+        operations.push(Line {
+            operation: Operation::Served,
+            mechanism,
+            bytes_per_second: 45e6,
+            ..operations[0]
+        });
         let text = lines(&report).join("\n");
         assert!(text.contains("rank 0 is away: for 4.2 s") && text.contains("rank 1 was sent 3 malformed"));
+        assert!(text.contains("rank 1 copies 45.0M B/s for its peers' puts and gets by message"), "{text}");
     }
 
     #[test]

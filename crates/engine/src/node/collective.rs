@@ -263,9 +263,6 @@ impl<T: Transport> Node<T> {
             return false;
         }
         let over = run.at == run.plan.steps.len() && run.open == 0 && run.doubted.is_none();
-        if over && result.is_ok() {
-            result = self.check_unasked(&run);
-        }
         let (steps_told, signature) = (run.steps_told, run.signature);
         if let Some(OpKind::Collective(slot)) = self.ops.get_mut(key).map(|op| &mut op.kind) {
             *slot = Some(run);
@@ -276,6 +273,11 @@ impl<T: Transport> Node<T> {
                 if let Some(state) = self.teams.all.get_mut(&team) {
                     state.runs.remove(&number);
                     state.ended[number as usize % ENDED] = (number, signature);
+                    if !state.early.is_empty() {
+                        // Of the same collective, as all that came early is, and no step of it.
+                        let unasked = state.early.extract_if(|(of, ..), _| *of == number).count();
+                        self.counters.malformed += unasked as u64;
+                    }
                 }
                 self.tell_of_end(key, steps_told);
                 self.finish(key, Ok(0));

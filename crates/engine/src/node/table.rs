@@ -407,7 +407,7 @@ impl<T: Transport> Node<T> {
         self.pending
     }
 
-    /// A peer that some operation under way is with.
+    /// A peer that some operation under way is with; `None` where only barriers and collectives are, or nothing.
     pub fn awaited(&self) -> Option<Rank> {
         let mut ops = self.ops.values().filter(|op| op.outcome.is_none() && op.kind.is_transfer());
         let hit = || self.hits.under_way().next().map(|(_, peer, _)| peer);

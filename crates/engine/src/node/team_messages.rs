@@ -143,15 +143,21 @@ impl<T: Transport> Node<T> {
         }
     }
 
+    /// What this process called as a team's collective of that number, if it is under way or has ended not long ago.
+    fn called(&self, id: TeamId, number: u64) -> Option<Signature> {
+        if (self.exchange.team, self.exchange.number) == (id, number) {
+            return Some(self.exchange.signature);
+        }
+        let team = self.teams.all.get(&id)?;
+        match team.runs.get(&number).and_then(|key| self.ops.get(*key)).map(|op| &op.kind) {
+            Some(OpKind::Collective(Some(run))) => Some(run.signature),
+            _ => team.ended_as(number),
+        }
+    }
+
     /// A member waits for this one in that collective: both must have called the same.
     fn compare(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
-        let Some(team) = self.teams.all.get(&id) else { return };
-        let under_way = team.runs.get(&number).and_then(|key| self.ops.get(*key)).map(|op| &op.kind);
-        let ours = match under_way {
-            Some(OpKind::Collective(Some(run))) => Some(run.signature),
-            _ if (self.exchange.team, self.exchange.number) == (id, number) => Some(self.exchange.signature),
-            _ => team.ended_as(number),
-        };
+        let ours = self.called(id, number);
         if let Some(ours) = ours.filter(|ours| *ours != theirs) {
             let error = self.differ(id, [theirs, ours], peer);
             self.break_team(id, number, error);
@@ -302,13 +308,8 @@ impl<T: Transport> Node<T> {
 
     /// A step has come of a collective that has ended here without it: the member has called something else, or breaks the rules.
     fn on_unasked(&mut self, id: TeamId, peer: Rank, number: u64, theirs: Signature) {
-        let Some(team) = self.teams.all.get(&id).filter(|_| number > 0) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        let by_exchange = (self.exchange.team, self.exchange.number) == (id, number);
-        let ours = if by_exchange { Some(self.exchange.signature) } else { team.ended_as(number) };
-        if ours == Some(theirs) {
+        let ours = self.called(id, number);
+        if number == 0 || ours == Some(theirs) {
             self.counters.malformed += 1;
             return;
         }
@@ -327,18 +328,6 @@ impl<T: Transport> Node<T> {
             }
             None => Ok(()),
         }
-    }
-
-    /// What has come of a collective that ends without it is as if it came then.
-    pub(super) fn check_unasked(&mut self, run: &Run) -> Result<(), OpError> {
-        let team = self.teams.all.get_mut(&run.team).filter(|team| !team.early.is_empty());
-        let Some(team) = team else { return Ok(()) };
-        let unasked: Vec<_> = team.early.extract_if(|(number, ..), _| *number == run.number).collect();
-        for ((_, peer, _), arrived) in unasked {
-            self.agree(run, arrived.signature, peer)?;
-            self.counters.malformed += 1;
-        }
-        Ok(())
     }
 
     /// A step has come of a collective under way.
