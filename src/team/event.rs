@@ -17,7 +17,7 @@ use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
 use super::fold::do_step;
 use super::memory::Buffers;
 use super::stage::Stage;
-use super::starting::{said, staged};
+use super::starting::said;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handler_scope::HandlerScope;
@@ -302,7 +302,7 @@ impl Team {
         let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
         let mut memory = OwnMemory { input, output, scratch: Vec::new(), stage: None, combine };
         let plan = plan.map(|(what, plan)| {
-            let (plan, stage) = staged(inner, plan, &memory.buffers().0);
+            let (plan, stage) = self.staged(&what, plan, &memory.buffers().0);
             if stage.is_none() {
                 memory.scratch = vec![T::zeroed(); (plan.scratch as usize).div_ceil(size_of::<T>())];
             }

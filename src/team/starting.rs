@@ -89,7 +89,7 @@ impl Team {
         if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
             return self.run_kept(what, plan, buffers, combine, (goes_on, timeout));
         }
-        let (plan, mut stage) = staged(&self.node.inner, plan, &buffers);
+        let (plan, mut stage) = self.staged(what, plan, &buffers);
         let mut spare = std::mem::take(&mut lock(&self.membership.recent).scratch);
         let mut fresh = Vec::new();
         let scratch = match &mut stage {
@@ -189,6 +189,28 @@ impl Team {
         Some(Exchange::GoesOn)
     }
 
+    /// The plan where others get out of a stage what they would need the kernel's help for, and its scratch memory then.
+    pub(super) fn staged<T: Pod>(
+        &self,
+        what: &Collective,
+        plan: Arc<Plan>,
+        buffers: &Buffers<'_, T>,
+    ) -> (Arc<Plan>, Option<Stage>) {
+        let inner = &self.node.inner;
+        // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
+        // exposed, nothing that is not theirs may lie there.
+        if inner.has_network() || inner.peers.own().identity.ranges_only {
+            return (plan, None);
+        }
+        let hidden = |memory| buffers.is_hidden(inner.peers.itself(), memory);
+        let staged = what.staged_plan(self.size(), self.rank(), hidden);
+        let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
+        match staged.and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
+            Some((stage, staged)) => (Arc::new(staged), Some(stage)),
+            None => (plan, None),
+        }
+    }
+
     fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {
         let start = Start { memories, steps_told: false, deadline: None, goes_on };
         self.node.inner.engine().collective(self.membership.id, what, plan, start)
@@ -277,25 +299,6 @@ pub(super) fn said(inner: &Inner, team: TeamId, error: Error) -> Error {
     match (error, inner.engine().difference(team)) {
         (Error::Team { .. }, Some(differ)) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
         (error, _) => error,
-    }
-}
-
-/// The plan where others get out of a stage what they would need the kernel's help for, and its scratch memory then.
-pub(super) fn staged<T: Pod>(
-    inner: &Inner,
-    plan: Arc<Plan>,
-    buffers: &Buffers<'_, T>,
-) -> (Arc<Plan>, Option<Stage>) {
-    // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
-    // exposed, nothing that is not theirs may lie there.
-    if inner.has_network() || inner.peers.own().identity.ranges_only {
-        return (plan, None);
-    }
-    let staged = plan.staged(|memory| buffers.is_hidden(inner.peers.itself(), memory));
-    let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
-    match staged.and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
-        Some((stage, staged)) => (Arc::new(staged), Some(stage)),
-        None => (plan, None),
     }
 }
 

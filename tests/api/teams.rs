@@ -311,6 +311,42 @@ fn what_is_combined_is_staged_in_the_heap() {
     );
 }
 
+/// Members whose memory is staged take fewer segments of a large reduction at a time than those whose heaps are read as they are.
+#[test]
+fn members_of_all_memories_reduce_much_together() {
+    const COUNT: usize = 900_000;
+    let given = |rank: u32, turn: u64| {
+        move |at: usize| (at as u64).wrapping_mul(0x9e37_79b9).wrapping_add(turn << 40) << rank
+    };
+    job(
+        3,
+        |rank| config().heap_bytes(if rank == 1 { 8 << 20 } else { 80 << 20 }),
+        |node| {
+            let (me, team) = (node.rank(), node.world());
+            // Rank 0 has the heap, rank 1 no room for a stage, rank 2 a stage.
+            let heap =
+                node.heap().alloc_zeroed::<u64>(if me == 0 { COUNT } else { 0 }).expect("room for an array");
+            let mut private = vec![0; if me == 0 { 0 } else { COUNT }];
+            // SAFETY: nobody else has a pointer to the array, which outlives the slice.
+            let own = unsafe { std::slice::from_raw_parts_mut(heap.as_ptr(), heap.len()) };
+            let values = if me == 0 { own } else { &mut private[..] };
+            for turn in 0..4 {
+                let fill =
+                    |values: &mut [u64]| (0..).map(given(me, turn)).zip(values).for_each(|(of, to)| *to = of);
+                let sum = |at| (0..3).fold(0u64, |sum, rank| sum.wrapping_add(given(rank, turn)(at)));
+                fill(values);
+                team.all_reduce(values, Reduction::Sum).expect("an all-reduce");
+                assert!((0..).map(sum).zip(&*values).all(|(expected, value)| expected == *value));
+                fill(values);
+                let mut result = vec![0; if me == 1 { COUNT } else { 0 }];
+                team.reduce(values, &mut result, 1, Reduction::Sum).expect("a reduction");
+                assert!((0..).map(sum).zip(&result).all(|(expected, value)| expected == *value));
+            }
+            node.barrier().expect("barrier");
+        },
+    );
+}
+
 /// Nothing private passes through the heap of a member that exposes ranges: all who map that could look into it.
 #[test]
 fn nothing_is_staged_where_ranges_are_exposed() {

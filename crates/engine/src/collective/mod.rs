@@ -22,6 +22,9 @@ const DIRECT_MAX: u32 = 8;
 /// Blocks of an all-to-all that are gathered into fewer messages, in bytes at most.
 const BRUCK_BLOCK_MAX: u64 = 256;
 
+/// Segments of a reduction between two waits for all others, at most. As many messages go to one that has not come to it.
+const TOGETHER: usize = 4;
+
 /// What the members of a team do together. All of them must name the same, with the same root and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collective {
@@ -223,6 +226,24 @@ impl Collective {
     /// # Panics
     /// When `member`, or the root, is not below `size`, or the lists of an all-to-all-v are not of that length.
     pub fn plan(&self, size: u32, member: u32) -> Plan {
+        self.plan_by(size, member, TOGETHER)
+    }
+
+    /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden` names, with the same
+    /// messages: much that several members get of it, or combine, is copied to scratch memory before it is given. `None`: nothing much is
+    /// given out of scratch memory.
+    ///
+    /// Where nothing is combined, what one member gets once stays where it is: it would be copied twice.
+    ///
+    /// # Panics
+    /// As [`Collective::plan`]; and when `hidden` names scratch memory.
+    pub fn staged_plan(&self, size: u32, member: u32, hidden: impl Fn(Memory) -> bool) -> Option<Plan> {
+        // Copies of one segment at a time stay in the caches.
+        self.plan_by(size, member, 1).staged(hidden)
+    }
+
+    /// `together`: how many segments of a reduction a member gives at once.
+    fn plan_by(&self, size: u32, member: u32, together: usize) -> Plan {
         assert!(member < size && self.root() < size, "a member or root is not below the team's size {size}");
         let mut plan = Plan::new(self.algorithm(size), size, member);
         match self {
@@ -233,8 +254,8 @@ impl Collective {
             Collective::AllGather { block } => plan.all_gather(*block),
             Collective::AllToAll { block } => plan.all_to_all(*block),
             Collective::AllToAllV { sends, receives } => plan.all_to_all_v(sends, receives),
-            Collective::Reduce { root, elements } => plan.reduce(*root, elements),
-            Collective::AllReduce { elements } => plan.all_reduce(elements),
+            Collective::Reduce { root, elements } => plan.reduce(*root, elements, together),
+            Collective::AllReduce { elements } => plan.all_reduce(elements, together),
             Collective::Split => plan.all_gather(SPLIT_BYTES),
         }
         plan

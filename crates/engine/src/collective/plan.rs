@@ -142,15 +142,15 @@ pub enum Step {
         /// Where they go.
         into: Span,
     },
-    /// Begins to tell a member that all of its bytes were gotten. The next [`Step::Confirm`] or [`Step::Wait`] goes on when
-    /// they are known to have lain there still.
+    /// Begins to tell a member that all of its bytes, which it was awaited for, were gotten. The next [`Step::Confirm`] or [`Step::Wait`]
+    /// goes on when they are known to have lain there still.
     Release {
         /// The member.
         from: u32,
         /// As the sender names it.
         tag: u16,
     },
-    /// Goes on when everything received, pulled and released is over, though not what was sent.
+    /// Goes on when everything pulled and released is over, though not what is sent and received.
     Confirm,
     /// Goes on when everything sent, received and pulled is over.
     Wait,

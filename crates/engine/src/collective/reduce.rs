@@ -8,9 +8,8 @@ const FOLD: u16 = 64;
 const UNFOLD: u16 = 65;
 const RESULT: u16 = 66;
 
-/// Bytes that each member combines between two waits for all others where there is much, about: as much scratch memory is
-/// needed where the result has no place of its own.
-const PART_MAX: u64 = 2 << 20;
+/// Bytes that each member combines of a segment where there is much, about.
+const PART_MAX: u64 = 512 << 10;
 
 /// Bytes that a member combines at a time, about: what all members give for them is still in the processor's caches then.
 const STRIP: u64 = 128 << 10;
@@ -27,14 +26,15 @@ struct Segment {
 
 impl Segment {
     /// As many as all members can combine at a time, from first to last. There are few enough for their tags.
-    fn all(elements: &Elements, size: u32) -> impl Iterator<Item = Segment> + use<> {
+    fn all(elements: &Elements, size: u32) -> Vec<Segment> {
         let Elements { count, bytes, .. } = *elements;
         let fits = (PART_MAX / bytes).max(1) * u64::from(size);
         let each = fits.max(count.div_ceil(u64::from(u16::MAX / 2)));
-        (0..count.div_ceil(each)).map(move |at| {
+        let segment = |at: u64| {
             let first = at * each;
             Segment { first, count: each.min(count - first), bytes, tag: 2 * at as u16 }
-        })
+        };
+        (0..count.div_ceil(each)).map(segment).collect()
     }
 
     /// The part of a member, in bytes.
@@ -47,26 +47,20 @@ impl Segment {
 }
 
 impl Plan {
-    pub(super) fn reduce(&mut self, root: u32, elements: &Elements) {
+    pub(super) fn reduce(&mut self, root: u32, elements: &Elements, together: usize) {
         if self.algorithm == Algorithm::Binomial {
             return self.binomial_reduce(root, elements);
         }
-        let mut scratch = 0;
-        for segment in Segment::all(elements, self.size) {
-            scratch = scratch.max(std::mem::take(&mut self.scratch));
-            // What was sent of the segment before may lie there.
-            self.wait();
-            let mine = self.combine_part(elements, segment, self.me == root);
-            if self.me != root {
-                self.send(root, segment.tag + 1, mine);
-                continue;
+        self.in_segments(elements, together, |plan, segment| {
+            let mine = plan.combine_part(elements, segment, plan.me == root);
+            if plan.me != root {
+                return plan.send(root, segment.tag + 1, mine);
             }
-            for from in self.others() {
-                let (at, len) = segment.part(self.size, from);
-                self.receive(from, segment.tag + 1, Span::output(at, len));
+            for from in plan.others() {
+                let (at, len) = segment.part(plan.size, from);
+                plan.receive(from, segment.tag + 1, Span::output(at, len));
             }
-        }
-        self.scratch = self.scratch.max(scratch);
+        });
     }
 
     fn binomial_reduce(&mut self, root: u32, elements: &Elements) {
@@ -107,34 +101,46 @@ impl Plan {
         }
     }
 
-    pub(super) fn all_reduce(&mut self, elements: &Elements) {
+    pub(super) fn all_reduce(&mut self, elements: &Elements, together: usize) {
         if self.algorithm == Algorithm::RecursiveDoubling {
             return self.recursive_doubling(elements.len());
         }
+        self.in_segments(elements, together, |plan, segment| {
+            let mine = plan.combine_part(elements, segment, true);
+            for to in plan.others() {
+                plan.send(to, segment.tag + 1, mine);
+            }
+            for far in 1..plan.size {
+                let from = plan.before_me(far);
+                let (at, len) = segment.part(plan.size, from);
+                plan.receive(from, segment.tag + 1, Span::output(at, len));
+            }
+        });
+    }
+
+    /// Gives all others their parts of so many segments at a time, once they have what was sent of those before, and does then for each
+    /// segment what `one` says. The more there are, the less often members wait for each other; as some take fewer at a time,
+    /// nothing of one segment may wait for the next.
+    fn in_segments(&mut self, elements: &Elements, together: usize, one: impl Fn(&mut Plan, Segment)) {
         let mut scratch = 0;
-        for segment in Segment::all(elements, self.size) {
-            scratch = scratch.max(std::mem::take(&mut self.scratch));
+        for segments in Segment::all(elements, self.size).chunks(together) {
+            // What was sent of those before may lie there.
             self.wait();
-            let mine = self.combine_part(elements, segment, true);
-            for to in self.others() {
-                self.send(to, segment.tag + 1, mine);
+            scratch = scratch.max(std::mem::take(&mut self.scratch));
+            for segment in segments {
+                for to in self.others() {
+                    let (at, len) = segment.part(self.size, to);
+                    self.send(to, segment.tag, Span::input(at, len));
+                }
             }
-            for far in 1..self.size {
-                let from = self.before_me(far);
-                let (at, len) = segment.part(self.size, from);
-                self.receive(from, segment.tag + 1, Span::output(at, len));
-            }
+            segments.iter().for_each(|segment| one(self, *segment));
         }
         self.scratch = self.scratch.max(scratch);
     }
 
-    /// Combines this member's part of what all give, which the others have read then. Returns where it lies: where the
-    /// result goes, if there is such a place at this member.
+    /// Combines this member's part of what all give for it, which it has read then. Returns where it lies: where the result goes, if there is
+    /// such a place at this member.
     fn combine_part(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
-        for to in self.others() {
-            let (at, len) = segment.part(self.size, to);
-            self.send(to, segment.tag, Span::input(at, len));
-        }
         let (at, len) = segment.part(self.size, self.me);
         if len > EAGER_MAX {
             return self.combine_strips(elements, segment, has_output);

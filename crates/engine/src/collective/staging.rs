@@ -6,15 +6,8 @@ use super::EAGER_MAX;
 use super::plan::{Memory, Plan, Span, Step};
 
 impl Plan {
-    /// The same for a member whose scratch memory others reach at less cost than the memories that `hidden` names, with the same
-    /// messages: much that several members get of it, or combine, is copied to scratch memory before it is given. `None`: nothing much is
-    /// given out of scratch memory.
-    ///
-    /// Where nothing is combined, what one member gets once stays where it is: it would be copied twice.
-    ///
-    /// # Panics
-    /// When `hidden` names scratch memory.
-    pub fn staged(&self, hidden: impl Fn(Memory) -> bool) -> Option<Plan> {
+    /// As [`Collective::staged_plan`](super::Collective::staged_plan) says.
+    pub(super) fn staged(&self, hidden: impl Fn(Memory) -> bool) -> Option<Plan> {
         assert!(!hidden(Memory::Scratch), "others reach scratch memory");
         let is_combined = self.steps.iter().any(|step| matches!(step, Step::Fold { .. }));
         let mut times: HashMap<Span, u32> = HashMap::new();

@@ -59,7 +59,8 @@ impl Member {
             Step::Release { from, tag } => {
                 assert!(self.known.remove(&(from, tag)).is_some(), "it was pulled")
             }
-            Step::Confirm | Step::Wait if !self.awaited.is_empty() => return false,
+            Step::Wait if !self.awaited.is_empty() => return false,
+            // What is pulled here is there at once.
             Step::Confirm | Step::Wait => {}
             Step::Copy { from, into } => {
                 let bytes = self.bytes(from);
@@ -119,7 +120,7 @@ fn carry_out(what: impl Fn(u32) -> Collective, inputs: &[Vec<u8>], out: &[u64], 
             // Nobody else can tell.
             let staged = (u64::from(me) + seed)
                 .is_multiple_of(3)
-                .then(|| plan.staged(|memory| memory != Memory::Scratch))
+                .then(|| what(me).staged_plan(size, me, |memory| memory != Memory::Scratch))
                 .flatten();
             let plan = staged.unwrap_or(plan);
             let scratch = vec![0; plan.scratch as usize];
@@ -276,28 +277,28 @@ fn much_is_reduced_in_segments() {
 /// What several get, or combine, is given out of scratch memory; what one gets is not, nor what rides in a message.
 #[test]
 fn what_pays_is_staged() {
-    let elements = |commutative| Elements { count: 1 << 20, bytes: 8, function: 1, commutative };
+    let elements = |commutative| Elements { count: 1 << 17, bytes: 8, function: 1, commutative };
     let (block, len) = (1 << 20, 1 << 20);
     for (what, hidden, copied) in [
         // Three of four parts, and the result.
-        (Collective::AllReduce { elements: elements(true) }, [true; 2], 8 << 20),
-        (Collective::AllReduce { elements: elements(true) }, [true, false], 6 << 20),
+        (Collective::AllReduce { elements: elements(true) }, [true; 2], 1 << 20),
+        (Collective::AllReduce { elements: elements(true) }, [true, false], 768 << 10),
         (Collective::AllReduce { elements: elements(true) }, [false; 2], 0),
         // The result alone.
-        (Collective::AllReduce { elements: elements(false) }, [true; 2], 2 << 20),
+        (Collective::AllReduce { elements: elements(false) }, [true; 2], 256 << 10),
         (Collective::AllGather { block }, [true; 2], 1 << 20),
         (Collective::Broadcast { root: 0, len }, [true; 2], 1 << 20),
         (Collective::AllToAll { block }, [true; 2], 0),
         (Collective::Scatter { root: 0, block }, [true; 2], 0),
         (Collective::Broadcast { root: 0, len: EAGER_MAX }, [true; 2], 0),
     ] {
-        let plan = what.plan(4, 0);
+        let plan = what.plan_by(4, 0, 1);
         let copies = |plan: &Plan| {
             plan.steps
                 .iter()
                 .fold(0, |sum, step| if let Step::Copy { from, .. } = step { sum + from.len } else { sum })
         };
-        let staged = plan.staged(|memory| memory != Memory::Scratch && hidden[index(memory)]);
+        let staged = what.staged_plan(4, 0, |memory| memory != Memory::Scratch && hidden[index(memory)]);
         let more = staged.as_ref().map_or(0, |staged| copies(staged) - copies(&plan));
         assert_eq!(more, copied, "{what:?} {hidden:?}");
         assert_eq!(staged.is_some(), copied > 0, "{what:?} {hidden:?}");
@@ -348,9 +349,9 @@ fn stages_hold_what_is_sent_then() {
 #[test]
 fn stages_are_as_long_as_a_segment() {
     let elements = Elements { count: 100 << 20, bytes: 1, function: 1, commutative: true };
-    let plan = Collective::AllReduce { elements }.plan(2, 1);
-    let staged = plan.staged(|memory| memory != Memory::Scratch).expect("it pays");
-    assert_eq!(staged.scratch - plan.scratch, 2 * (2 << 20));
+    let what = Collective::AllReduce { elements };
+    let staged = what.staged_plan(2, 1, |memory| memory != Memory::Scratch).expect("it pays");
+    assert_eq!(staged.scratch - what.plan_by(2, 1, 1).scratch, 2 * (512 << 10));
 }
 
 /// What was sent stays as it is until the next wait, also where it was copied to.
@@ -371,7 +372,8 @@ fn nothing_that_is_sent_is_written_before_a_wait() {
             Collective::AllReduce { elements: elements(false) },
         ] {
             let plan = what.plan(size, me);
-            for plan in plan.staged(|memory| memory != Memory::Scratch).into_iter().chain([plan]) {
+            let staged = what.staged_plan(size, me, |memory| memory != Memory::Scratch);
+            for plan in staged.into_iter().chain([plan]) {
                 let mut sent: Vec<Span> = Vec::new();
                 for step in &plan.steps {
                     match *step {
@@ -387,6 +389,58 @@ fn nothing_that_is_sent_is_written_before_a_wait() {
                         Step::Await { .. } | Step::Release { .. } | Step::Confirm => {}
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Members whose memories differ wait for each other at other places, and say the same.
+#[test]
+fn staged_plans_have_the_same_messages() {
+    let elements = Elements { count: 1_700_001, bytes: 8, function: 1, commutative: true };
+    for (size, me) in [2, 3, 4].into_iter().flat_map(|size| (0..size).map(move |me| (size, me))) {
+        for what in [
+            Collective::AllReduce { elements },
+            Collective::Reduce { root: 1, elements },
+            Collective::AllGather { block: 100_000 },
+        ] {
+            let messages = |plan: &Plan| {
+                let mut messages: Vec<_> = plan
+                    .steps
+                    .iter()
+                    .filter_map(|step| match *step {
+                        Step::Send { to, tag, from } => Some(("to", to, tag, from.len)),
+                        Step::Receive { from, tag, into } => Some(("from", from, tag, into.len)),
+                        Step::Await { from, tag, len } => Some(("from", from, tag, len)),
+                        _ => None,
+                    })
+                    .collect();
+                messages.sort_unstable();
+                messages
+            };
+            let plan = what.plan(size, me);
+            let Some(staged) = what.staged_plan(size, me, |memory| memory != Memory::Scratch) else {
+                assert!(size == 2, "something pays in {what:?} of {size}");
+                continue;
+            };
+            assert_eq!(messages(&staged), messages(&plan), "{what:?} of {size}");
+        }
+    }
+}
+
+#[test]
+fn few_messages_go_to_a_member_before_it_must_have_come() {
+    for (size, commutative) in [(2, true), (3, false), (4, true)] {
+        let elements = Elements { count: 5_000_000, bytes: 8, function: 1, commutative };
+        for what in [Collective::AllReduce { elements }, Collective::Reduce { root: 1, elements }] {
+            let plan = what.plan(size, 0);
+            for other in 1..size {
+                let early = plan.steps.iter().take_while(|step| match step {
+                    Step::Receive { from, .. } | Step::Await { from, .. } => *from != other,
+                    _ => true,
+                });
+                let sent = early.filter(|step| matches!(step, Step::Send { to, .. } if *to == other));
+                assert_eq!(sent.count(), 4, "{what:?} of {size}");
             }
         }
     }

@@ -321,7 +321,7 @@ impl<T: Transport> Node<T> {
             Step::Await { from, tag, len } => self.expect(key, run, (from, tag, len), None)?,
             Step::Pull { from, tag, at, into } => return self.pull(key, run, (from, tag, at), into),
             Step::Release { from, tag } => self.release(run, from, tag)?,
-            Step::Confirm if !run.has_all() => return Ok(Came::Stopped),
+            Step::Confirm if !run.has_released() => return Ok(Came::Stopped),
             Step::Confirm => {}
             Step::Wait if run.open > 0 => return Ok(Came::Stopped),
             Step::Wait => {

@@ -304,9 +304,10 @@ impl Run {
             })
     }
 
-    /// Whether all that was to come has come, and was still what was offered then.
-    pub(super) fn has_all(&self) -> bool {
-        self.pulls.is_empty() && self.receives.iter().all(|receive| receive.state == Received::Over)
+    /// Whether all that was pulled has come, and all that was released was still what was offered then.
+    pub(super) fn has_released(&self) -> bool {
+        let mut awaited = self.receives.iter().filter(|receive| receive.into.is_none());
+        self.pulls.is_empty() && !awaited.any(|receive| receive.state == Received::Taken)
     }
 
     /// Whether a step in own memory has all its bytes.
