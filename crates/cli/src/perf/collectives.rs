@@ -11,8 +11,9 @@ use super::case::{Case, Memory, Op, SMALL_MAX, Samples};
 use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each};
 
-/// Samples, where copies are what takes the time: each is of one collective.
-const BULK_ROUNDS: usize = 45;
+/// Samples, where copies are what takes the time: each is of one collective. So many, as what lies in the caches makes copies more than twice as
+/// fast in one as in the next.
+const BULK_ROUNDS: usize = 200;
 
 /// Measures one collective; all processes of the job call it.
 ///
