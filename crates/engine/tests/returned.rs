@@ -194,19 +194,36 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
         ask(&mut node, 0, 4, 1);
         assert_eq!(sent(&mut node, Kind::Recall).len(), 1);
         assert!(node.wants_time());
-        assert_eq!((node.expire(1000), node.wants_time()), (Some(1100), false));
+        assert_eq!((node.expire(1000), node.wants_time()), (Some(1012), false));
         if answers {
             let nothing = Header { args: [2 << 32, 0, 0, 0], ..Header::new(Kind::Release) };
             node.transport().arrive(2, Lane::Request, nothing.encode(), &[]);
             drain(&mut node);
         }
-        assert_eq!(node.expire(1099), (!answers).then_some(1100));
+        for now in (1010..=1090).step_by(10) {
+            let next = (now + 12).min(1100);
+            assert_eq!(node.expire(now), (!answers).then_some(next));
+        }
         assert_eq!((node.expire(1100), node.is_lost(2)), (None, !answers));
         let given_up: &[Rank] = if answers { &[] } else { &[2] };
         assert_eq!(node.transport().disconnected, given_up);
         ask(&mut node, 0, 4, 1);
         assert_eq!(node.rights_given(0).len(), usize::from(!answers));
     }
+}
+
+/// The answer may lie there, unread, while this process is stopped.
+#[test]
+fn a_holders_time_hardly_passes_while_nobody_looks() {
+    let mut node = registering();
+    ask(&mut node, 2, 0, 2);
+    ask(&mut node, 0, 4, 1);
+    node.expire(1000);
+    let next = (1..=8).map(|stopped| node.expire(1000 + stopped * 1_000_000)).last();
+    assert_eq!(next, Some(Some(8_001_004)), "twelve of a hundred have passed each time");
+    assert!(!node.is_lost(2));
+    node.expire(8_001_004);
+    assert!(node.is_lost(2));
 }
 
 /// A node that waits at the barrier, and cannot arrive before `holder` has given a right back.

@@ -44,6 +44,26 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
 pub(super) const HELD_BYTES_MAX: usize = 256 << 20;
 
+/// How much of a holder's time passes, as a part of all, where nobody has looked for longer: its answer may lie unread, when this
+/// process was stopped or had much else to do.
+const AWAKE: Nanos = 8;
+
+/// The time in which answers are looked for.
+#[derive(Default)]
+struct Awake {
+    looked: Nanos,
+    sum: Nanos,
+}
+
+impl Awake {
+    /// What it is by the clock's time, of which no more than so much passes between two looks.
+    fn at(&mut self, now: Nanos, at_most: Nanos) -> Nanos {
+        self.sum = self.sum.saturating_add(now.saturating_sub(self.looked).min(at_most));
+        self.looked = now;
+        self.sum
+    }
+}
+
 /// Registration's part of a node.
 pub(super) struct Registrar {
     pub(super) settings: Settings,
@@ -72,6 +92,7 @@ pub(super) struct Registrar {
     pub(super) recalled: BTreeMap<Rank, Recalled>,
     /// Somebody is waited for, and nobody has looked since when.
     pub(super) wants_time: bool,
+    awake: Awake,
     pub(super) counters: RegistrationCounters,
     /// For encoding.
     pub(super) payload: Vec<u8>,
@@ -155,6 +176,7 @@ impl Registrar {
             revoked: Revoked::default(),
             recalled: BTreeMap::new(),
             wants_time: false,
+            awake: Awake::default(),
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
             detach: Vec::new(),
@@ -251,10 +273,12 @@ impl Registrar {
         self.revoked.owing()
     }
 
-    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer, and when the
-    /// next will have had it.
+    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while this process was awake,
+    /// and when to look for the next.
     pub(super) fn late(&mut self, now: Nanos) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
+        let (within, asleep) = (self.settings.recall_within, self.settings.recall_within / AWAKE);
+        let awake = self.awake.at(now, asleep);
         let table = &self.table;
         // Who has given back as much by itself has answered.
         self.recalled.retain(|peer, recalled| {
@@ -264,15 +288,15 @@ impl Registrar {
             }
             owes
         });
-        let within = self.settings.recall_within;
-        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(now).saturating_add(within);
+        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(awake).saturating_add(within);
         let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, ends_of(recalled)));
         let (mut late, mut next) = (Vec::new(), None);
-        for (peer, ends) in self.revoked.ends(now, within).chain(recalled) {
-            if ends <= now {
+        for (peer, ends) in self.revoked.ends(awake, within).chain(recalled) {
+            if ends <= awake {
                 late.push(peer);
             } else {
-                next = Some(next.map_or(ends, |n: Nanos| n.min(ends)));
+                let at = now.saturating_add((ends - awake).min(asleep));
+                next = Some(next.map_or(at, |n: Nanos| n.min(at)));
             }
         }
         (late, next)
