@@ -218,16 +218,43 @@ fn collectors_get_every_ranks_counts() {
     let (out, err) = texts(&output);
     assert!(output.status.success() && err.is_empty(), "{err}");
     for rank in 0..RANKS {
-        assert!(out.contains(&format!("\nstandpipe_up{{rank=\"{rank}\"}} 1\n")), "{out}");
-        let puts = format!(
-            "\nstandpipe_operations_total{{rank=\"{rank}\",operation=\"put\",mechanism=\"mapped\"}} "
-        );
+        let labels = labels(&out, &job.pid(), rank);
+        assert!(out.contains(&format!("\nstandpipe_up{{{labels}}} 1\n")), "{out}");
+        let puts =
+            format!("\nstandpipe_operations_total{{{labels},operation=\"put\",mechanism=\"mapped\"}} ");
         let count = out.split(&puts).nth(1).and_then(|rest| rest.lines().next()).expect("puts are counted");
         assert!(count.parse::<u64>().expect("a number") > 0, "{out}");
     }
-    let barriers = "\nstandpipe_latency_seconds_count{rank=\"0\",call=\"barrier\"} 1\n";
-    assert!(out.contains(barriers) && out.contains("le=\"+Inf\""), "{out}");
+    let labels = labels(&out, &job.pid(), 0);
+    let barriers = format!("\nstandpipe_latency_seconds_count{{{labels},call=\"barrier\"}} 1\n");
+    assert!(out.contains(&barriers) && out.contains("le=\"+Inf\""), "{out}");
     assert!(out.ends_with("\n# EOF\n"), "{out}");
+}
+
+/// The labels of a job's rank, without the program's name, which is the test's.
+fn labels(out: &str, launcher: &str, rank: usize) -> String {
+    let begin = format!("launcher=\"{launcher}\",program=\"");
+    let program = out.split(&begin).nth(1).and_then(|rest| rest.split('"').next()).expect("the job is there");
+    format!("{begin}{program}\",rank=\"{rank}\"")
+}
+
+/// A collector asks for all there is, and says of no job which.
+#[test]
+fn collectors_get_all_jobs_and_nodes() {
+    let (one, other) = (Job::of(1, "metrics-one"), Job::of(2, "metrics-other"));
+    let output = run(&["--openmetrics"]);
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && err.is_empty(), "{err}");
+    for (job, ranks) in [(&one, 1), (&other, 2)] {
+        for rank in 0..ranks {
+            let labels = labels(&out, &job.pid(), rank);
+            assert!(out.contains(&format!("\nstandpipe_up{{{labels}}} 1\n")), "{out}");
+        }
+    }
+    assert_eq!(out.matches("# EOF").count(), 1);
+    drop((one, other));
+    let gone = run(&["4194304", "--openmetrics"]);
+    assert!(!gone.status.success(), "one that is named must be there");
 }
 
 #[test]

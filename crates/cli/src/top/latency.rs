@@ -8,6 +8,7 @@ use prometheus_client::registry::Unit;
 use serde::{Serialize, Serializer};
 use standpipe::{Latencies, Latency, Timed};
 
+use super::metrics::{Labels, labelled};
 use super::report::Report;
 use crate::calls::{Calls, QUANTILES};
 use crate::units::nanos;
@@ -52,14 +53,13 @@ fn by_powers(latency: &Latency) -> Vec<(f64, u64)> {
     buckets
 }
 
-/// The histograms of a job's ranks.
+/// The histograms of jobs' ranks.
 #[derive(Debug)]
-pub(super) struct Histograms(Vec<(u32, Latencies)>);
+pub(super) struct Histograms(Vec<(Labels, Latencies)>);
 
 impl Histograms {
-    pub(super) fn of(report: &Report) -> Histograms {
-        let ranks = report.ranks.iter().map(|rank| (rank.rank, rank.figures.latencies.clone()));
-        Histograms(ranks.collect())
+    pub(super) fn of(reports: &[Report]) -> Histograms {
+        Histograms(labelled(reports).map(|(labels, rank)| (labels, rank.figures.latencies.clone())).collect())
     }
 }
 
@@ -68,9 +68,10 @@ impl Collector for Histograms {
         let help = "How long calls took that wait for others or the kernel, of one in 16, or 64 of requests";
         let mut family =
             encoder.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (rank, latencies) in &self.0 {
+        for (labels, latencies) in &self.0 {
             for (what, latency) in timed(latencies) {
-                let labels = [("rank", rank.to_string()), ("call", what.name().to_owned())];
+                let labels: Labels =
+                    labels.iter().cloned().chain([("call", what.name().to_owned())]).collect();
                 let buckets = by_powers(latency);
                 let mut metric = family.encode_family(&labels)?;
                 metric.encode_histogram::<NoLabelSet>(
@@ -96,6 +97,6 @@ mod tests {
         assert!(!text::lines(&report).join("\n").contains("p99"));
         let json = serde_json::to_value(&report).expect("numbers, texts and lists");
         assert_eq!(json["totals"]["latencies"], serde_json::json!({}));
-        assert!(!metrics::text(&report).contains("latency_seconds_bucket"));
+        assert!(!metrics::text(&[report]).contains("latency_seconds_bucket"));
     }
 }

@@ -1,4 +1,4 @@
-//! A job's counts as OpenMetrics text, for those who collect such things.
+//! Jobs' counts as OpenMetrics text, for those who collect such things.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -7,13 +7,24 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::latency::Histograms;
-use super::report::{FIELDS, Report};
+use super::report::{FIELDS, RankReport, Report};
 
-type Labels = Vec<(&'static str, String)>;
+pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// All that is counted of each rank since it began, and whether it runs. A rank's label is its number; nothing else names the job,
-/// as who collects this names where it comes from.
-pub(super) fn text(report: &Report) -> String {
+/// All ranks of these jobs, and what tells each from the others on this host. Who collects this names the host.
+pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
+    let labels = |report: &Report, rank: &RankReport| {
+        vec![
+            ("launcher", report.launcher_pid.to_string()),
+            ("program", report.program.clone()),
+            ("rank", rank.rank.to_string()),
+        ]
+    };
+    reports.iter().flat_map(move |report| report.ranks.iter().map(move |rank| (labels(report, rank), rank)))
+}
+
+/// All that is counted of each rank of these jobs since it began, and whether it runs.
+pub(super) fn text(reports: &[Report]) -> String {
     let mut registry = Registry::with_prefix("standpipe");
     let up = Family::<Labels, Gauge>::default();
     let operations = Family::<Labels, Counter>::default();
@@ -22,9 +33,8 @@ pub(super) fn text(report: &Report) -> String {
     let staged = Family::<Labels, Counter>::default();
     let counts: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Counter>::default()).collect();
     let gauges: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Gauge>::default()).collect();
-    for rank in &report.ranks {
-        let labels = vec![("rank", rank.rank.to_string())];
-        up.get_or_create(&labels).set(i64::from(rank.state == "running"));
+    for (labels, rank) in labelled(reports) {
+        up.get_or_create(&labels).set(i64::from(matches!(rank.state.as_str(), "running" | "silent")));
         malformed.get_or_create(&labels).inc_by(rank.figures.malformed);
         staged.get_or_create(&labels).inc_by(rank.figures.staged_bytes);
         for line in &rank.figures.operations {
@@ -44,7 +54,7 @@ pub(super) fn text(report: &Report) -> String {
             }
         }
     }
-    registry.register("up", "Whether the rank runs", up);
+    registry.register("up", "Whether the rank is there: it runs, or computes and says nothing", up);
     registry.register("operations", "Operations, by kind and by mechanism", operations);
     registry.register_with_unit("moved", "Bytes that operations moved", Unit::Bytes, bytes);
     registry.register("malformed_messages", "Messages that could not be understood", malformed);
@@ -63,7 +73,7 @@ pub(super) fn text(report: &Report) -> String {
             registry.register(name, help, count);
         }
     }
-    registry.register_collector(Box::new(Histograms::of(report)));
+    registry.register_collector(Box::new(Histograms::of(reports)));
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all that is written to it");
     text
@@ -76,15 +86,23 @@ mod tests {
 
     #[test]
     fn every_figure_has_a_name_a_type_and_a_rank() {
-        let text = text(&sample(Some(registration(41, 8192))));
+        let mut other = sample(None);
+        (other.launcher_pid, other.program) = (8, "an \"other\"".to_owned());
+        other.ranks[0].state = "silent".to_owned();
+        let text = text(&[sample(Some(registration(41, 8192))), other]);
+        let rank = |rank: u32| format!("launcher=\"99\",program=\"stencil\",rank=\"{rank}\"");
         for line in [
-            "# TYPE standpipe_operations counter",
-            "standpipe_operations_total{rank=\"0\",operation=\"put\",mechanism=\"mapped\"} 3000000",
-            "# UNIT standpipe_moved_bytes bytes",
-            "standpipe_registration_hits_total{rank=\"0\"} 41",
-            "standpipe_registration_pinned_peak_bytes{rank=\"0\"} 8192",
-            "standpipe_up{rank=\"0\"} 1",
-            "standpipe_up{rank=\"1\"} 0",
+            "# TYPE standpipe_operations counter".to_owned(),
+            format!(
+                "standpipe_operations_total{{{},operation=\"put\",mechanism=\"mapped\"}} 3000000",
+                rank(0)
+            ),
+            "# UNIT standpipe_moved_bytes bytes".to_owned(),
+            format!("standpipe_registration_hits_total{{{}}} 41", rank(0)),
+            format!("standpipe_registration_pinned_peak_bytes{{{}}} 8192", rank(0)),
+            format!("standpipe_up{{{}}} 1", rank(0)),
+            format!("standpipe_up{{{}}} 0", rank(1)),
+            r#"standpipe_up{launcher="8",program="an \"other\"",rank="0"} 1"#.to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -46,7 +46,8 @@ pub struct TopArgs {
     /// Print one JSON object and nothing else; with --interval or --count, one on each line
     #[arg(long)]
     json: bool,
-    /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it began
+    /// Print one look as OpenMetrics text, for collectors, and leave: what each rank has counted since it began, of all jobs unless
+    /// one is named
     #[arg(long, conflicts_with_all = ["json", "count", "interval", "peers"])]
     openmetrics: bool,
     /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
@@ -59,15 +60,20 @@ pub struct TopArgs {
 /// # Errors
 /// If there is no job to choose, it cannot be watched (any more), or standard output or the terminal fails.
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
-    let job = choose(jobs().context("cannot look for jobs in /proc")?, args.pid)?;
+    let jobs = jobs().context("cannot look for jobs in /proc")?;
+    if args.openmetrics {
+        let shown = match args.pid {
+            Some(_) => vec![look_once(&choose(jobs, args.pid)?)?],
+            // What has ended meanwhile is none of them.
+            None => jobs.iter().filter_map(|job| look_once(job).ok()).collect(),
+        };
+        print(metrics::text(&shown).trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let job = choose(jobs, args.pid)?;
     let mut watch = job.watch().context("cannot watch the job")?;
     if let Some(rank) = args.peers.filter(|rank| *rank >= watch.size()) {
         bail!("there is no rank {rank}: the job has {}, from 0 on", watch.size());
-    }
-    if args.openmetrics {
-        let now = watch.look().context(UNSEEN)?;
-        print(metrics::text(&report(&job, &now, &now)).trim_end())?;
-        return Ok(ExitCode::SUCCESS);
     }
     let interval = args.interval.unwrap_or(INTERVAL);
     let single = args.once || args.json && args.interval.is_none() && args.count.is_none();
@@ -92,6 +98,12 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         before = now;
     }
     unreachable!("nobody looks so often")
+}
+
+/// A job as it is now.
+fn look_once(job: &Job) -> Result<Report> {
+    let now = job.watch().context("cannot watch the job")?.look().context(UNSEEN)?;
+    Ok(report(job, &now, &now))
 }
 
 fn report(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
