@@ -8,8 +8,7 @@ use prometheus_client::registry::Unit;
 use serde::{Serialize, Serializer};
 use standpipe::{Latencies, Latency, Timed};
 
-use super::metrics::{Labels, labelled};
-use super::report::Report;
+use super::report::{Labels, Report, labelled};
 use crate::calls::{Calls, QUANTILES};
 use crate::units::nanos;
 

@@ -7,21 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::latency::Histograms;
-use super::report::{FIELDS, RankReport, Report};
-
-pub(super) type Labels = Vec<(&'static str, String)>;
-
-/// All ranks of these jobs, and what tells each from the others on this host. Who collects this names the host.
-pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
-    let labels = |report: &Report, rank: &RankReport| {
-        vec![
-            ("launcher", report.launcher_pid.to_string()),
-            ("program", report.program.clone()),
-            ("rank", rank.rank.to_string()),
-        ]
-    };
-    reports.iter().flat_map(move |report| report.ranks.iter().map(move |rank| (labels(report, rank), rank)))
-}
+use super::report::{FIELDS, Labels, Report, labelled};
 
 /// All that is counted of each rank of these jobs since it began, and whether it runs.
 pub(super) fn text(reports: &[Report]) -> String {

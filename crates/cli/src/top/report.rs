@@ -138,6 +138,21 @@ impl RankReport {
     }
 }
 
+/// The labels of a figure, for collectors.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
+/// All ranks of these jobs, and what tells each from the others on this host. Who collects their figures names the host.
+pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
+    let labels = |report: &Report, rank: &RankReport| {
+        vec![
+            ("launcher", report.launcher_pid.to_string()),
+            ("program", report.program.clone()),
+            ("rank", rank.rank.to_string()),
+        ]
+    };
+    reports.iter().flat_map(move |report| report.ranks.iter().map(move |rank| (labels(report, rank), rank)))
+}
+
 /// The state of a rank that has not opened a node.
 pub(super) const AWAITED: &str = "awaited";
 
