@@ -152,7 +152,7 @@ impl Call<'_> {
     /// Replies with a payload of at most [`MEDIUM_MAX`] bytes.
     ///
     /// # Errors
-    /// As for [`Call::reply`], and [`Error::Length`].
+    /// As for [`Call::reply`], and [`Error::PayloadTooLong`].
     pub fn reply_medium(&mut self, handler: HandlerId, args: [u64; 4], payload: &[u8]) -> Result<(), Error> {
         check_medium(payload)?;
         self.reply_with(handler, args, AmBody::Medium(payload))
@@ -228,7 +228,7 @@ impl Node {
     /// Sends a request with a payload of at most [`MEDIUM_MAX`] bytes, which may be reused at return.
     ///
     /// # Errors
-    /// As for [`Node::request`], and [`Error::Length`].
+    /// As for [`Node::request`], and [`Error::PayloadTooLong`].
     pub fn request_medium(
         &self,
         peer: Rank,
@@ -302,11 +302,8 @@ impl Node {
     /// Puts a long message's payload and sends the message after it. `Some`: the payload goes by message, from a copy
     /// that is kept; the operation ends when the Active Message has been sent.
     fn send_long(&self, peer: Rank, long: &Long<'_>) -> Result<Option<engine::OpId>, Error> {
-        let len = u32::try_from(long.payload.len()).map_err(|_| Error::Length {
-            what: PAYLOAD,
-            given: long.payload.len() as u64,
-            expected: u64::from(u32::MAX),
-        })?;
+        let (given, most) = (long.payload.len() as u64, u64::from(u32::MAX));
+        let len = u32::try_from(given).map_err(|_| Error::PayloadTooLong { given, most })?;
         if long.to.peer != peer {
             return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
         }
@@ -373,18 +370,9 @@ struct Long<'a> {
     stamp: u64,
 }
 
-/// What is counted of a message.
-const PAYLOAD: &str = "bytes of payload";
-
 fn check_medium(payload: &[u8]) -> Result<(), Error> {
-    if payload.len() > MEDIUM_MAX {
-        return Err(Error::Length {
-            what: PAYLOAD,
-            given: payload.len() as u64,
-            expected: MEDIUM_MAX as u64,
-        });
-    }
-    Ok(())
+    let (given, most) = (payload.len() as u64, MEDIUM_MAX as u64);
+    if given > most { Err(Error::PayloadTooLong { given, most }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -121,8 +121,7 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
-    /// The two ends of a transfer differ in length, a list has another number of entries than it must have, or a payload is too
-    /// long.
+    /// The two ends of a transfer differ in length, or a list has another number of entries than it must have.
     #[error("{given} {what}, where {expected} were expected")]
     Length {
         /// What was counted, and where: the unit, and the argument or end.
@@ -131,6 +130,14 @@ pub enum Error {
         given: u64,
         /// What fits.
         expected: u64,
+    },
+    /// A message has more payload than one can have.
+    #[error("a payload of {given} bytes, where {most} are the most")]
+    PayloadTooLong {
+        /// Bytes given.
+        given: u64,
+        /// Bytes, at most.
+        most: u64,
     },
     /// An atomic's word does not lie at a multiple of its size.
     #[error("offset {offset:#x} of rank {peer}'s heap is not aligned for an atomic of {size} bytes")]

@@ -143,8 +143,7 @@ fn payloads_have_a_limit() {
     let note = node.handler("note").expect("registered");
     assert_eq!(node.handler("nothing"), None);
     let large = vec![0; MEDIUM_MAX + 1];
-    let length =
-        Error::Length { what: "bytes of payload", given: MEDIUM_MAX as u64 + 1, expected: MEDIUM_MAX as u64 };
+    let length = Error::PayloadTooLong { given: MEDIUM_MAX as u64 + 1, most: MEDIUM_MAX as u64 };
     assert_eq!(node.request_medium(0, note, [0; 4], &large), Err(length));
     node.request_medium(0, note, [0; 4], &large[1..]).expect("just at the limit");
 }
