@@ -52,6 +52,8 @@ struct Membership {
 struct Recent {
     /// The last one's plan, whose partners are connected.
     plan: Option<(Collective, Arc<Plan>)>,
+    /// The last one's by way of a stage, if there is any, where what is given and what is gotten was hidden or not.
+    staged: Option<(Collective, [bool; 2], Option<Arc<Plan>>)>,
     /// Memory that the engine has kept for one of little.
     kept: Kept,
     /// Scratch memory of one of more.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 use engine::OpId;
-use engine::collective::{Collective, Plan};
+use engine::collective::{Collective, Memory, Plan};
 use engine::node::{Exchanged, Kept, Memories, Start, TeamId};
 
 use super::Team;
@@ -202,13 +202,31 @@ impl Team {
         if inner.has_network() || inner.peers.own().identity.ranges_only {
             return (plan, None);
         }
-        let hidden = |memory| buffers.is_hidden(inner.peers.itself(), memory);
-        let staged = what.staged_plan(self.size(), self.rank(), hidden);
+        let hidden = [Memory::In, Memory::Out].map(|memory| buffers.is_hidden(inner.peers.itself(), memory));
         let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
-        match staged.and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
-            Some((stage, staged)) => (Arc::new(staged), Some(stage)),
+        match self.staged_plan(what, hidden).and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
+            Some((stage, staged)) => (staged, Some(stage)),
             None => (plan, None),
         }
+    }
+
+    /// What [`Collective::staged_plan`] gives where what is given, and what is gotten, is hidden or not.
+    fn staged_plan(&self, what: &Collective, hidden: [bool; 2]) -> Option<Arc<Plan>> {
+        let mut recent = lock(&self.membership.recent);
+        if let Some((last, memories, plan)) = &recent.staged
+            && (last, *memories) == (what, hidden)
+        {
+            return plan.clone();
+        }
+        let [given, gotten] = hidden;
+        let hidden_now = |memory| match memory {
+            Memory::In => given,
+            Memory::Out => gotten,
+            Memory::Scratch => false,
+        };
+        let plan = what.staged_plan(self.size(), self.rank(), hidden_now).map(Arc::new);
+        recent.staged = Some((what.clone(), hidden, plan.clone()));
+        plan
     }
 
     fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {

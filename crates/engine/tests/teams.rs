@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Script, poll, told};
-use engine::collective::{Collective, Elements};
+use engine::collective::{Collective, Elements, Step};
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Submit};
@@ -472,6 +472,45 @@ fn what_was_not_given_up_is_seen_or_asked_for() {
             said(&mut node, Kind::TeamConfirmed, 0);
             assert_eq!(node.outcome(id), Some(Ok(0)));
         }
+    }
+}
+
+/// What was combined of bytes that may have been given up meanwhile goes to nobody before their giver has said that they were not.
+#[test]
+fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
+    let what = Collective::AllReduce {
+        elements: Elements { count: 30_000, bytes: 1, function: 1, commutative: true },
+    };
+    for (seen, asked) in [(None, true), (Some(5), false), (Some(6), true)] {
+        let mut node = Node::new(ME, SIZE, 1, Script::new(200_000));
+        node.transport().given_up = seen.map_or(BTreeMap::new(), |seen| [(0, seen), (2, seen)].into());
+        let place = |at| Place::new(MemId::Space, at);
+        let memories = Memories::At { input: place(0), output: place(30_000), scratch: place(60_000) };
+        let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
+        let id = node.collective(TeamId::WORLD, &what, what.plan(SIZE, ME).into(), start);
+        let signature: [u64; 2] =
+            node.transport().sent[0].header.args[1..3].try_into().expect("what all must agree on");
+        let say = |node: &mut Node<Script>, peer, header: Header| {
+            node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
+            poll(node);
+        };
+        for peer in [0, 2] {
+            let args = [1 << 16, signature[0], signature[1], 10_000];
+            say(&mut node, peer, Header { args, len: 5, place: 5000, ..Header::new(Kind::TeamOffer) });
+        }
+        assert!(matches!(node.local_step(id), Some(Step::Fold { .. })));
+        let results = |node: &mut Node<Script>| {
+            let sent = node.transport().sent.iter();
+            sent.filter(|sent| sent.header.kind == Kind::TeamOffer && sent.header.args[0] as u16 == 1).count()
+        };
+        node.local_done(id);
+        assert_eq!(results(&mut node), if asked { 0 } else { 2 }, "{seen:?}");
+        for peer in [0, 2].into_iter().filter(|_| asked) {
+            assert_eq!(results(&mut node), 0, "one of them has not said so");
+            say(&mut node, peer, Header { args: [1 << 16, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) });
+        }
+        assert_eq!(results(&mut node), 2);
+        assert_eq!(node.outcome(id), None, "the others' results are still to come");
     }
 }
 

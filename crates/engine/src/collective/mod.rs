@@ -238,8 +238,12 @@ impl Collective {
     /// # Panics
     /// As [`Collective::plan`]; and when `hidden` names scratch memory.
     pub fn staged_plan(&self, size: u32, member: u32, hidden: impl Fn(Memory) -> bool) -> Option<Plan> {
-        // Copies of one segment at a time stay in the caches.
-        self.plan_by(size, member, 1).staged(hidden)
+        let (Collective::Reduce { elements, .. } | Collective::AllReduce { elements }) = self else {
+            return self.plan(size, member).staged(hidden);
+        };
+        // Copies of one segment at a time stay in the caches. What has an order is combined out of no stage.
+        let copies = elements.commutative && hidden(Memory::In);
+        self.plan_by(size, member, if copies { 1 } else { TOGETHER }).staged(hidden)
     }
 
     /// `together`: how many segments of a reduction a member gives at once.

@@ -14,6 +14,11 @@ const PART_MAX: u64 = 512 << 10;
 /// Bytes that a member combines at a time, about: what all members give for them is still in the processor's caches then.
 const STRIP: u64 = 128 << 10;
 
+/// Bytes of one strip, but for the last.
+fn strip_bytes(elements: &Elements) -> u64 {
+    (STRIP / elements.bytes).max(1) * elements.bytes
+}
+
 /// Elements in a row, whose parts the members combine.
 #[derive(Clone, Copy)]
 struct Segment {
@@ -46,13 +51,21 @@ impl Segment {
     }
 }
 
+/// Where strips go that are gotten of other members, one after the other.
+#[derive(Clone, Copy)]
+struct Strips {
+    buffers: [Span; 2],
+    /// Where results are made that may not overwrite what this member gives; not there where nothing must be kept in order.
+    apart: Option<Span>,
+}
+
 impl Plan {
     pub(super) fn reduce(&mut self, root: u32, elements: &Elements, together: usize) {
         if self.algorithm == Algorithm::Binomial {
             return self.binomial_reduce(root, elements);
         }
-        self.in_segments(elements, together, |plan, segment| {
-            let mine = plan.combine_part(elements, segment, plan.me == root);
+        self.in_segments(elements, together, |plan, segment, strips| {
+            let mine = plan.combine_part(elements, segment, strips, plan.me == root);
             if plan.me != root {
                 return plan.send(root, segment.tag + 1, mine);
             }
@@ -105,8 +118,8 @@ impl Plan {
         if self.algorithm == Algorithm::RecursiveDoubling {
             return self.recursive_doubling(elements.len());
         }
-        self.in_segments(elements, together, |plan, segment| {
-            let mine = plan.combine_part(elements, segment, true);
+        self.in_segments(elements, together, |plan, segment, strips| {
+            let mine = plan.combine_part(elements, segment, strips, true);
             for to in plan.others() {
                 plan.send(to, segment.tag + 1, mine);
             }
@@ -121,7 +134,12 @@ impl Plan {
     /// Gives all others their parts of so many segments at a time, once they have what was sent of those before, and does then for each
     /// segment what `one` says. The more there are, the less often members wait for each other; as some take fewer at a time,
     /// nothing of one segment may wait for the next.
-    fn in_segments(&mut self, elements: &Elements, together: usize, one: impl Fn(&mut Plan, Segment)) {
+    fn in_segments(
+        &mut self,
+        elements: &Elements,
+        together: usize,
+        one: impl Fn(&mut Plan, Segment, Strips),
+    ) {
         let mut scratch = 0;
         for segments in Segment::all(elements, self.size).chunks(together) {
             // What was sent of those before may lie there.
@@ -133,17 +151,33 @@ impl Plan {
                     self.send(to, segment.tag, Span::input(at, len));
                 }
             }
-            segments.iter().for_each(|segment| one(self, *segment));
+            let strips = self.reserve_strips(elements, segments);
+            segments.iter().for_each(|segment| one(self, *segment, strips));
         }
         self.scratch = self.scratch.max(scratch);
     }
 
+    /// What the segments need one after the other, where this member's parts are long enough for strips.
+    fn reserve_strips(&mut self, elements: &Elements, segments: &[Segment]) -> Strips {
+        let parts = segments.iter().map(|segment| segment.part(self.size, self.me).1);
+        let longest = parts.filter(|len| *len > EAGER_MAX).max().unwrap_or(0);
+        let len = longest.min(strip_bytes(elements));
+        let apart = (!elements.commutative).then(|| self.reserve(len));
+        Strips { buffers: [self.reserve(len), self.reserve(len)], apart }
+    }
+
     /// Combines this member's part of what all give for it, which it has read then. Returns where it lies: where the result goes, if there is
     /// such a place at this member.
-    fn combine_part(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
+    fn combine_part(
+        &mut self,
+        elements: &Elements,
+        segment: Segment,
+        strips: Strips,
+        has_output: bool,
+    ) -> Span {
         let (at, len) = segment.part(self.size, self.me);
         if len > EAGER_MAX {
-            return self.combine_strips(elements, segment, has_output);
+            return self.combine_strips(elements, segment, strips, has_output);
         }
         let own = Span::input(at, len);
         let operands: Vec<Span> =
@@ -167,7 +201,13 @@ impl Plan {
     }
 
     /// The same of much: in one go out of the other members' memory, if it can be reached and the order does not matter.
-    fn combine_strips(&mut self, elements: &Elements, segment: Segment, has_output: bool) -> Span {
+    fn combine_strips(
+        &mut self,
+        elements: &Elements,
+        segment: Segment,
+        strips: Strips,
+        has_output: bool,
+    ) -> Span {
         let (at, len) = segment.part(self.size, self.me);
         let own = Span::input(at, len);
         let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
@@ -178,7 +218,7 @@ impl Plan {
         if elements.commutative {
             self.steps.push(Step::Fold { own, into: result, tag: segment.tag, instead_of: 0 });
         }
-        self.combine_by_strips(elements, segment.tag, (own, result));
+        self.combine_by_strips(elements, segment.tag, strips, (own, result));
         let steps = self.steps.len() - fold;
         if let Some(Step::Fold { instead_of, .. }) = self.steps.get_mut(fold) {
             *instead_of = steps as u32 - 1;
@@ -193,16 +233,19 @@ impl Plan {
     }
 
     /// Strip by strip, each gotten of the other members just before it is combined.
-    fn combine_by_strips(&mut self, elements: &Elements, tag: u16, (own, result): (Span, Span)) {
-        let len = own.len;
-        let each = (STRIP / elements.bytes).max(1) * elements.bytes;
+    fn combine_by_strips(
+        &mut self,
+        elements: &Elements,
+        tag: u16,
+        Strips { buffers, apart }: Strips,
+        (own, result): (Span, Span),
+    ) {
+        let (len, each) = (own.len, strip_bytes(elements));
         // In the order of members, if that matters: what is combined may not overwrite what this one gives then.
         let order: Vec<u32> = match elements.commutative {
             true => std::iter::once(self.me).chain(self.others()).collect(),
             false => (0..self.size).collect(),
         };
-        let apart = (!elements.commutative).then(|| self.reserve(each.min(len)));
-        let buffers = [self.reserve(each.min(len)), self.reserve(each.min(len))];
         let pulls: Vec<(u32, u64)> = (0..len)
             .step_by(each as usize)
             .flat_map(|strip| order.iter().map(move |from| (*from, strip)))

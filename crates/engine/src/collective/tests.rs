@@ -354,6 +354,25 @@ fn stages_are_as_long_as_a_segment() {
     assert_eq!(staged.scratch - what.plan_by(2, 1, 1).scratch, 2 * (512 << 10));
 }
 
+/// Only who copies what it gives to be combined waits for the others at each segment.
+#[test]
+fn who_stages_results_alone_waits_as_seldom_as_who_stages_nothing() {
+    let elements = |commutative| Elements { count: 3 << 20, bytes: 8, function: 1, commutative };
+    let waits = |plan: &Plan| plan.steps.iter().filter(|step| **step == Step::Wait).count();
+    let (combined, ordered) = (elements(true), elements(false));
+    for (what, hidden, segments) in [
+        (Collective::AllReduce { elements: combined }, [true; 2], 16),
+        (Collective::Reduce { root: 1, elements: combined }, [true; 2], 16),
+        (Collective::Reduce { root: 1, elements: combined }, [false; 2], 4),
+        (Collective::AllReduce { elements: combined }, [false, true], 4),
+        (Collective::AllReduce { elements: ordered }, [true; 2], 4),
+    ] {
+        let staged = what.staged_plan(3, 0, |memory| memory != Memory::Scratch && hidden[index(memory)]);
+        assert_eq!(staged.map(|staged| waits(&staged)), Some(segments), "{what:?} {hidden:?}");
+        assert_eq!(waits(&what.plan(3, 0)), 4);
+    }
+}
+
 /// What was sent stays as it is until the next wait, also where it was copied to.
 #[test]
 fn nothing_that_is_sent_is_written_before_a_wait() {
