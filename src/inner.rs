@@ -501,7 +501,7 @@ impl Inner {
         // memory away from whoever writes them.
         let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
         match progress {
-            Progress::Idle => _ = self.expire(Instant::now()),
+            Progress::Idle => _ = self.expire(Instant::now(), true),
             Progress::Moved => self.note_moved(),
             Progress::Taken => {}
         }

@@ -174,7 +174,7 @@ impl Inner {
     ) -> Option<R> {
         let _asleep = Asleep::new(&self.sleepers);
         let ticket = self.bell.announce();
-        let next_deadline = self.expire(now);
+        let next_deadline = self.expire(now, !taken);
         let cold = self.engine().transport().turn_cold();
         let (news, at_most) = match self.news.load(Ordering::Acquire) {
             LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
@@ -217,18 +217,18 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn expire_now(&self) {
-        self.expire(Instant::now());
+        self.expire(Instant::now(), true);
     }
 
-    /// Ends the operations whose deadlines have passed, and lets go on who waits for them. Returns the time until the
-    /// next deadline.
-    pub(super) fn expire(&self, now: Instant) -> Duration {
+    /// Ends the operations whose deadlines have passed, and lets go on who waits for them: after a poll, or while another thread is at
+    /// that. Returns the time until the next deadline.
+    pub(super) fn expire(&self, now: Instant, polled: bool) -> Duration {
         let now = self.nanos(now);
         let (ended, next) = {
             let mut engine = self.engine();
             let under_way = |engine: &Engine| engine.in_flight() + engine.collectives_in_flight();
             let before = under_way(&engine);
-            let next = engine.expire(now);
+            let next = if polled { engine.expire(now) } else { engine.expire_unpolled(now) };
             (under_way(&engine) != before, next)
         };
         if ended {

@@ -27,7 +27,11 @@ fn registering() -> Node<Script> {
 
 /// Likewise, two buckets of so many bits.
 fn registering_by(bits: u32) -> Node<Script> {
-    let settings = Settings {
+    registering_with(settings(bits))
+}
+
+fn settings(bits: u32) -> Settings {
+    Settings {
         bucket: BucketSize::new(bits).expect("a page or more"),
         run_max: 8,
         peers_bytes: 2 << bits,
@@ -38,7 +42,10 @@ fn registering_by(bits: u32) -> Node<Script> {
         keep: Keep::Firehoses,
         put_in_move_max: 0,
         recall_within: 100,
-    };
+    }
+}
+
+fn registering_with(settings: Settings) -> Node<Script> {
     let mut script = Script::new(1 << 16);
     script.registers = true;
     Node::with_registration(1, 3, 4, script, settings)
@@ -194,16 +201,13 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
         ask(&mut node, 0, 4, 1);
         assert_eq!(sent(&mut node, Kind::Recall).len(), 1);
         assert!(node.wants_time());
-        assert_eq!((node.expire(1000), node.wants_time()), (Some(1012), false));
+        assert_eq!((node.expire(1000), node.wants_time()), (Some(1100), false));
         if answers {
             let nothing = Header { args: [2 << 32, 0, 0, 0], ..Header::new(Kind::Release) };
             node.transport().arrive(2, Lane::Request, nothing.encode(), &[]);
             drain(&mut node);
         }
-        for now in (1010..=1090).step_by(10) {
-            let next = (now + 12).min(1100);
-            assert_eq!(node.expire(now), (!answers).then_some(next));
-        }
+        assert_eq!(node.expire(1099), (!answers).then_some(1100));
         assert_eq!((node.expire(1100), node.is_lost(2)), (None, !answers));
         let given_up: &[Rank] = if answers { &[] } else { &[2] };
         assert_eq!(node.transport().disconnected, given_up);
@@ -212,18 +216,46 @@ fn a_holder_that_is_asked_for_room_and_does_not_answer_in_time_is_lost() {
     }
 }
 
-/// The answer may lie there, unread, while this process is stopped.
+/// The answer may lie there, unread, while this process is stopped, or while the thread that polls is in a handler.
 #[test]
 fn a_holders_time_hardly_passes_while_nobody_looks() {
-    let mut node = registering();
+    const SECOND: u64 = 1_000_000_000;
+    let mut node = registering_with(Settings { recall_within: 10 * SECOND, ..settings(12) });
     ask(&mut node, 2, 0, 2);
     ask(&mut node, 0, 4, 1);
-    node.expire(1000);
-    let next = (1..=8).map(|stopped| node.expire(1000 + stopped * 1_000_000)).last();
-    assert_eq!(next, Some(Some(8_001_004)), "twelve of a hundred have passed each time");
-    assert!(!node.is_lost(2));
-    node.expire(8_001_004);
+    assert_eq!(
+        node.expire(SECOND),
+        Some(SECOND + 10 * SECOND / 8),
+        "what it was asked is looked for at least so often"
+    );
+    for tenth in 10..500 {
+        assert_eq!(node.expire_unpolled(tenth * SECOND / 10), Some(tenth * SECOND / 10 + 10 * SECOND / 8));
+    }
+    let next = (1..8).map(|stopped| node.expire(50 * SECOND + stopped * 60 * SECOND)).last();
+    let then = 470 * SECOND + 10 * SECOND / 8;
+    assert_eq!((next, node.is_lost(2)), (Some(Some(then)), false));
+    // By the clock as another thread had read it, before the last stop.
+    node.expire(60 * SECOND);
+    node.expire(470 * SECOND);
+    assert!(!node.is_lost(2), "no stop counts twice");
+    node.expire(then);
     assert!(node.is_lost(2));
+}
+
+/// Whoever is told when to look again need not look all the time, however short the time to answer is.
+#[test]
+fn looks_are_not_closer_than_what_each_right_adds() {
+    for recall_within in [0, 1, 7, 8, 1000, 1_000_000] {
+        let mut node = registering_with(Settings { recall_within, ..settings(12) });
+        ask(&mut node, 2, 0, 1);
+        node.invalidate(0, 1);
+        let (mut now, mut looks) = (5000, 0);
+        while let Some(next) = node.expire(now) {
+            assert!(next > now);
+            (now, looks) = (next, looks + 1);
+        }
+        assert!(node.is_lost(2) && (1..=12).contains(&looks), "{looks} looks in {recall_within} ns");
+    }
 }
 
 /// A node that waits at the barrier, and cannot arrive before `holder` has given a right back.

@@ -371,8 +371,8 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends the patience with holders that do not answer. Returns when the next one's ends.
-    pub(super) fn expire_holders(&mut self, now: Nanos) -> Option<Nanos> {
-        let (late, next) = self.registrar.as_mut()?.late(now);
+    pub(super) fn expire_holders(&mut self, now: Nanos, looked: bool) -> Option<Nanos> {
+        let (late, next) = self.registrar.as_mut()?.late(now, looked);
         for peer in late {
             self.give_up_peer(peer);
         }

@@ -83,12 +83,23 @@ impl<T: Transport> Node<T> {
     }
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
-    /// more. Loses every peer that has had [`Settings::recall_within`] since the first call after it was told to give
-    /// something back, and has not answered. Asks the members that a collective has waited for in vain what they called.
-    /// Returns the earliest deadline that is left, or when to ask next.
+    /// more. Loses every peer that was told to give something back, and has not answered within [`Settings::recall_within`], which counts from
+    /// the next call on. Asks the members that a collective has waited for in vain what they called.
+    /// Returns the earliest deadline that is left, or when to ask or look next.
+    ///
+    /// To be called when polling finds nothing: until then answers may lie there.
     ///
     /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
+        self.expire_where(now, true)
+    }
+
+    /// The same for who does not poll, as somebody else is at it, and may be long: no peer's time to answer passes.
+    pub fn expire_unpolled(&mut self, now: Nanos) -> Option<Nanos> {
+        self.expire_where(now, false)
+    }
+
+    fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
         let mut late = Vec::new();
         let mut next = self.expire_hits(now);
         let mut in_vain = Vec::new();
@@ -116,7 +127,7 @@ impl<T: Transport> Node<T> {
         for key in in_vain {
             self.ask_the_awaited(key);
         }
-        match (next, self.expire_holders(now)) {
+        match (next, self.expire_holders(now, polled)) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }

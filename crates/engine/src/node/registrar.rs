@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::early::Early;
-use super::revoked::Revoked;
+use super::revoked::{EACH, Revoked};
 use super::spans::{MoveSpan, RecallSpan};
 use super::waiting::Waiting;
 use crate::op_id::OpKey;
@@ -44,7 +44,7 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
 pub(super) const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// How much of a holder's time passes, as a part of all, where nobody has looked for longer: its answer may lie unread, when this
+/// How much of a holder's time passes, as a part of all, where nobody has looked for its answer for longer: it may lie unread, when this
 /// process was stopped or had much else to do.
 const AWAKE: Nanos = 8;
 
@@ -56,11 +56,10 @@ struct Awake {
 }
 
 impl Awake {
-    /// What it is by the clock's time, of which no more than so much passes between two looks.
-    fn at(&mut self, now: Nanos, at_most: Nanos) -> Nanos {
-        self.sum = self.sum.saturating_add(now.saturating_sub(self.looked).min(at_most));
-        self.looked = now;
-        self.sum
+    /// They are looked for, as one does at least so often. Threads may have read the clock in another order.
+    fn look(&mut self, now: Nanos, at_least: Nanos) {
+        self.sum = self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least));
+        self.looked = self.looked.max(now);
     }
 }
 
@@ -273,12 +272,16 @@ impl Registrar {
         self.revoked.owing()
     }
 
-    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while this process was awake,
-    /// and when to look for the next.
-    pub(super) fn late(&mut self, now: Nanos) -> (Vec<Rank>, Option<Nanos>) {
+    /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while answers were looked for, as
+    /// they have just been or not, and when to look for the next.
+    pub(super) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
-        let (within, asleep) = (self.settings.recall_within, self.settings.recall_within / AWAKE);
-        let awake = self.awake.at(now, asleep);
+        let within = self.settings.recall_within;
+        let at_least = (within / AWAKE).max(EACH);
+        if looked {
+            self.awake.look(now, at_least);
+        }
+        let awake = self.awake.sum;
         let table = &self.table;
         // Who has given back as much by itself has answered.
         self.recalled.retain(|peer, recalled| {
@@ -295,7 +298,7 @@ impl Registrar {
             if ends <= awake {
                 late.push(peer);
             } else {
-                let at = now.saturating_add((ends - awake).min(asleep));
+                let at = now.saturating_add((ends - awake).min(at_least));
                 next = Some(next.map_or(at, |n: Nanos| n.min(at)));
             }
         }

@@ -7,7 +7,7 @@ use crate::{Nanos, Rank};
 
 /// What a holder is given, besides what all are, for each right that was revoked: a program may free very much at once, and each
 /// right is a message there and one back.
-const EACH: Nanos = 100_000;
+pub(super) const EACH: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
 #[derive(Default)]
