@@ -476,16 +476,18 @@ fn what_was_not_given_up_is_seen_or_asked_for() {
 }
 
 /// What was combined of bytes that may have been given up meanwhile goes to nobody before their giver has said that they were not.
+/// The next part is combined in that time.
 #[test]
 fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
-    let what = Collective::AllReduce {
-        elements: Elements { count: 30_000, bytes: 1, function: 1, commutative: true },
-    };
+    const LENGTHS: [u64; 2] = [512 << 10, 9000];
+    const ALL: u64 = 3 * (LENGTHS[0] + LENGTHS[1]);
+    let what =
+        Collective::AllReduce { elements: Elements { count: ALL, bytes: 1, function: 1, commutative: true } };
     for (seen, asked) in [(None, true), (Some(5), false), (Some(6), true)] {
-        let mut node = Node::new(ME, SIZE, 1, Script::new(200_000));
+        let mut node = Node::new(ME, SIZE, 1, Script::new(4 * ALL as usize));
         node.transport().given_up = seen.map_or(BTreeMap::new(), |seen| [(0, seen), (2, seen)].into());
         let place = |at| Place::new(MemId::Space, at);
-        let memories = Memories::At { input: place(0), output: place(30_000), scratch: place(60_000) };
+        let memories = Memories::At { input: place(0), output: place(ALL), scratch: place(2 * ALL) };
         let start = Start { memories, steps_told: false, deadline: None, goes_on: false };
         let id = node.collective(TeamId::WORLD, &what, what.plan(SIZE, ME).into(), start);
         let signature: [u64; 2] =
@@ -494,22 +496,30 @@ fn results_are_sent_once_what_they_are_made_of_is_confirmed() {
             node.transport().arrive(peer, Lane::Request, header.encode(), &[]);
             poll(node);
         };
-        for peer in [0, 2] {
-            let args = [1 << 16, signature[0], signature[1], 10_000];
+        for (peer, segment) in [0, 2].into_iter().flat_map(|peer| [(peer, 0), (peer, 1)]) {
+            let args = [(1 << 16) | (2 * segment), signature[0], signature[1], LENGTHS[segment as usize]];
             say(&mut node, peer, Header { args, len: 5, place: 5000, ..Header::new(Kind::TeamOffer) });
         }
-        assert!(matches!(node.local_step(id), Some(Step::Fold { .. })));
-        let results = |node: &mut Node<Script>| {
+        let results = |node: &mut Node<Script>, tag: u16| {
             let sent = node.transport().sent.iter();
-            sent.filter(|sent| sent.header.kind == Kind::TeamOffer && sent.header.args[0] as u16 == 1).count()
+            sent.filter(|sent| sent.header.kind == Kind::TeamOffer && sent.header.args[0] as u16 == tag)
+                .count()
         };
-        node.local_done(id);
-        assert_eq!(results(&mut node), if asked { 0 } else { 2 }, "{seen:?}");
-        for peer in [0, 2].into_iter().filter(|_| asked) {
-            assert_eq!(results(&mut node), 0, "one of them has not said so");
-            say(&mut node, peer, Header { args: [1 << 16, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) });
+        for segment in [0, 1] {
+            let step = node.local_step(id);
+            assert!(matches!(step, Some(Step::Fold { tag, .. }) if tag == 2 * segment), "{step:?}");
+            node.local_done(id);
         }
-        assert_eq!(results(&mut node), 2);
+        let sent = |node: &mut Node<Script>| [results(node, 1), results(node, 3)];
+        assert_eq!(sent(&mut node), if asked { [0, 0] } else { [2, 2] }, "{seen:?}");
+        // The second one's are confirmed first.
+        for (peer, tag, then) in
+            [(0, 2, [0, 0]), (2, 0, [0, 0]), (2, 2, [0, 2]), (0, 0, [2, 2])].into_iter().filter(|_| asked)
+        {
+            let header = Header { args: [1 << 16 | tag, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
+            say(&mut node, peer, header);
+            assert_eq!(sent(&mut node), then, "{peer} has confirmed {tag}");
+        }
         assert_eq!(node.outcome(id), None, "the others' results are still to come");
     }
 }

@@ -111,6 +111,8 @@ pub enum Step {
         tag: u16,
         /// The bytes.
         from: Span,
+        /// They are made of what was released by this tag, and go when that is known to have lain there still.
+        of: Option<u16>,
     },
     /// Begins to receive from a member; the bytes are there after the next [`Step::Wait`].
     Receive {
@@ -142,16 +144,14 @@ pub enum Step {
         /// Where they go.
         into: Span,
     },
-    /// Begins to tell a member that all of its bytes, which it was awaited for, were gotten. The next [`Step::Confirm`] or [`Step::Wait`]
-    /// goes on when they are known to have lain there still.
+    /// Begins to tell a member that all of its bytes, which it was awaited for, were gotten. The next [`Step::Wait`] goes on when they
+    /// are known to have lain there still.
     Release {
         /// The member.
         from: u32,
         /// As the sender names it.
         tag: u16,
     },
-    /// Goes on when everything pulled and released is over, though not what is sent and received.
-    Confirm,
     /// Goes on when everything sent, received and pulled is over.
     Wait,
     /// Copies in the member's memory.
@@ -207,12 +207,17 @@ impl Plan {
             Step::Send { to, .. } => Some(*to),
             Step::Receive { from, .. } | Step::Await { from, .. } => Some(*from),
             Step::Pull { .. } | Step::Release { .. } => None,
-            Step::Confirm | Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => None,
+            Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => None,
         })
     }
 
     pub(super) fn send(&mut self, to: u32, tag: u16, from: Span) {
-        self.steps.push(Step::Send { to, tag, from });
+        self.steps.push(Step::Send { to, tag, from, of: None });
+    }
+
+    /// Sends what a part of all members' comes to, which they gave by the tag before.
+    pub(super) fn send_result(&mut self, to: u32, given: u16, from: Span) {
+        self.steps.push(Step::Send { to, tag: given + 1, from, of: Some(given) });
     }
 
     pub(super) fn receive(&mut self, from: u32, tag: u16, into: Span) {

@@ -67,7 +67,7 @@ impl Plan {
         self.in_segments(elements, together, |plan, segment, strips| {
             let mine = plan.combine_part(elements, segment, strips, plan.me == root);
             if plan.me != root {
-                return plan.send(root, segment.tag + 1, mine);
+                return plan.send_result(root, segment.tag, mine);
             }
             for from in plan.others() {
                 let (at, len) = segment.part(plan.size, from);
@@ -121,7 +121,7 @@ impl Plan {
         self.in_segments(elements, together, |plan, segment, strips| {
             let mine = plan.combine_part(elements, segment, strips, true);
             for to in plan.others() {
-                plan.send(to, segment.tag + 1, mine);
+                plan.send_result(to, segment.tag, mine);
             }
             for far in 1..plan.size {
                 let from = plan.before_me(far);
@@ -226,9 +226,7 @@ impl Plan {
         for from in self.others() {
             self.steps.push(Step::Release { from, tag: segment.tag });
         }
-        // Nobody gets what it has come to before that. What this member gives may still be combined by others: each of them says what
-        // it has come to only after that.
-        self.steps.push(Step::Confirm);
+        // What this member gives may still be combined by others: each of them says what it has come to only after that.
         result
     }
 

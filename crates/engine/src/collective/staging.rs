@@ -23,14 +23,14 @@ impl Plan {
         let (mut places, mut end) = (HashMap::<Span, Span>::new(), self.scratch);
         for step in &self.steps {
             match *step {
-                Step::Send { to, tag, from } if pays(from) => {
+                Step::Send { to, tag, from, of } if pays(from) => {
                     let place = *places.entry(from).or_insert_with(|| {
                         let place = Span { memory: Memory::Scratch, at: end, len: from.len };
                         end += from.len;
                         plan.copy(from, place);
                         place
                     });
-                    plan.send(to, tag, place);
+                    plan.steps.push(Step::Send { to, tag, from: place, of });
                     plan.scratch = plan.scratch.max(end);
                 }
                 step => {

@@ -42,7 +42,7 @@ impl Member {
         }
         let Some(step) = self.plan.steps.get(self.at).copied() else { return false };
         match step {
-            Step::Send { to, tag, from } => {
+            Step::Send { to, tag, from, .. } => {
                 assert!(wires.insert((me, to, tag), self.bytes(from)).is_none(), "a tag twice: {tag}");
             }
             Step::Receive { from, tag, into } => self.awaited.push((from, tag, into)),
@@ -60,8 +60,7 @@ impl Member {
                 assert!(self.known.remove(&(from, tag)).is_some(), "it was pulled")
             }
             Step::Wait if !self.awaited.is_empty() => return false,
-            // What is pulled here is there at once.
-            Step::Confirm | Step::Wait => {}
+            Step::Wait => {}
             Step::Copy { from, into } => {
                 let bytes = self.bytes(from);
                 self.write(into, &bytes);
@@ -405,7 +404,7 @@ fn nothing_that_is_sent_is_written_before_a_wait() {
                         | Step::Pull { into, .. } => {
                             assert!(!sent.iter().any(|sent| sent.meets(into)), "{what:?} of {size} at {me}");
                         }
-                        Step::Await { .. } | Step::Release { .. } | Step::Confirm => {}
+                        Step::Await { .. } | Step::Release { .. } => {}
                     }
                 }
             }
@@ -428,7 +427,7 @@ fn staged_plans_have_the_same_messages() {
                     .steps
                     .iter()
                     .filter_map(|step| match *step {
-                        Step::Send { to, tag, from } => Some(("to", to, tag, from.len)),
+                        Step::Send { to, tag, from, .. } => Some(("to", to, tag, from.len)),
                         Step::Receive { from, tag, into } => Some(("from", from, tag, into.len)),
                         Step::Await { from, tag, len } => Some(("from", from, tag, len)),
                         _ => None,

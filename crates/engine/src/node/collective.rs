@@ -307,13 +307,13 @@ impl<T: Transport> Node<T> {
 
     fn do_step(&mut self, key: OpKey, run: &mut Run, step: Step) -> Result<Came, OpError> {
         match step {
-            Step::Send { to, tag, from } => {
+            Step::Send { to, tag, from, of } => {
                 let to = self.member_rank(run.team, to).expect("plans name members");
                 // Its rounds have tags from 0.
                 if tag < run.sent {
                     return Ok(Came::On);
                 }
-                run.sends.push(Sending { to, tag, from, state: Sent::No });
+                run.sends.push(Sending { to, tag, from, of, state: Sent::No });
                 run.open += 1;
                 self.send_step(key, run, run.sends.len() - 1)?;
             }
@@ -321,8 +321,6 @@ impl<T: Transport> Node<T> {
             Step::Await { from, tag, len } => self.expect(key, run, (from, tag, len), None)?,
             Step::Pull { from, tag, at, into } => return self.pull(key, run, (from, tag, at), into),
             Step::Release { from, tag } => self.release(run, from, tag)?,
-            Step::Confirm if !run.has_released() => return Ok(Came::Stopped),
-            Step::Confirm => {}
             Step::Wait if run.open > 0 => return Ok(Came::Stopped),
             Step::Wait => {
                 run.sends.clear();
@@ -365,9 +363,12 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Sends what a step is to send, if the receiver has come near enough and there is room.
+    /// Sends what a step is to send, if what it is made of is confirmed, the receiver has come near enough, and there is room.
     pub(super) fn send_step(&mut self, key: OpKey, run: &mut Run, at: usize) -> Result<(), OpError> {
-        let (to, from) = (run.sends[at].to, run.sends[at].from);
+        let Sending { to, from, of, .. } = run.sends[at];
+        if of.is_some_and(|tag| !run.is_confirmed(tag)) {
+            return Ok(());
+        }
         let Some(team) = self.teams.all.get_mut(&run.team) else { return Ok(()) };
         let pace = team.paces.entry(to).or_default();
         if run.number > pace.come_to.saturating_add(AHEAD) {

@@ -242,6 +242,7 @@ impl<T: Transport> Node<T> {
             None => self.counters.malformed += 1,
         }
         self.put_run(key, run, Ok(()));
+        self.send_unsent(key);
         self.go_on_with(key);
     }
 

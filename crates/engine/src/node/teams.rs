@@ -229,6 +229,8 @@ pub(super) struct Sending {
     pub(super) to: Rank,
     pub(super) tag: u16,
     pub(super) from: Span,
+    /// It goes when what was released by this tag is confirmed.
+    pub(super) of: Option<u16>,
     pub(super) state: Sent,
 }
 
@@ -298,16 +300,13 @@ impl Run {
                 Step::Pull { from, .. } | Step::Release { from, .. } => *from == member,
                 Step::Send { to, .. } => *to == member,
                 // The steps after it say whom it needs.
-                Step::Confirm | Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => {
-                    false
-                }
+                Step::Wait | Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => false,
             })
     }
 
-    /// Whether all that was pulled has come, and all that was released was still what was offered then.
-    pub(super) fn has_released(&self) -> bool {
-        let mut awaited = self.receives.iter().filter(|receive| receive.into.is_none());
-        self.pulls.is_empty() && !awaited.any(|receive| receive.state == Received::Taken)
+    /// Whether all that was released by a tag is known to have been what was offered.
+    pub(super) fn is_confirmed(&self, tag: u16) -> bool {
+        !self.receives.iter().any(|receive| receive.tag == tag && receive.state == Received::Taken)
     }
 
     /// Whether a step in own memory has all its bytes.
