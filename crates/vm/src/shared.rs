@@ -78,6 +78,10 @@ impl Blocks {
 /// in one call and 38 so, and 32 MiB, most of which does not stay in any cache, 1,300 and 1,050.
 const AT_ONCE: usize = 256 << 10;
 
+/// Bytes that are copied out of shared memory so, at most: more stay in no cache, and C libraries' way past the caches is faster. There,
+/// 48 MiB took 2.6 ms in one call and 3.0 in many, and 24 MiB 0.92 and 0.84; into shared memory many calls are faster at any length.
+const OUT_MAX: usize = 24 << 20;
+
 /// Copies bytes that may overlap.
 ///
 /// # Safety
@@ -256,7 +260,13 @@ impl SharedMemory {
         // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
         // a slice borrowed for writing, which the source may overlap for the reason given in `copy_in`. Whatever bytes a
         // racing peer leaves are valid `u8`s.
-        unsafe { copy(at, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe {
+            if bytes.len() <= OUT_MAX {
+                copy(at, bytes.as_mut_ptr(), bytes.len());
+            } else {
+                ptr::copy(at, bytes.as_mut_ptr(), bytes.len());
+            }
+        }
         Ok(())
     }
 
@@ -498,6 +508,19 @@ mod tests {
         memory.copy_in(1, &bytes(1)[..long]).unwrap();
         model[1..=long].copy_from_slice(&bytes(1)[..long]);
         assert!(found() == model);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "copies megabytes")]
+    fn very_long_copies_out_come_whole() {
+        let memory = Segment::create("shared-test", OUT_MAX as u64 + 4096).expect("a memfd").memory().clone();
+        let model: Vec<u8> = (0..OUT_MAX + 99).map(|i| (i * 7 + i / 251) as u8).collect();
+        memory.copy_in(5, &model).unwrap();
+        for len in [OUT_MAX, OUT_MAX + 1, OUT_MAX + 99] {
+            let mut found = vec![0; len];
+            memory.copy_out(5, &mut found).unwrap();
+            assert!(found == model[..len], "{len} bytes");
+        }
     }
 
     #[test]
