@@ -136,6 +136,11 @@ impl JobEnv {
         ]
     }
 
+    /// The job's name: random, and no secret.
+    pub(crate) fn name(&self) -> &str {
+        &self.name.0
+    }
+
     /// Whether both are invitations to the same job.
     pub(crate) fn is_same_job(&self, other: &Self) -> bool {
         self.name == other.name

@@ -82,6 +82,11 @@ impl Job {
         self.env.size()
     }
 
+    /// Tells it from all other jobs and nodes: 16 hexadecimal digits, random and no secret.
+    pub fn id(&self) -> &str {
+        &self.env.name()[..16]
+    }
+
     /// What its first process runs, for a person to read.
     pub fn program(&self) -> &str {
         &self.program
@@ -149,6 +154,8 @@ fn look_up(environment: &[u8], name: &str) -> Option<OsString> {
 fn program(pid: u32) -> String {
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let name = path.file_name().unwrap_or_default().as_bytes();
+    // What the kernel adds where a file has been replaced since.
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     String::from_utf8_lossy(name).replace(char::is_control, "?")
 }
 

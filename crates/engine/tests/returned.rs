@@ -242,6 +242,21 @@ fn a_holders_time_hardly_passes_while_nobody_looks() {
     assert!(node.is_lost(2));
 }
 
+/// Who is asked while nobody polls has all its time from then on.
+#[test]
+fn the_time_before_a_holder_is_asked_is_none_of_its_own() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut node = registering_with(Settings { recall_within: 10 * SECOND, ..settings(12) });
+    ask(&mut node, 2, 0, 1);
+    node.expire(SECOND);
+    node.invalidate(0, 1);
+    node.expire_unpolled(100 * SECOND);
+    let looks = (100 * SECOND..).step_by(SECOND as usize / 100);
+    let lost_at = looks.map(|now| (now, node.expire(now))).find(|(_, next)| next.is_none());
+    let lost_at = lost_at.expect("it ends").0;
+    assert!((110 * SECOND..111 * SECOND).contains(&lost_at), "{lost_at} ns");
+}
+
 /// Whoever is told when to look again need not look all the time, however short the time to answer is.
 #[test]
 fn looks_are_not_closer_than_what_each_right_adds() {

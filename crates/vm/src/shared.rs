@@ -73,9 +73,9 @@ impl Blocks {
     }
 }
 
-/// Bytes that one call of memmove copies at most. For longer ones C libraries go other ways, which are made for memory that nobody else
+/// Bytes that one call of memmove copies at most, but for very long copies out ([`OUT_MAX`]). For longer ones C libraries go other ways, which are made for memory that nobody else
 /// is about to use. On a processor of 1 MiB of second cache (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us
-/// in one call and 38 so, and 32 MiB, most of which does not stay in any cache, 1,300 and 1,050.
+/// in one call and 38 so, and 32 MiB copied in, most of which does not stay in any cache, 1,300 and 1,050.
 const AT_ONCE: usize = 256 << 10;
 
 /// Bytes that are copied out of shared memory so, at most: more stay in no cache, and C libraries' way past the caches is faster. There,

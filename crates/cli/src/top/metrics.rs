@@ -73,10 +73,12 @@ mod tests {
     #[test]
     fn every_figure_has_a_name_a_type_and_a_rank() {
         let mut other = sample(None);
-        (other.launcher_pid, other.program) = (8, "an \"other\"".to_owned());
+        (other.id, other.program) = ("8".to_owned(), "an \"other\"".to_owned());
         other.ranks[0].state = "silent".to_owned();
         let text = text(&[sample(Some(registration(41, 8192))), other]);
-        let rank = |rank: u32| format!("launcher=\"99\",program=\"stencil\",rank=\"{rank}\"");
+        let rank = |rank: u32| {
+            format!("id=\"0123456789abcdef\",launcher=\"99\",program=\"stencil\",rank=\"{rank}\"")
+        };
         for line in [
             "# TYPE standpipe_operations counter".to_owned(),
             format!(
@@ -88,7 +90,7 @@ mod tests {
             format!("standpipe_registration_pinned_peak_bytes{{{}}} 8192", rank(0)),
             format!("standpipe_up{{{}}} 1", rank(0)),
             format!("standpipe_up{{{}}} 0", rank(1)),
-            r#"standpipe_up{launcher="8",program="an \"other\"",rank="0"} 1"#.to_owned(),
+            r#"standpipe_up{id="8",launcher="99",program="an \"other\"",rank="0"} 1"#.to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

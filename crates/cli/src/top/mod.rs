@@ -64,8 +64,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     if args.openmetrics {
         let shown = match args.pid {
             Some(_) => vec![look_once(&choose(jobs, args.pid)?)?],
-            // What has ended meanwhile is none of them.
-            None => jobs.iter().filter_map(|job| look_once(job).ok()).collect(),
+            None => look_at_all(&jobs),
         };
         print(metrics::text(&shown).trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -106,8 +105,22 @@ fn look_once(job: &Job) -> Result<Report> {
     Ok(report(job, &now, &now))
 }
 
+/// All jobs as they are now, at the same time: some may be stopped. Those that cannot be looked at are told on standard error.
+fn look_at_all(jobs: &[Job]) -> Vec<Report> {
+    let looks: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| look_once(job))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("looking does not panic")).collect()
+    });
+    let seen = jobs.iter().zip(looks).filter_map(|(job, look)| {
+        let told =
+            |error| eprintln!("standpipe: {} of process {}: {error:#}", job.program(), job.launcher_pid());
+        look.map_err(told).ok()
+    });
+    seen.filter(|report| !report.ended).collect()
+}
+
 fn report(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
-    Report::of(job.program(), before, now)
+    Report::of(job, before, now)
 }
 
 /// The job that `pid` is of, or the only one there is.

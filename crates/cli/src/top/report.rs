@@ -1,7 +1,7 @@
 //! What two looks at a job come to: counts since its start, and rates between the two.
 
 use serde::Serialize;
-use standpipe::watch::{How, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
+use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
 use super::latency;
@@ -9,6 +9,7 @@ use super::latency;
 /// A job between two looks.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
+    pub(super) id: String,
     pub(super) program: String,
     pub(super) launcher_pid: u32,
     pub(super) size: usize,
@@ -108,12 +109,13 @@ pub(super) const FIELDS: [Field; 13] = [
 pub(super) struct Registration(pub(super) [u64; FIELDS.len()]);
 
 impl Report {
-    pub(super) fn of(program: &str, before: &Snapshot, now: &Snapshot) -> Report {
+    pub(super) fn of(job: &Job, before: &Snapshot, now: &Snapshot) -> Report {
         let ranks: Vec<RankReport> =
             before.ranks.iter().zip(&now.ranks).map(|(before, now)| RankReport::of(before, now)).collect();
         let count = |is: fn(State) -> bool| now.ranks.iter().filter(|rank| is(rank.state)).count();
         Report {
-            program: program.to_owned(),
+            id: job.id().to_owned(),
+            program: job.program().to_owned(),
             launcher_pid: now.launcher_pid,
             size: now.ranks.len(),
             running: count(|state| matches!(state, State::Running | State::Silent)),
@@ -145,6 +147,7 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 pub(super) fn labelled(reports: &[Report]) -> impl Iterator<Item = (Labels, &RankReport)> {
     let labels = |report: &Report, rank: &RankReport| {
         vec![
+            ("id", report.id.clone()),
             ("launcher", report.launcher_pid.to_string()),
             ("program", report.program.clone()),
             ("rank", rank.rank.to_string()),
@@ -309,6 +312,7 @@ pub(super) mod tests {
         };
         let ranks = vec![rank(0, "running", 1), rank(1, "killed 9", u64::MAX / 100_000_000)];
         Report {
+            id: "0123456789abcdef".into(),
             program: "stencil".into(),
             launcher_pid: 99,
             size: 2,

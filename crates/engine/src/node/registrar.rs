@@ -56,9 +56,13 @@ struct Awake {
 }
 
 impl Awake {
-    /// They are looked for, as one does at least so often. Threads may have read the clock in another order.
+    /// What it will be if one looks now, as one does at least so often. Threads may have read the clock in another order.
+    fn by(&self, now: Nanos, at_least: Nanos) -> Nanos {
+        self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least))
+    }
+
     fn look(&mut self, now: Nanos, at_least: Nanos) {
-        self.sum = self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least));
+        self.sum = self.by(now, at_least);
         self.looked = self.looked.max(now);
     }
 }
@@ -278,6 +282,8 @@ impl Registrar {
         self.wants_time = false;
         let within = self.settings.recall_within;
         let at_least = (within / AWAKE).max(EACH);
+        // Who is waited for from now on has nothing of the time since the last look.
+        let since = self.awake.by(now, at_least);
         if looked {
             self.awake.look(now, at_least);
         }
@@ -291,10 +297,10 @@ impl Registrar {
             }
             owes
         });
-        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(awake).saturating_add(within);
+        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(since).saturating_add(within);
         let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, ends_of(recalled)));
         let (mut late, mut next) = (Vec::new(), None);
-        for (peer, ends) in self.revoked.ends(awake, within).chain(recalled) {
+        for (peer, ends) in self.revoked.ends(since, within).chain(recalled) {
             if ends <= awake {
                 late.push(peer);
             } else {

@@ -241,8 +241,12 @@ impl<T: Transport> Node<T> {
             }
             None => self.counters.malformed += 1,
         }
+        let confirmed = run.is_confirmed(tag);
         self.put_run(key, run, Ok(()));
-        self.send_unsent(key);
+        if confirmed {
+            // What is made of it waited for that.
+            self.send_unsent(key);
+        }
         self.go_on_with(key);
     }
 

@@ -25,7 +25,7 @@ pub struct Settings {
     /// Bytes of a put's data that go inside the message that asks for registration, at most.
     pub put_in_move_max: u32,
     /// How long a holder may take to answer what is recalled: that its memory has changed, or that others want room.
-    /// One that takes longer is lost. Where nobody looks for answers for more than an eighth of this, and 100 µs, so much has passed.
+    /// One that takes longer is lost. Where nobody looks for answers for longer than an eighth of this, or 100 µs if that is more, no more has passed.
     pub recall_within: Nanos,
 }
 
