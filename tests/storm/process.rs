@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -307,15 +308,45 @@ fn watch(shared: &Shared) {
     }
 }
 
+/// The reader does nothing for longer: each of its waits is to end after milliseconds.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// Says what each thread of this process is in, should the reader be stuck.
+fn witness(shared: &Shared) {
+    while shared.mode() != Mode::Leaving {
+        let since = shared.doing.lock().expect("no panic").get("reader").map(|(_, since)| *since);
+        if since.is_some_and(|since| since.elapsed() > STUCK) {
+            return shared.say(&format!("state stuck: {}", threads().join("; ")));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Of each thread its name, its state, and the system call that it is in, with what the first argument is if that is a descriptor.
+fn threads() -> Vec<String> {
+    let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let thread = |task: PathBuf| {
+        let (name, call) = (text(task.join("comm")), text(task.join("syscall")));
+        let state = text(task.join("stat")).rsplit(") ").next().and_then(|rest| rest.chars().next());
+        let first =
+            call.split(' ').nth(1).and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        let open = first.and_then(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok());
+        format!("{name} {} {call} {}", state.unwrap_or('?'), open.unwrap_or_default().display())
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process has threads").flatten();
+    tasks.map(|task| thread(task.path())).collect()
+}
+
 /// Does as it is ordered, until it is to leave or to end: then the node is closed, by a thread of its own, so that orders are
 /// heard meanwhile, and after that this process.
 fn obey(shared: Arc<Shared>, orders: impl BufRead, threads: Vec<Thread>) {
     let (to_meet, others) = channel();
-    let (meeter, watcher) = (Arc::clone(&shared), Arc::clone(&shared));
+    let (meeter, watcher, watched) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
     let mut reader = Reader::new(Arc::clone(&shared));
     let helpers = vec![
         spawn("meeter", move || meet(&meeter, &others)),
         spawn("watcher", move || watch(&watcher)),
+        spawn("witness", move || witness(&watched)),
         spawn("reader", move || reader.run()),
     ];
     let (mut threads, mut rest) = (Some(threads), Some((helpers, to_meet, Arc::clone(&shared))));
