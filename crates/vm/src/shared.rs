@@ -73,22 +73,22 @@ impl Blocks {
     }
 }
 
-/// Bytes that one call of memmove copies at most, but for very long copies out ([`OUT_MAX`]). For longer ones C libraries go other ways, which are made for memory that nobody else
-/// is about to use. On a processor of 1 MiB of second cache (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us
+/// Bytes that one call of memmove copies at most, where copies are cut. For longer ones C libraries go other ways, which are made for memory
+/// that nobody else is about to use. On a processor of 1 MiB of second cache (Zen 5, glibc 2.36), 2 MiB that another process had just written took 51 us
 /// in one call and 38 so, and 32 MiB copied in, most of which does not stay in any cache, 1,300 and 1,050.
 const AT_ONCE: usize = 256 << 10;
 
-/// Bytes that are copied out of shared memory so, at most: more stay in no cache, and C libraries' way past the caches is faster. There,
+/// Copies out of shared memory are cut if they are no longer: more bytes stay in no cache, and C libraries' way past the caches is faster. There,
 /// 48 MiB took 2.6 ms in one call and 3.0 in many, and 24 MiB 0.92 and 0.84; into shared memory many calls are faster at any length.
 const OUT_MAX: usize = 24 << 20;
 
-/// Copies bytes that may overlap.
+/// Copies bytes that may overlap; in several calls if they do not, and are no more than `cut_max`.
 ///
 /// # Safety
 /// As for [`ptr::copy`].
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    if len <= AT_ONCE || from.addr().abs_diff(to.addr()) < len {
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize, cut_max: usize) {
+    if len <= AT_ONCE || len > cut_max || from.addr().abs_diff(to.addr()) < len {
         // SAFETY: the caller promises what this asks for: `len` readable bytes here, and as many writable ones there.
         return unsafe { ptr::copy(from, to, len) };
     }
@@ -246,7 +246,7 @@ impl SharedMemory {
         // SAFETY: the target is `bytes.len()` mapped writable bytes (checked above, alive with `self`); the source is
         // a borrowed slice, which may lie in this mapping where the heap's owner made it of a bare pointer: the two may
         // overlap. Races with other processes only decide which bytes end there.
-        unsafe { copy(bytes.as_ptr(), at, bytes.len()) };
+        unsafe { copy(bytes.as_ptr(), at, bytes.len(), usize::MAX) };
         Ok(())
     }
 
@@ -260,13 +260,7 @@ impl SharedMemory {
         // SAFETY: the source is `bytes.len()` mapped readable bytes (checked above, alive with `self`); the target is
         // a slice borrowed for writing, which the source may overlap for the reason given in `copy_in`. Whatever bytes a
         // racing peer leaves are valid `u8`s.
-        unsafe {
-            if bytes.len() <= OUT_MAX {
-                copy(at, bytes.as_mut_ptr(), bytes.len());
-            } else {
-                ptr::copy(at, bytes.as_mut_ptr(), bytes.len());
-            }
-        }
+        unsafe { copy(at, bytes.as_mut_ptr(), bytes.len(), OUT_MAX) };
         Ok(())
     }
 
@@ -329,7 +323,7 @@ impl SharedMemory {
         let from = source.at(source_offset, len)?;
         // SAFETY: both ranges are mapped for `len` bytes (checked above) while the two borrows live, and
         // may overlap. `len` fits a usize because it fits a mapping.
-        unsafe { copy(from, to, len as usize) };
+        unsafe { copy(from, to, len as usize, usize::MAX) };
         Ok(())
     }
 
