@@ -152,7 +152,10 @@ fn look_up(environment: &[u8], name: &str) -> Option<OsString> {
 
 /// The program's name, without anything that a terminal would obey.
 fn program(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program_name(&std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default())
+}
+
+fn program_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().as_bytes();
     // What the kernel adds where a file has been replaced since.
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
@@ -162,6 +165,14 @@ fn program(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_keeps_its_name_when_its_file_is_replaced() {
+        let name = |path: &str| program_name(Path::new(path));
+        assert_eq!(name("/usr/bin/stencil"), "stencil");
+        assert_eq!(name("/usr/bin/stencil (deleted)"), "stencil");
+        assert_eq!(name("/tmp/a\nb"), "a?b");
+    }
 
     #[test]
     fn a_value_is_found_by_its_whole_name() {

@@ -9,6 +9,7 @@ mod text;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -108,8 +109,12 @@ fn look_once(job: &Job) -> Result<Report> {
 /// All jobs as they are now, at the same time: some may be stopped. Those that cannot be looked at are told on standard error.
 fn look_at_all(jobs: &[Job]) -> Vec<Report> {
     let looks: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| look_once(job))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("looking does not panic")).collect()
+        let thread = |job| std::thread::Builder::new().spawn_scoped(scope, move || look_once(job));
+        let threads: Vec<_> = jobs.iter().map(thread).collect();
+        let end = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("looking does not panic");
+        // Where there could be no more threads, this one looks.
+        let looks = jobs.iter().zip(threads).map(|(job, thread)| thread.map_or_else(|_| look_once(job), end));
+        looks.collect()
     });
     let seen = jobs.iter().zip(looks).filter_map(|(job, look)| {
         let told =
