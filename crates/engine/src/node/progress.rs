@@ -87,7 +87,7 @@ impl<T: Transport> Node<T> {
     /// the next call on. Asks the members that a collective has waited for in vain what they called.
     /// Returns the earliest deadline that is left, or when to ask or look next.
     ///
-    /// To be called when polling finds nothing: until then answers may lie there.
+    /// To be called when polling finds nothing, as answers may lie there until then; and now and then where it always finds something.
     ///
     /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
     pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {

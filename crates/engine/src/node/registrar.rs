@@ -44,9 +44,9 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
 pub(super) const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// How much of a holder's time passes, as a part of all, where nobody has looked for its answer for longer: it may lie unread, when this
-/// process was stopped or had much else to do.
-const AWAKE: Nanos = 8;
+/// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time between two passes. It may lie unread,
+/// as this process was stopped or had much else to do.
+const LOOKS: Nanos = 8;
 
 /// The time in which answers are looked for.
 #[derive(Default)]
@@ -281,7 +281,7 @@ impl Registrar {
     pub(super) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
         let within = self.settings.recall_within;
-        let at_least = (within / AWAKE).max(EACH);
+        let at_least = (within / LOOKS).max(EACH);
         // Who is waited for from now on has nothing of the time since the last look.
         let since = self.awake.by(now, at_least);
         if looked {
