@@ -22,8 +22,11 @@ const DIRECT_MAX: u32 = 8;
 /// Blocks of an all-to-all that are gathered into fewer messages, in bytes at most.
 const BRUCK_BLOCK_MAX: u64 = 256;
 
-/// Segments of a reduction between two waits for all others, at most. As many messages go to one that has not come to it.
-const TOGETHER: usize = 4;
+/// Messages of one collective from a member to one that has not come to it, at most, by any algorithm.
+pub(crate) const EARLY_MESSAGES: u64 = 4;
+
+/// Segments of a reduction between two waits for all others, at most: each is a message to one that may not have come to it.
+const TOGETHER: usize = EARLY_MESSAGES as usize;
 
 /// What the members of a team do together. All of them must name the same, with the same root and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]

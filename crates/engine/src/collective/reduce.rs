@@ -176,10 +176,12 @@ impl Plan {
         has_output: bool,
     ) -> Span {
         let (at, len) = segment.part(self.size, self.me);
-        if len > EAGER_MAX {
-            return self.combine_strips(elements, segment, strips, has_output);
-        }
         let own = Span::input(at, len);
+        if len > EAGER_MAX {
+            let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
+            self.combine_much(elements, segment.tag, strips, (own, result));
+            return result;
+        }
         let operands: Vec<Span> =
             (0..self.size).map(|from| if from == self.me { own } else { self.reserve(len) }).collect();
         for far in 1..self.size {
@@ -200,44 +202,29 @@ impl Plan {
         Span::output(at, len)
     }
 
-    /// The same of much: in one go out of the other members' memory, if it can be reached and the order does not matter.
-    fn combine_strips(
-        &mut self,
-        elements: &Elements,
-        segment: Segment,
-        strips: Strips,
-        has_output: bool,
-    ) -> Span {
-        let (at, len) = segment.part(self.size, self.me);
-        let own = Span::input(at, len);
-        let result = if has_output { Span::output(at, len) } else { self.reserve(len) };
+    /// The same of much: in one go out of the other members' memory, if it can be reached and the order does not matter. What this
+    /// member gives may still be combined by others then: each of them says what it has come to only after that.
+    fn combine_much(&mut self, elements: &Elements, tag: u16, strips: Strips, (own, result): (Span, Span)) {
         for from in self.others() {
-            self.steps.push(Step::Await { from, tag: segment.tag, len });
+            self.steps.push(Step::Await { from, tag, len: own.len });
         }
         let fold = self.steps.len();
         if elements.commutative {
-            self.steps.push(Step::Fold { own, into: result, tag: segment.tag, instead_of: 0 });
+            self.steps.push(Step::Fold { own, into: result, tag, instead_of: 0 });
         }
-        self.combine_by_strips(elements, segment.tag, strips, (own, result));
+        self.combine_by_strips(elements, tag, strips, (own, result));
         let steps = self.steps.len() - fold;
         if let Some(Step::Fold { instead_of, .. }) = self.steps.get_mut(fold) {
             *instead_of = steps as u32 - 1;
         }
         for from in self.others() {
-            self.steps.push(Step::Release { from, tag: segment.tag });
+            self.steps.push(Step::Release { from, tag });
         }
-        // What this member gives may still be combined by others: each of them says what it has come to only after that.
-        result
     }
 
     /// Strip by strip, each gotten of the other members just before it is combined.
-    fn combine_by_strips(
-        &mut self,
-        elements: &Elements,
-        tag: u16,
-        Strips { buffers, apart }: Strips,
-        (own, result): (Span, Span),
-    ) {
+    fn combine_by_strips(&mut self, elements: &Elements, tag: u16, to: Strips, (own, result): (Span, Span)) {
+        let Strips { buffers, apart } = to;
         let (len, each) = (own.len, strip_bytes(elements));
         // In the order of members, if that matters: what is combined may not overwrite what this one gives then.
         let order: Vec<u32> = match elements.commutative {

@@ -6,18 +6,15 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::memories::Memories;
-use crate::collective::{Difference, Plan, Signature, Span, Step};
+use crate::collective::{Difference, EARLY_MESSAGES, Plan, Signature, Span, Step};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Place, Rank};
 
 /// Collectives that a member may be ahead of another with what it sends to that one.
 pub(super) const AHEAD: u64 = 4;
 
-/// Messages of one collective from one member to another, at most, by any algorithm.
-const PAIR_MESSAGES_MAX: u64 = 4;
-
 /// Messages of one member for collectives that this one has not come to, at most.
-pub(super) const EARLY_MAX: u64 = AHEAD * PAIR_MESSAGES_MAX;
+pub(super) const EARLY_MAX: u64 = AHEAD * EARLY_MESSAGES;
 
 /// Collectives whose signatures are remembered when they have ended.
 pub(super) const ENDED: usize = 8;
