@@ -165,25 +165,31 @@ impl Team {
             return None;
         }
         let (id, given) = (self.membership.id, word_of(buffers.output));
-        if !inner.engine().exchange(id, what, given) {
-            return None;
-        }
+        let mut next = {
+            let mut engine = inner.engine();
+            if !engine.exchange(id, what, given) {
+                return None;
+            }
+            engine.exchanged()
+        };
         let abandoned = Abandoned { inner };
         let came = |engine: &mut Engine| match engine.exchanged() {
             Exchanged::Waits => None,
             exchanged => Some(exchanged),
         };
-        let mut next = inner.poll_for(patience, came);
-        while let Some(Exchanged::Come { word, first }) = next {
+        loop {
+            if next == Exchanged::Waits {
+                next = inner.poll_for(patience, came).unwrap_or(Exchanged::Yields);
+            }
+            let Exchanged::Come { word, first, last } = next else { break };
             combine_word(buffers.output, word, first, combine);
-            let exchanged = inner.engine().exchange_next(word_of(buffers.output));
-            next =
-                if exchanged == Exchanged::Waits { inner.poll_for(patience, came) } else { Some(exchanged) };
+            if last {
+                std::mem::forget(abandoned);
+                return Some(Exchange::Over);
+            }
+            next = inner.engine().exchange_next(word_of(buffers.output));
         }
         std::mem::forget(abandoned);
-        if next == Some(Exchanged::Over) {
-            return Some(Exchange::Over);
-        }
         let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
         values.copy_from_slice(&given[..values.len()]);
         Some(Exchange::GoesOn)

@@ -49,6 +49,11 @@ fn word_to_be_looked_for(node: &mut Node<Script>, number: u64, [what, bytes]: [u
     node.transport().arrive(1, Lane::Request, header.encode(), &[]);
 }
 
+/// Whether the last word has come, and the exchange is over.
+fn ends(node: &mut Node<Script>) -> bool {
+    matches!(node.exchanged(), Exchanged::Come { last: true, .. })
+}
+
 fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
     let words = node.transport().sent.iter().filter(|sent| sent.header.kind == Kind::TeamWord);
     words.map(|sent| sent.header.args[0] >> 16).collect()
@@ -62,13 +67,12 @@ fn an_exchange_ends_when_the_words_have_come() {
         // Whoever is ahead has sent the next word already.
         word(&mut node, number, [0; 2]);
         word(&mut node, number + 1, [0; 2]);
-        assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
-        assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+        assert!(ends(&mut node));
+        assert_eq!(node.exchange_next([0; 8]), Exchanged::Yields, "there is no next round");
         assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "{number}");
     }
-    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
+    assert!(ends(&mut node));
     assert_eq!(words_sent(&mut node), (2..=20).collect::<Vec<_>>());
-    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
     let next = goes_on(&mut node, false);
     word(&mut node, 21, [0; 2]);
     assert_eq!(node.outcome(next), Some(Ok(0)));
@@ -118,8 +122,7 @@ fn an_exchange_needs_a_lost_member_until_its_word_has_come() {
     let mut node = exchanging();
     word(&mut node, 2, [0; 2]);
     node.lose(1);
-    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
-    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    assert!(ends(&mut node));
     assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the team is over");
     let next = goes_on(&mut node, true);
     assert_eq!(node.outcome(next), Some(Err(OpError::PeerLost { peer: 1 })));
@@ -144,8 +147,7 @@ fn an_exchange_looks_for_its_word_by_itself() {
     poll(&mut node);
     word_to_be_looked_for(&mut node, 2, [0; 2]);
     for number in 2..4 {
-        assert!(matches!(node.exchanged(), Exchanged::Come { .. }), "{number}");
-        assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+        assert!(ends(&mut node), "{number}");
         assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     }
     word_to_be_looked_for(&mut node, 4, [8, 8]);
@@ -159,7 +161,7 @@ fn an_exchange_looks_for_its_word_by_itself() {
 fn an_exchange_begins_with_room_for_its_word() {
     let mut node = exchanging();
     word(&mut node, 2, [0; 2]);
-    assert_eq!((node.exchanged(), node.exchange_next([0; 8])).1, Exchanged::Over);
+    assert!(ends(&mut node));
     node.transport().room = 0;
     assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     let same = goes_on(&mut node, true);
@@ -197,9 +199,8 @@ fn an_exchange_needs_no_member_whose_words_have_all_come() {
     node.lose(1);
     assert_eq!(node.exchanged(), Exchanged::Waits);
     step(&mut node, 2, 2, 0);
-    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
-    assert!(matches!(node.exchange_next([0; 8]), Exchanged::Come { .. }));
-    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    assert!(matches!(node.exchanged(), Exchanged::Come { last: false, .. }));
+    assert!(matches!(node.exchange_next([0; 8]), Exchanged::Come { last: true, .. }));
 }
 
 /// What was begun while an exchange was under way counts: nobody runs ahead of who has not come to that.
@@ -208,8 +209,7 @@ fn an_exchange_knows_what_was_begun_beside_it() {
     let mut node = exchanging();
     let beside: Vec<_> = (3..8).map(|_| goes_on(&mut node, false)).collect();
     word(&mut node, 2, [0; 2]);
-    assert!(matches!(node.exchanged(), Exchanged::Come { .. }));
-    assert_eq!(node.exchange_next([0; 8]), Exchanged::Over);
+    assert!(ends(&mut node));
     assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the other one has not come to 3");
     assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "nor now");
     let sent = words_sent(&mut node);

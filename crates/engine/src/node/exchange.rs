@@ -14,11 +14,11 @@ pub enum Exchanged {
         word: [u8; 8],
         /// Whether its operand comes before this member's.
         first: bool,
+        /// Whether it is the last: all members have come, and this one has all words. The exchange is over.
+        last: bool,
     },
     /// Nothing yet: poll, and ask again.
     Waits,
-    /// All members have come, and this one has all words.
-    Over,
     /// It goes on as a collective like any other, or not at all.
     Yields,
 }
@@ -31,9 +31,9 @@ pub(super) struct Exchange {
     pub(super) what: Option<Collective>,
     pub(super) signature: Signature,
     pub(super) rounds: Rounds,
-    pub(super) me: u32,
-    /// Of each round: whom its word goes to, and whose it gets.
+    /// Of each round: whom its word goes to, and whose it gets; and whether that one's operand comes before this member's.
     pub(super) partners: [(Rank, Rank); Rounds::MAX],
+    pub(super) first: [bool; Rounds::MAX],
     /// Which one of the team's it is.
     pub(super) number: u64,
     /// The round that it is at, whose word is sent.

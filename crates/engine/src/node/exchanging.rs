@@ -65,14 +65,16 @@ impl<T: Transport> Node<T> {
         let Some((rounds, me)) = rounds.filter(|(rounds, _)| rounds.count > 0) else { return false };
         let Some(Team { members: Some(members), paces, .. }) = self.teams.all.get(&id) else { return false };
         let known = |member| members.rank(member).filter(|rank| paces.contains_key(rank));
-        let mut partners = [(0, 0); Rounds::MAX];
-        for (round, partners) in partners.iter_mut().enumerate().take(rounds.count) {
+        let (mut partners, mut first) = ([(0, 0); Rounds::MAX], [false; Rounds::MAX]);
+        for round in 0..rounds.count {
             let (to, from) = rounds.partners(me, round);
+            first[round] = from < me;
             let (Some(to), Some(from)) = (known(to), known(from)) else { return false };
-            *partners = (to, from);
+            partners[round] = (to, from);
         }
         let (what, signature) = (Some(what.clone()), what.signature());
-        self.exchange = Exchange { team: id, what, signature, rounds, me, partners, ..Exchange::default() };
+        self.exchange =
+            Exchange { team: id, what, signature, rounds, partners, first, ..Exchange::default() };
         true
     }
 
@@ -90,23 +92,21 @@ impl<T: Transport> Node<T> {
             };
             exchange.come_is(word);
         }
-        let (_, from) = exchange.rounds.partners(exchange.me, exchange.round);
         let word = exchange.words[exchange.round].to_le_bytes();
-        Exchanged::Come { word, first: from < exchange.me }
+        let (first, last) = (exchange.first[exchange.round], exchange.come == exchange.rounds.count);
+        if last {
+            (exchange.is_under_way, exchange.is_to_be_noted) = (false, true);
+            // Nobody has asked for more.
+            self.counters.malformed += exchange.early.len() as u64;
+            exchange.early.clear();
+        }
+        Exchanged::Come { word, first, last }
     }
 
-    /// Goes on with the next round, after [`Exchanged::Come`]: with what the two words have come to.
+    /// Goes on with the next round, after [`Exchanged::Come`], unless it was the last: with what the two words have come to.
     pub fn exchange_next(&mut self, word: [u8; 8]) -> Exchanged {
         if !self.exchange.is_under_way {
             return Exchanged::Yields;
-        }
-        if self.exchange.come == self.exchange.rounds.count {
-            self.exchange.is_to_be_noted = true;
-            // Nobody has asked for more.
-            self.counters.malformed += self.exchange.early.len() as u64;
-            self.exchange.early.clear();
-            self.exchange.is_under_way = false;
-            return Exchanged::Over;
         }
         let Exchange { number, round, .. } = self.exchange;
         self.exchange.at_round(number, round + 1);
