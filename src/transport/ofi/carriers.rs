@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use fabric::OutletId;
 
+use super::link::Busy;
 use super::port::Port;
 
 /// Peers with copies under way that are carried at once; copies with others go through buffers.
@@ -27,6 +28,8 @@ struct Carrier {
     /// Copies with that peer, and parts of theirs that the provider has.
     copies: usize,
     parts: usize,
+    /// How long it has carried nothing, and found no room for what it was given.
+    busy: Option<Busy>,
 }
 
 /// All carriers of a transport, opened as they are needed.
@@ -54,6 +57,9 @@ impl Carriers {
             None => self.open(port).or_else(|| self.all.iter().position(Carrier::is_free))?,
         };
         let carrier = &mut self.all[at];
+        if carrier.copies == 0 {
+            carrier.busy = None;
+        }
         carrier.rank = rank;
         carrier.copies += 1;
         Some(at)
@@ -73,7 +79,7 @@ impl Carriers {
         }
         let outlet = port.open_outlet();
         self.refused_at = outlet.is_none().then(Instant::now);
-        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0 };
+        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, busy: None };
         match closed {
             Some(at) => self.all[at] = opened,
             None => self.all.push(opened),
@@ -94,7 +100,17 @@ impl Carriers {
     /// The provider has one more part.
     pub(super) fn load(&mut self, at: usize) {
         self.all[at].parts += 1;
+        self.all[at].busy = None;
         self.parts += 1;
+    }
+
+    /// The provider has no room for a part. Returns how long it had none, and none to carry.
+    pub(super) fn refuse(&mut self, at: usize) -> Duration {
+        let (now, carrier) = (Instant::now(), &mut self.all[at]);
+        if carrier.parts > 0 {
+            return Duration::ZERO;
+        }
+        carrier.busy.get_or_insert_with(|| Busy::since(now, carrier.rank, false)).wait(now)
     }
 
     /// It has one part less.

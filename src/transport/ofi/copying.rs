@@ -9,6 +9,7 @@ use super::buffers::{Buffer, Purpose, Size};
 use super::copies::{Copies, Cursor, Part};
 use super::link::{DIRECT, PARTS};
 use super::port::{Kept, NotStarted};
+use super::sending::RECONNECT_WITHIN;
 use super::transport::OfiTransport;
 
 /// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
@@ -178,9 +179,13 @@ impl OfiTransport {
         };
         self.copies.parts.remove(number);
         if busy {
+            let carrier = self.copies.all[part.copy].carrier.filter(|_| part.direct);
             self.copies.all[part.copy].ready = Some((buffer, part));
             self.wait(part.copy);
-            self.grow_impatient(rank);
+            match carrier {
+                Some(carrier) => self.doubt_carrier(carrier, rank),
+                None => self.grow_impatient(rank),
+            }
         } else {
             self.put_back(rank, buffer);
             self.lose(rank);
@@ -220,6 +225,19 @@ impl OfiTransport {
         started.map_err(|NotStarted { busy }| busy)?;
         self.carriers.load(carrier);
         Ok(())
+    }
+
+    /// An outlet has no room for what is for a peer: it is to be tried again, but not for ever. It has a connection of its own: the
+    /// peer may be reached by the port's all the while.
+    fn doubt_carrier(&mut self, carrier: usize, rank: Rank) {
+        self.try_again(rank);
+        if self.carriers.refuse(carrier) > self.patience.min(RECONNECT_WITHIN) {
+            tracing::warn!(
+                peer = rank,
+                "the endpoint for long copies does not reach the peer: they go through buffers"
+            );
+            self.break_off(rank);
+        }
     }
 
     /// A part has ended.

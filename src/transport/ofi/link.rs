@@ -32,12 +32,15 @@ pub(super) struct Unsent {
     pub(super) answers: bool,
 }
 
+/// What one look at a provider without room counts for, at most.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
 /// A time of waiting for the provider to have room.
 pub(super) struct Busy {
     /// The last look.
-    pub(super) last: Instant,
+    last: Instant,
     /// From the first look to the last.
-    pub(super) waited: Duration,
+    waited: Duration,
     /// The same for whoever traces: until it has room, or the peer is lost.
     pub(super) span: tracing::Span,
 }
@@ -48,6 +51,14 @@ impl Busy {
     pub(super) fn since(now: Instant, peer: Rank, again: bool) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
         Busy { last: now, waited: Duration::ZERO, span }
+    }
+
+    /// There is still no room. Returns how long there was none.
+    pub(super) fn wait(&mut self, now: Instant) -> Duration {
+        // A process that was stopped meanwhile has not waited.
+        self.waited += now.duration_since(self.last).min(LOOK_MAX);
+        self.last = now;
+        self.waited
     }
 }
 

@@ -41,6 +41,10 @@ const RECEIVES: usize = 64;
 /// Buffers that are made at once.
 const BATCH: u64 = 16;
 
+/// Failures in turn of no operation that is known that one poll goes past, at most: a queue that makes one whenever it is asked would
+/// hold up whoever polls for ever.
+const NAMELESS: usize = 64;
+
 /// Keys that are drawn before one that is free is given up: of 64 bits, the first will do.
 const DRAWS: u32 = 8;
 
@@ -353,6 +357,10 @@ impl Port {
         remote: &[RemotePiece],
         part: usize,
     ) -> Result<(), NotStarted> {
+        #[cfg(test)]
+        if self.script.refuse_outlets {
+            return Err(NotStarted { busy: true });
+        }
         let mut locals = [Local { addr: std::ptr::null_mut(), len: 0, desc: Desc::NONE }; PIECES_MAX];
         for (local, Lent { place, len, desc }) in locals.iter_mut().zip(lent) {
             let addr = std::ptr::with_exposed_provenance_mut(place.offset as usize);
@@ -385,7 +393,7 @@ impl Port {
 
     /// Makes progress at an outlet, and returns the next part of a copy that has ended there, and whether well.
     pub(super) fn poll_outlet(&mut self, outlet: OutletId) -> Option<(usize, bool)> {
-        loop {
+        for _ in 0..NAMELESS {
             match self.endpoint.as_mut()?.outlet(outlet).ok()?.poll() {
                 Ok(None) => return None,
                 Ok(Some(Completion::Done { token, .. })) => return Some((token as usize, true)),
@@ -401,6 +409,7 @@ impl Port {
                 }
             }
         }
+        None
     }
 
     /// Lends the buffers that wait for messages.
@@ -492,7 +501,7 @@ impl Port {
 
     /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
     pub(super) fn poll(&mut self) -> Option<Ended> {
-        loop {
+        for _ in 0..NAMELESS {
             let (token, result) = match self.endpoint.as_mut()?.poll() {
                 Ok(None) => return None,
                 Ok(Some(Completion::Done { token, len, .. })) => (token, Ok(len)),
@@ -511,6 +520,7 @@ impl Port {
                 return Some(ended);
             }
         }
+        None
     }
 
     /// Closes the endpoint: nothing comes in or goes out any more.

@@ -7,6 +7,8 @@ pub(super) struct Script {
     pub(super) refuse_after: Option<u32>,
     /// Operations that still end well before one fails.
     pub(super) fail_after: Option<u32>,
+    /// No outlet has room.
+    pub(super) refuse_outlets: bool,
     /// Nothing more is registered.
     pub(super) refuse_regions: bool,
     /// No registration is closed.

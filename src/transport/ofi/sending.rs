@@ -11,13 +11,10 @@ use super::port::Kept;
 use super::transport::OfiTransport;
 
 /// How long the provider may take to connect again to a peer that it has reached before.
-const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long it may take to connect to one that was never reached, and is said to be gone.
 const SUSPECT_WITHIN: Duration = Duration::from_secs(4);
-
-/// What one look at a provider without room counts for, at most.
-const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// There is no memory for a message.
 #[derive(Debug)]
@@ -105,10 +102,8 @@ impl OfiTransport {
 
     /// The provider has no room for what is for a peer: it is to be tried again, but not for ever.
     pub(super) fn grow_impatient(&mut self, rank: Rank) {
+        self.try_again(rank);
         let Some(link) = self.links.get_mut(rank) else { return };
-        if !std::mem::replace(&mut link.stuck, true) {
-            self.stuck.push_back(rank);
-        }
         if self.port.is_full() {
             // For whom, nobody can tell.
             link.busy = None;
@@ -122,13 +117,18 @@ impl OfiTransport {
         });
         let again = link.reached;
         let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, again));
-        // A process that was stopped meanwhile has not waited.
-        busy.waited += now.duration_since(busy.last).min(LOOK_MAX);
-        busy.last = now;
-        if busy.waited > patience {
+        if busy.wait(now) > patience {
             busy.span.record("outcome", "lost");
             tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
             self.lose(rank);
+        }
+    }
+
+    /// Takes note that something for a peer found no room.
+    pub(super) fn try_again(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(rank) else { return };
+        if !std::mem::replace(&mut link.stuck, true) {
+            self.stuck.push_back(rank);
         }
     }
 

@@ -271,6 +271,29 @@ fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
     });
 }
 
+/// Its connection is not the one that the peer is talked to by, which may well be there.
+#[test]
+fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, ample()));
+        let (here, there) = held(&mut cluster, 1);
+        cluster.transport(0).patience = Duration::from_millis(500);
+        cluster.transport(0).port.script.refuse_outlets = true;
+        fill(&mut cluster, 1, there, 9);
+        let id = start(&mut cluster, 1, Direction::Get, here, there);
+        try_alone(&mut cluster);
+        assert_eq!((cluster.transport(0).carriers.closed, cluster.node(0).is_done(id)), (0, false));
+        assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        assert!(holds(&mut cluster, 0, here, 9));
+        assert_eq!(cluster.transport(0).carriers.closed, 1);
+        // The peer has been heard from since.
+        cluster.transport(0).port.script.refuse_outlets = false;
+        let id = start(&mut cluster, 1, Direction::Put, here, there);
+        assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        assert_eq!((cluster.transport(0).carriers.closed, cluster.node(0).is_lost(1)), (1, false));
+    });
+}
+
 #[test]
 fn where_no_outlet_can_be_had_copies_go_through_buffers() {
     over_each(|provider| {
