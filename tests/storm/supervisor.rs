@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,7 +24,7 @@ use standpipe::host::monotonic_ns;
 use standpipe::launch::{self, Outcome};
 
 use crate::memory::{IDS, THREADS};
-use crate::process::{ID, LINE, ROUGH_MS};
+use crate::process::{ID, LINE, ROUGH_MS, stacks};
 use crate::support::{Heard, Random, eventually, is_running, itself, job_of};
 use crate::thread::ADDS;
 use crate::verdict::{Before, Figures};
@@ -95,9 +95,6 @@ enum Said {
     Line { id: usize, text: String },
     Gone { id: usize },
 }
-
-/// Set: what is wrong is told with the stacks of all processes, by gdb.
-const STACKS: &str = "STANDPIPE_TEST_STACKS";
 
 struct Storm {
     setting: Setting,
@@ -321,14 +318,10 @@ impl Storm {
                 .iter()
                 .filter(|line| !line.starts_with("open"))
                 .for_each(|line| eprintln!("    {line}"));
-            if std::env::var_os(STACKS).is_some() && !process.gone {
-                let mut stacks = Command::new("gdb");
-                stacks.args(["-batch", "-ex", "thread apply all bt 25", "-p"]);
-                let told = stacks.arg(process.pid.to_string()).output();
-                eprintln!(
-                    "{}",
-                    told.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).into())
-                );
+            if !process.gone
+                && let Some(stacks) = stacks(process.pid)
+            {
+                eprintln!("{stacks}");
             }
         }
         let test = std::thread::current().name().unwrap_or_default().to_owned();
