@@ -208,7 +208,7 @@ impl Run {
             Step::Exchange => {}
             Step::Exchanged if self.exchanges => {
                 let mut exchanged = self.node.exchanged();
-                while let Exchanged::Come { .. } = exchanged {
+                while let Exchanged::Come { last: false, .. } = exchanged {
                     exchanged = self.node.exchange_next([0; 8]);
                 }
                 self.exchanges = exchanged == Exchanged::Waits;

@@ -172,24 +172,23 @@ impl Team {
             }
             engine.exchanged()
         };
-        let abandoned = Abandoned { inner };
         let came = |engine: &mut Engine| match engine.exchanged() {
             Exchanged::Waits => None,
             exchanged => Some(exchanged),
         };
         loop {
             if next == Exchanged::Waits {
+                let abandoned = Abandoned { inner };
                 next = inner.poll_for(patience, came).unwrap_or(Exchanged::Yields);
+                std::mem::forget(abandoned);
             }
             let Exchanged::Come { word, first, last } = next else { break };
             combine_word(buffers.output, word, first, combine);
             if last {
-                std::mem::forget(abandoned);
                 return Some(Exchange::Over);
             }
             next = inner.engine().exchange_next(word_of(buffers.output));
         }
-        std::mem::forget(abandoned);
         let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
         values.copy_from_slice(&given[..values.len()]);
         Some(Exchange::GoesOn)
