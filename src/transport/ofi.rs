@@ -42,7 +42,9 @@
 //!
 //! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`] returns. If it
 //! goes through buffers, that is so anyway. If not, what has ended is asked for once more, and then its outlet is closed:
-//! a deadline costs a connection to that peer. The peer's other copies begin anew through buffers, and until it has done
+//! a deadline costs a connection to that peer. So is an outlet that has carried nothing for two seconds, as it had no room for what it was
+//! given: it reaches nobody, though the peer may be talked to by the port's connection; long copies with that peer go through
+//! buffers for a while. The peer's other copies begin anew through buffers, and until it has done
 //! something since, it is *suspect*: all of its copies go that way, so that many deadlines cost one connection. What the
 //! closed connection had taken may still arrive at the peer, even behind what is sent by the other one. So of a put that
 //! was broken off the end is reported only a second after the peer has answered a read that followed: until then its

@@ -19,6 +19,7 @@ impl OfiTransport {
                 return self.events.extend(told.map(|op| Event::Completed { op, result: Ok(0) }));
             }
             Ended::Small(slot, false) => return self.on_small_failed(slot),
+            Ended::Nameless => return,
         };
         match (purpose, result) {
             (Purpose::Receive, result) => {

@@ -1,7 +1,7 @@
 //! Which outlet carries whose copies.
 //!
 //! An outlet is closed to get callers' memory back from operations with a peer that hangs, and that ends all that it
-//! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
+//! carries; or since it reaches nobody, and then it carries nothing. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
 //! is sent by the next one, and even after the peer was told that all is there. So an outlet carries copies with one peer
 //! at a time, and its end is noticed by no other.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use fabric::OutletId;
 
-use super::link::Busy;
+use super::link::Wait;
 use super::port::Port;
 
 /// Peers with copies under way that are carried at once; copies with others go through buffers.
@@ -29,7 +29,7 @@ struct Carrier {
     copies: usize,
     parts: usize,
     /// How long it has carried nothing, and found no room for what it was given.
-    busy: Option<Busy>,
+    wait: Option<Wait>,
 }
 
 /// All carriers of a transport, opened as they are needed.
@@ -58,7 +58,7 @@ impl Carriers {
         };
         let carrier = &mut self.all[at];
         if carrier.copies == 0 {
-            carrier.busy = None;
+            carrier.wait = None;
         }
         carrier.rank = rank;
         carrier.copies += 1;
@@ -79,7 +79,7 @@ impl Carriers {
         }
         let outlet = port.open_outlet();
         self.refused_at = outlet.is_none().then(Instant::now);
-        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, busy: None };
+        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait: None };
         match closed {
             Some(at) => self.all[at] = opened,
             None => self.all.push(opened),
@@ -100,17 +100,17 @@ impl Carriers {
     /// The provider has one more part.
     pub(super) fn load(&mut self, at: usize) {
         self.all[at].parts += 1;
-        self.all[at].busy = None;
+        self.all[at].wait = None;
         self.parts += 1;
     }
 
     /// The provider has no room for a part. Returns how long it had none, and none to carry.
-    pub(super) fn refuse(&mut self, at: usize) -> Duration {
+    pub(super) fn found_no_room(&mut self, at: usize) -> Duration {
         let (now, carrier) = (Instant::now(), &mut self.all[at]);
         if carrier.parts > 0 {
             return Duration::ZERO;
         }
-        carrier.busy.get_or_insert_with(|| Busy::since(now, carrier.rank, false)).wait(now)
+        carrier.wait.get_or_insert_with(|| Wait::since(now)).go_on(now)
     }
 
     /// It has one part less.
@@ -133,8 +133,9 @@ impl Carriers {
 
     /// Closes a carrier: memory that was lent to it is touched no more, and its parts never end.
     pub(super) fn close(&mut self, at: usize, port: &mut Port) {
+        let is_lent = self.all[at].parts > 0;
         if let Some(outlet) = self.all[at].outlet.take() {
-            port.close_outlet(outlet);
+            port.close_outlet(outlet, is_lent);
             #[cfg(test)]
             {
                 self.closed += 1;

@@ -6,8 +6,8 @@ use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
-use super::copies::{Copies, Cursor, Part};
-use super::link::{DIRECT, PARTS};
+use super::copies::{Copies, Copy, Cursor, Part};
+use super::link::{DIRECT, Link, PARTS};
 use super::port::{Kept, NotStarted};
 use super::sending::RECONNECT_WITHIN;
 use super::transport::OfiTransport;
@@ -15,6 +15,9 @@ use super::transport::OfiTransport;
 /// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
 /// another.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How long long copies go through buffers after an outlet did not reach their peer: the first time, and at most.
+const OUTLET_PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 impl OfiTransport {
     #[inline(always)]
@@ -60,7 +63,10 @@ impl OfiTransport {
         let bytes = pieces.iter().map(|keyed| keyed.piece.len).fold(0, u64::saturating_add);
         let long = bytes > Size::Small.bytes() as u64;
         let ends_well = direction == Direction::Get || self.copies.delivers;
-        long && ends_well && self.links.get(rank).is_some_and(|link| !link.suspect)
+        let is_reached = |link: &Link| {
+            !link.suspect && link.no_outlet_before.is_none_or(|before| Instant::now() >= before)
+        };
+        long && ends_well && self.links.get(rank).is_some_and(is_reached)
     }
 
     /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. `false`: there was no
@@ -173,19 +179,19 @@ impl OfiTransport {
         let Err((buffer, busy)) = started else {
             self.copies.all[part.copy].under_way += 1;
             if let Some(link) = self.links.get_mut(rank) {
-                link.has_room();
+                match part.direct {
+                    true => (link.no_outlet_before, link.outlet_pause) = (None, Duration::ZERO),
+                    // The port's own connection has room.
+                    false => link.has_room(),
+                }
             }
             return true;
         };
         self.copies.parts.remove(number);
         if busy {
-            let carrier = self.copies.all[part.copy].carrier.filter(|_| part.direct);
             self.copies.all[part.copy].ready = Some((buffer, part));
             self.wait(part.copy);
-            match carrier {
-                Some(carrier) => self.doubt_carrier(carrier, rank),
-                None => self.grow_impatient(rank),
-            }
+            if part.direct { self.doubt_carrier(part.copy) } else { self.grow_impatient(rank) }
         } else {
             self.put_back(rank, buffer);
             self.lose(rank);
@@ -227,11 +233,16 @@ impl OfiTransport {
         Ok(())
     }
 
-    /// An outlet has no room for what is for a peer: it is to be tried again, but not for ever. It has a connection of its own: the
-    /// peer may be reached by the port's all the while.
-    fn doubt_carrier(&mut self, carrier: usize, rank: Rank) {
+    /// The outlet has no room for a part of a copy: it is to be tried again, but not for ever. It has a connection of its own, and the
+    /// peer may be reached by the port's all the while: it is not lost by this, and the next outlet is not tried at once.
+    fn doubt_carrier(&mut self, copy: usize) {
+        let Copy { rank, carrier: Some(carrier), .. } = self.copies.all[copy] else { return };
         self.try_again(rank);
-        if self.carriers.refuse(carrier) > self.patience.min(RECONNECT_WITHIN) {
+        if self.carriers.found_no_room(carrier) > self.patience.min(RECONNECT_WITHIN) {
+            if let Some(link) = self.links.get_mut(rank) {
+                link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSES.0, OUTLET_PAUSES.1);
+                link.no_outlet_before = Some(Instant::now() + link.outlet_pause);
+            }
             tracing::warn!(
                 peer = rank,
                 "the endpoint for long copies does not reach the peer: they go through buffers"

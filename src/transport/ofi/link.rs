@@ -35,12 +35,31 @@ pub(super) struct Unsent {
 /// What one look at a provider without room counts for, at most.
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
-/// A time of waiting for the provider to have room.
-pub(super) struct Busy {
+/// How long there was no room at the provider.
+pub(super) struct Wait {
     /// The last look.
     last: Instant,
     /// From the first look to the last.
     waited: Duration,
+}
+
+impl Wait {
+    pub(super) fn since(now: Instant) -> Wait {
+        Wait { last: now, waited: Duration::ZERO }
+    }
+
+    /// There is still no room. Returns how long there was none.
+    pub(super) fn go_on(&mut self, now: Instant) -> Duration {
+        // A process that was stopped meanwhile has not waited.
+        self.waited += now.duration_since(self.last).min(LOOK_MAX);
+        self.last = now;
+        self.waited
+    }
+}
+
+/// A time of waiting for the provider to have room for a peer.
+pub(super) struct Busy {
+    pub(super) wait: Wait,
     /// The same for whoever traces: until it has room, or the peer is lost.
     pub(super) span: tracing::Span,
 }
@@ -50,15 +69,7 @@ impl Busy {
     /// has its queues full.
     pub(super) fn since(now: Instant, peer: Rank, again: bool) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
-        Busy { last: now, waited: Duration::ZERO, span }
-    }
-
-    /// There is still no room. Returns how long there was none.
-    pub(super) fn wait(&mut self, now: Instant) -> Duration {
-        // A process that was stopped meanwhile has not waited.
-        self.waited += now.duration_since(self.last).min(LOOK_MAX);
-        self.last = now;
-        self.waited
+        Busy { wait: Wait::since(now), span }
     }
 }
 
@@ -77,7 +88,7 @@ pub(super) struct Link {
     pub(super) unsent: VecDeque<Unsent>,
     /// Nothing goes out before the peer was heard from.
     pub(super) held: bool,
-    /// How long the first of them, or of the copies that wait, has found no room.
+    /// How long the first of them, or of the copies through buffers that wait, has found no room.
     pub(super) busy: Option<Busy>,
     /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
     pub(super) reached: bool,
@@ -101,6 +112,9 @@ pub(super) struct Link {
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
+    /// Nor is any before that time, as an outlet did not reach it; and how long that was after the last that did not.
+    pub(super) no_outlet_before: Option<Instant>,
+    pub(super) outlet_pause: Duration,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
     /// room for; of those that owe much.
     pub(super) listed: bool,
@@ -175,6 +189,8 @@ impl Link {
             copies: VecDeque::new(),
             parts: [0; 3],
             suspect: false,
+            no_outlet_before: None,
+            outlet_pause: Duration::ZERO,
             listed: false,
             stuck: false,
             owing: false,

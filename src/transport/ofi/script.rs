@@ -9,6 +9,8 @@ pub(super) struct Script {
     pub(super) fail_after: Option<u32>,
     /// No outlet has room.
     pub(super) refuse_outlets: bool,
+    /// Each poll finds a failure of nothing that is known.
+    pub(super) fails_namelessly: bool,
     /// Nothing more is registered.
     pub(super) refuse_regions: bool,
     /// No registration is closed.

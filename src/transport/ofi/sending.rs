@@ -117,7 +117,7 @@ impl OfiTransport {
         });
         let again = link.reached;
         let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, again));
-        if busy.wait(now) > patience {
+        if busy.wait.go_on(now) > patience {
             busy.span.record("outcome", "lost");
             tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
             self.lose(rank);

@@ -23,24 +23,26 @@ impl Port {
         if let Some(wait) = &self.wait {
             let fd = endpoint.outlet(outlet).ok().and_then(|outlet| add(wait, outlet.wait_fd()?).ok());
             if fd.is_none() {
-                self.close_outlet(outlet);
+                self.close_outlet(outlet, false);
                 return None;
             }
         }
         Some(outlet)
     }
 
-    /// Closes an outlet: callers' memory that was lent to it is touched no more.
-    pub(in crate::transport::ofi) fn close_outlet(&mut self, outlet: OutletId) {
+    /// Closes an outlet: callers' memory that was lent to it, if any `is_lent`, is touched no more.
+    pub(in crate::transport::ofi) fn close_outlet(&mut self, outlet: OutletId, is_lent: bool) {
         let Some(endpoint) = &mut self.endpoint else { return };
         self.outlets.retain(|open| *open != outlet);
         if let (Some(wait), Ok(outlet)) = (&self.wait, endpoint.outlet(outlet)) {
             outlet.wait_fd().into_iter().for_each(|fd| remove(wait, fd));
         }
-        if let Err(error) = endpoint.close_outlet(outlet) {
+        let Err(error) = endpoint.close_outlet(outlet) else { return };
+        if is_lent {
             // Whoever lent it memory has it back in a moment, and would find it written.
             tracing::error!(%error, "an endpoint cannot be closed that uses the program's memory");
             std::process::abort();
         }
+        tracing::warn!(%error, "an endpoint for long copies cannot be closed, and stays");
     }
 }

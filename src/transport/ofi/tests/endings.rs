@@ -286,11 +286,23 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert!(holds(&mut cluster, 0, here, 9));
         assert_eq!(cluster.transport(0).carriers.closed, 1);
-        // The peer has been heard from since.
+        // The peer has been heard from since; but that it has been all the while.
+        let pause = |cluster: &mut OfiCluster| {
+            let link = cluster.transport(0).links.get_mut(1).expect("they talk");
+            assert!(!link.suspect);
+            link.no_outlet_before
+        };
+        let before = pause(&mut cluster);
+        assert!(before.is_some());
+        let id = start(&mut cluster, 1, Direction::Put, here, there);
+        assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        assert_eq!((cluster.transport(0).carriers.closed, pause(&mut cluster)), (1, before));
+        // A while later one is tried again, and has room.
+        cluster.transport(0).links.get_mut(1).expect("they talk").no_outlet_before = Some(Instant::now());
         cluster.transport(0).port.script.refuse_outlets = false;
         let id = start(&mut cluster, 1, Direction::Put, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
-        assert_eq!((cluster.transport(0).carriers.closed, cluster.node(0).is_lost(1)), (1, false));
+        assert_eq!((pause(&mut cluster), cluster.node(0).is_lost(1)), (None, false));
     });
 }
 
@@ -490,5 +502,20 @@ fn that_no_more_can_be_registered_is_said_once() {
             }
         });
         assert_eq!(warnings.0.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// A queue may have one for whoever asks, again and again.
+#[test]
+fn failures_of_nothing_that_is_known_keep_nobody() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, None));
+        let transport = cluster.transport(0);
+        (transport.listened, transport.port.script.fails_namelessly) = (false, true);
+        transport.progress_while(|_| true);
+        assert!(!transport.listened, "there may be more");
+        transport.port.script.fails_namelessly = false;
+        transport.progress_while(|_| true);
+        assert!(transport.listened);
     });
 }
