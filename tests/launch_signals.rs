@@ -25,9 +25,10 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// Launches `ranks` shells that run `script`.
+    /// Launches `ranks` shells that run `script`, and hear of hangups though these tests may be run under nohup.
     fn of(ranks: u32, script: &str) -> Self {
-        Self::start("launcher", &[(SCRIPT, script), ("RANKS", &ranks.to_string())], &[])
+        let env = [(SCRIPT, script), ("RANKS", &ranks.to_string())];
+        Self::start("launcher", &env, &["env", "--default-signal=HUP"])
     }
 
     /// `wrap` is a command that this program is started by.
