@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,8 +22,6 @@ use crate::thread::{Reader, Worker};
 pub(crate) const LINE: &str = "STANDPIPE_TEST_LINE";
 /// The number of a process that is no rank of a job.
 pub(crate) const ID: &str = "STANDPIPE_TEST_ID";
-/// Set: what is wrong is told with the stacks of all processes, by gdb.
-const STACKS: &str = "STANDPIPE_TEST_STACKS";
 /// How long the storm is rough, for those who have to know.
 pub(crate) const ROUGH_MS: &str = "STANDPIPE_TEST_ROUGH_MS";
 
@@ -319,8 +316,7 @@ fn witness(shared: &Shared) {
     while shared.mode() != Mode::Leaving {
         let since = shared.doing.lock().expect("no panic").get("reader").map(|(_, since)| *since);
         if since.is_some_and(|since| since.elapsed() > STUCK) {
-            shared.say(&format!("state stuck: {}", threads().join("; ")));
-            return stacks(std::process::id()).into_iter().for_each(|stacks| shared.say(&stacks));
+            return shared.say(&format!("state stuck: {}", threads().join("; ")));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -339,16 +335,6 @@ fn threads() -> Vec<String> {
     };
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process has threads").flatten();
     tasks.map(|task| thread(task.path())).collect()
-}
-
-/// The stacks of a process's threads, if anybody wants them.
-pub(crate) fn stacks(pid: u32) -> Option<String> {
-    std::env::var_os(STACKS)?;
-    let told = Command::new("gdb")
-        .args(["-batch", "-ex", "thread apply all bt 25", "-p"])
-        .arg(pid.to_string())
-        .output();
-    Some(told.map_or_else(|error| error.to_string(), |told| String::from_utf8_lossy(&told.stdout).into()))
 }
 
 /// Does as it is ordered, until it is to leave or to end: then the node is closed, by a thread of its own, so that orders are

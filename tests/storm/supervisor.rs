@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,7 +24,7 @@ use standpipe::host::monotonic_ns;
 use standpipe::launch::{self, Outcome};
 
 use crate::memory::{IDS, THREADS};
-use crate::process::{ID, LINE, ROUGH_MS, stacks};
+use crate::process::{ID, LINE, ROUGH_MS};
 use crate::support::{Heard, Random, eventually, is_running, itself, job_of};
 use crate::thread::ADDS;
 use crate::verdict::{Before, Figures};
@@ -94,6 +94,21 @@ enum Said {
     Hello { id: usize, pid: u32, line: UnixStream },
     Line { id: usize, text: String },
     Gone { id: usize },
+}
+
+/// Set: what is wrong is told with the stacks of the processes, by gdb.
+const STACKS: &str = "STANDPIPE_TEST_STACKS";
+
+/// The stacks of a process's threads, if anybody wants them. Not to be asked by that process, which gdb stops.
+fn stacks(pid: u32) -> Option<String> {
+    std::env::var_os(STACKS)?;
+    let mut gdb = Command::new("gdb");
+    let told = gdb.args(["-batch", "-ex", "thread apply all bt 25", "-p", &pid.to_string()]).output();
+    Some(match told {
+        Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).into(),
+        Ok(told) => format!("gdb: {}: {}", told.status, String::from_utf8_lossy(&told.stderr)),
+        Err(error) => format!("gdb: {error}"),
+    })
 }
 
 struct Storm {
@@ -337,6 +352,11 @@ impl Storm {
             }
             Said::Line { id, text } => {
                 self.process(id).said.push(text.clone());
+                // While it is stuck: it may have gone on by the time that anything fails.
+                if text.starts_with("state stuck") {
+                    let stacks = stacks(self.process(id).pid);
+                    self.process(id).said.extend(stacks);
+                }
                 if let Some(places) = text.strip_prefix("open ") {
                     self.introduce(id, places);
                 } else if text.starts_with("failed") {
