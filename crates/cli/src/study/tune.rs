@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use standpipe::{STAGED_MIN, Transport, network};
+use standpipe::{STAGED_MIN, Transport, host, network};
 
 use super::show::{Show, row};
 use super::work::Bar;
@@ -16,7 +16,7 @@ use crate::report::output::{Output, OutputArgs};
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Series};
 use crate::units::nanos;
-use crate::{perf, transport};
+use crate::{machine, perf, transport};
 
 /// Arguments of `standpipe tune`.
 #[derive(Debug, Args)]
@@ -159,6 +159,9 @@ struct Verdict {
 /// When a measurement cannot be made, or the results cannot be written.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
+    if let Some(warning) = perf::noise(machine::load_average(), host::cores()) {
+        eprintln!("standpipe: {warning}");
+    }
     let has_tcp = network::look_for(Some("tcp"));
     // All of these are measured beside the kernel's own call.
     let attach = match peer::try_attach() {
@@ -420,13 +423,17 @@ fn cheaper(verdict: &Verdict) -> String {
 
 fn finding(verdict: &Verdict) -> String {
     let Verdict { op, first, then, taken_from_bytes, setting, .. } = verdict;
-    let cheaper = match verdict.cheaper_from_bytes {
-        Some(_) => format!("cheaper from {} on", cheaper(verdict)),
-        None => "never cheaper".to_owned(),
+    let least = if verdict.or_less { ", and perhaps of fewer" } else { "" };
+    let cheaper = match (verdict.cheaper_from_bytes, verdict.cheaper_to_bytes) {
+        (Some(from), Some(to)) => {
+            format!("costs less than `{first}` for {} to {}{least}", bytes(from), bytes(to))
+        }
+        (Some(from), None) => format!("costs less than `{first}` for {} and more{least}", bytes(from)),
+        (None, _) => format!("never costs less than `{first}`"),
     };
     let taken = taken_from_bytes
-        .map_or("not taken by itself".to_owned(), |from| format!("taken from {}", bytes(from)));
-    format!("{op}: `{then}` is {cheaper} than `{first}`, and {taken}. What changes that: {setting}.")
+        .map_or("not taken by itself".to_owned(), |from| format!("taken from {} on", bytes(from)));
+    format!("{op}: `{then}` {cheaper}, and is {taken}. What changes that: {setting}.")
 }
 
 #[cfg(test)]

@@ -94,9 +94,11 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
             lines.push(format!("rank {number} has not opened a node"));
             return lines;
         }
-        lines.push(format!(
-            "rank {number}, {state}, registers no memory: what it reaches its peers by needs none"
-        ));
+        let why = match rank.figures.uses_registered() {
+            true => "it reaches its peers' heaps by one key each, which pins nothing",
+            false => "what it reaches its peers by needs none",
+        };
+        lines.push(format!("rank {number}, {state}, registers no memory: {why}"));
         return lines;
     };
     let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));
@@ -199,6 +201,9 @@ mod tests {
             none[2].contains("rank 0, running, registers no memory: what it reaches its peers by needs none"),
             "{none:?}"
         );
+        let mut keyed = sample(None);
+        keyed.ranks[0].figures.operations[0].mechanism = standpipe::Mechanism::Registered;
+        assert!(lines(&keyed, Some(0))[2].contains("by one key each"));
         let mut report = told();
         assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("shown nothing")));
         report.ranks[0].peers = Some(Peers::default());

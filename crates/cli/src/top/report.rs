@@ -6,6 +6,9 @@ use standpipe::{Latencies, Mechanism, Operation};
 
 use super::latency;
 
+/// What moves data: where it goes by messages that is no Active Message of the program.
+pub(super) const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];
+
 /// A job between two looks.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
@@ -48,6 +51,15 @@ pub(super) struct Figures {
     pub(super) registration: Option<Registration>,
     #[serde(serialize_with = "latency::serialize")]
     pub(super) latencies: Latencies,
+}
+
+impl Figures {
+    /// Whether any put or get has gone by registered memory.
+    pub(super) fn uses_registered(&self) -> bool {
+        let is_one =
+            |line: &Line| line.mechanism == Mechanism::Registered && TRANSFERS.contains(&line.operation);
+        self.operations.iter().any(is_one)
+    }
 }
 
 /// Operations of one kind by one mechanism.
@@ -196,7 +208,7 @@ impl Figures {
     }
 
     /// What several ranks do together. What a rank says of itself may be anything, so nothing here overflows.
-    fn total<'a>(ranks: impl Iterator<Item = &'a Figures> + Clone) -> Figures {
+    pub(super) fn total<'a>(ranks: impl Iterator<Item = &'a Figures> + Clone) -> Figures {
         let lines = Operation::by_mechanism().filter_map(|(operation, mechanism)| {
             let same = ranks.clone().flat_map(|figures| &figures.operations);
             same.filter(|line| (line.operation, line.mechanism) == (operation, mechanism))

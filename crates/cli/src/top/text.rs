@@ -4,10 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
 
 use super::latency;
-use super::report::{FIELDS, Figures, RankReport, Registration, Report};
-
-/// What moves data: where it goes by messages that is no Active Message of the program.
-const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];
+use super::report::{FIELDS, Figures, RankReport, Registration, Report, TRANSFERS};
 
 /// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a while.
 const AWAY_SECONDS: f64 = 1.0;
@@ -17,9 +14,10 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let mut lines = vec![headline(report), String::new()];
     lines.extend(notes(&report.ranks));
     lines.extend(table(report, WHO.len(), &columns()));
-    if report.totals.registration.is_some() {
+    let columns = registered_columns(&report.totals);
+    if !columns.is_empty() {
         lines.push(String::new());
-        lines.extend(table(report, 1, &registration_columns()));
+        lines.extend(table(report, 1, &columns));
     }
     lines.extend(latency::lines(report));
     lines
@@ -137,14 +135,26 @@ fn transfer_columns(mechanism: Mechanism, name: &'static str) -> [Column; 2] {
     ]
 }
 
-/// What ranks do that register memory.
-fn registration_columns() -> Vec<Column> {
-    let counted = FIELDS.iter().enumerate().filter_map(|(index, field)| {
+/// What ranks do by registered memory, and for it: over a network heaps may be reached by one key each, with nothing registered after
+/// that. None where no rank does.
+fn registered_columns(totals: &Figures) -> Vec<Column> {
+    let mut columns = Vec::new();
+    if totals.uses_registered() || totals.registration.is_some() {
+        columns.extend(transfer_columns(Mechanism::Registered, "reg/s"));
+    }
+    if totals.registration.is_some() {
+        columns.extend(registration_columns());
+    }
+    columns
+}
+
+/// What ranks do for the memory that they register.
+fn registration_columns() -> impl Iterator<Item = Column> {
+    FIELDS.iter().enumerate().filter_map(|(index, field)| {
         let of = move |Registration(values): Registration| short(values[index] as f64);
         let value = move |figures: &Figures| figures.registration.map(of).unwrap_or_default();
         Some(column(field.column?, value))
-    });
-    transfer_columns(Mechanism::Registered, "reg/s").into_iter().chain(counted).collect()
+    })
 }
 
 /// Three digits and a power of a thousand; nothing where it is zero, so that what there is stands out.
@@ -234,8 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_by_a_heaps_key_is_shown_where_nothing_is_registered() {
+        let mut report = sample(None);
+        let puts = Line {
+            mechanism: Mechanism::Registered,
+            per_second: 8020.0,
+            ..report.ranks[1].figures.operations[0]
+        };
+        report.ranks[1].figures.operations.push(puts);
+        report.totals = Figures::total(report.ranks.iter().map(|rank| &rank.figures));
+        let text = lines(&report).join("\n");
+        assert!(text.contains("reg/s") && text.contains("8.02k") && !text.contains("evictions"), "{text}");
+    }
+
+    #[test]
     fn the_help_says_what_each_column_means() {
-        for column in columns().into_iter().chain(registration_columns()) {
+        let report = sample(Some(registration(3, 4096)));
+        for column in columns().into_iter().chain(registered_columns(&report.totals)) {
             assert!(COLUMNS.contains(column.name), "{}", column.name);
         }
     }
