@@ -6,6 +6,8 @@ mod meetings;
 mod members;
 mod support;
 
+use std::collections::BTreeMap;
+
 use standpipe::bootstrap::Broker;
 use standpipe::watch::{Job, RankView, Snapshot, jobs};
 use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Rights, Transport};
@@ -74,7 +76,8 @@ fn room_for_peers_ends_with_the_number() {
     meetings::room_for_peers_ends_with_the_number();
 }
 
-/// Sockets of this process that others can connect to, as the kernel lists them.
+/// Sockets of this process that others can connect to, as the kernel lists them: each once, as it may list one twice while
+/// others change.
 fn listening() -> Vec<String> {
     let fds = std::fs::read_dir("/proc/self/fd").expect("there").filter_map(Result::ok);
     let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
@@ -82,17 +85,17 @@ fn listening() -> Vec<String> {
         target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
     };
     let own: Vec<String> = targets.filter_map(inode).collect();
-    let mut found = Vec::new();
+    let mut found = BTreeMap::new();
     // The state or the flags that say so, the field where they stand, and that of the inode.
     for (file, at, value, inode) in [("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9), ("unix", 3, "00010000", 6)] {
         let Ok(table) = std::fs::read_to_string(format!("/proc/self/net/{file}")) else { continue };
         found.extend(table.lines().filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let ours = own.iter().any(|own| fields.get(inode) == Some(&own.as_str()));
-            (ours && fields[at] == value).then(|| line.to_owned())
+            (ours && fields[at] == value).then(|| (fields[inode].to_owned(), line.to_owned()))
         }));
     }
-    found
+    found.into_values().collect()
 }
 
 /// A node that listens nowhere, and calls on the one that it is told of.
@@ -108,7 +111,8 @@ fn deaf() {
     assert_eq!(listening(), Vec::<String>::new());
     let heard = Node::open_in(config(), None).expect("a node");
     heard.address().expect("a door");
-    assert_eq!(listening().len(), 2, "the count sees what there is");
+    let found = listening();
+    assert_eq!(found.len(), 2, "the count sees what there is: {found:#?}");
 }
 
 #[test]
@@ -156,7 +160,9 @@ fn a_node_listens_at_the_one_address_that_it_is_given() {
     assert!(matches!(&error, MeetError::Listen { at, .. } if *at == place), "{error}");
     assert!(error.to_string().starts_with(&format!("cannot listen at {place}, as STANDPIPE_LISTEN says")));
     drop(taken);
-    let address = refused.node.address().expect("it is free now");
+    // A process that another test is just starting may still have it.
+    assert!(support::eventually(|| refused.node.address().is_ok()), "it is free now");
+    let address = refused.node.address().expect("as it was just before");
     assert!(std::net::TcpStream::connect(place).is_ok(), "there, and nowhere else:");
     assert!(std::net::TcpStream::connect(("127.0.0.2", place.port())).is_err());
     assert_eq!(one.node.connect_to(&address).expect("near ones come by the socket"), 1);
