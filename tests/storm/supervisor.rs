@@ -102,8 +102,9 @@ const STACKS: &str = "STANDPIPE_TEST_STACKS";
 /// The stacks of a process's threads, if anybody wants them. Not to be asked by that process, which gdb stops.
 fn stacks(pid: u32) -> Option<String> {
     std::env::var_os(STACKS)?;
-    let mut gdb = Command::new("gdb");
-    let told = gdb.args(["-batch", "-ex", "thread apply all bt 25", "-p", &pid.to_string()]).output();
+    let mut gdb = Command::new("timeout");
+    gdb.args(["30", "gdb", "-batch", "-ex", "thread apply all bt 25", "-p", &pid.to_string()]);
+    let told = gdb.output();
     Some(match told {
         Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).into(),
         Ok(told) => format!("gdb: {}: {}", told.status, String::from_utf8_lossy(&told.stderr)),
@@ -352,10 +353,10 @@ impl Storm {
             }
             Said::Line { id, text } => {
                 self.process(id).said.push(text.clone());
-                // While it is stuck: it may have gone on by the time that anything fails.
+                // While it is stuck: it may have gone on by the time that anything fails, or nothing may.
                 if text.starts_with("state stuck") {
-                    let stacks = stacks(self.process(id).pid);
-                    self.process(id).said.extend(stacks);
+                    eprintln!("process {id}: {text}");
+                    stacks(self.process(id).pid).into_iter().for_each(|stacks| eprintln!("{stacks}"));
                 }
                 if let Some(places) = text.strip_prefix("open ") {
                     self.introduce(id, places);
