@@ -42,15 +42,16 @@
 //!
 //! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`] returns. If it
 //! goes through buffers, that is so anyway. If not, what has ended is asked for once more, and then its outlet is closed:
-//! a deadline costs a connection to that peer. So is an outlet that has carried nothing for two seconds, as it had no room for what it was
-//! given: it reaches nobody, though the peer may be talked to by the port's connection; long copies with that peer go through
-//! buffers for a while. The peer's other copies begin anew through buffers, and until it has done
+//! a deadline costs a connection to that peer. The peer's other copies begin anew through buffers, and until it has done
 //! something since, it is *suspect*: all of its copies go that way, so that many deadlines cost one connection. What the
 //! closed connection had taken may still arrive at the peer, even behind what is sent by the other one. So of a put that
 //! was broken off the end is reported only a second after the peer has answered a read that followed: until then its
 //! registrations stay in use, and nobody is told that it is complete. A network that holds back bytes for longer than
 //! that, and lets others to the same peer through, is not provided for. Nor is a provider that is told to have the
 //! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`): what that has begun to send goes on being read.
+//!
+//! *An outlet that does not reach its peer* (it has found no room for two seconds, and carried nothing) is closed, though the peer may
+//! be talked to by the port's connection all the while. Long copies with that peer go through buffers for some time then.
 //!
 //! # Atomics
 //! Go by message, and are done by the owner's processor: so words that peers on the same host use, too, stay atomic.

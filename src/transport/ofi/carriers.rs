@@ -1,9 +1,9 @@
 //! Which outlet carries whose copies.
 //!
 //! An outlet is closed to get callers' memory back from operations with a peer that hangs, and that ends all that it
-//! carries; or since it reaches nobody, and then it carries nothing. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
+//! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
 //! is sent by the next one, and even after the peer was told that all is there. So an outlet carries copies with one peer
-//! at a time, and its end is noticed by no other.
+//! at a time, and its end is noticed by no other. One that does not reach its peer is closed, too, and carries nothing then.
 
 use std::time::{Duration, Instant};
 

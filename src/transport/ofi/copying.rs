@@ -16,8 +16,9 @@ use super::transport::OfiTransport;
 /// another.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long long copies go through buffers after an outlet did not reach their peer: the first time, and at most.
-const OUTLET_PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// After an outlet did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
+const OUTLET_PAUSE: Duration = Duration::from_secs(10);
+const OUTLET_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 impl OfiTransport {
     #[inline(always)]
@@ -240,7 +241,7 @@ impl OfiTransport {
         self.try_again(rank);
         if self.carriers.found_no_room(carrier) > self.patience.min(RECONNECT_WITHIN) {
             if let Some(link) = self.links.get_mut(rank) {
-                link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSES.0, OUTLET_PAUSES.1);
+                link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSE, OUTLET_PAUSE_MAX);
                 link.no_outlet_before = Some(Instant::now() + link.outlet_pause);
             }
             tracing::warn!(

@@ -112,7 +112,7 @@ pub(super) struct Link {
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
-    /// Nor is any before that time, as an outlet did not reach it; and how long that was after the last that did not.
+    /// An outlet did not reach it: until that time none is tried. And how long after the last failure that is.
     pub(super) no_outlet_before: Option<Instant>,
     pub(super) outlet_pause: Duration,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no

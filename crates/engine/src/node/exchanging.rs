@@ -78,7 +78,7 @@ impl<T: Transport> Node<T> {
         true
     }
 
-    /// What the exchange that this caller has begun has come to.
+    /// What the exchange that this caller has begun has come to. Its last word is given once, and ends it: after that it yields.
     #[inline]
     pub fn exchanged(&mut self) -> Exchanged {
         let exchange = &mut self.exchange;
