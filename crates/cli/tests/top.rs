@@ -248,6 +248,7 @@ fn collectors_get_all_jobs_and_nodes() {
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{err}");
     for (job, ranks) in [(&one, 1), (&other, 2)] {
+        assert!(!err.contains(&format!("of process {}:", job.pid())), "{err}");
         for rank in 0..ranks {
             let labels = labels(&out, &job.pid(), rank);
             assert!(out.contains(&format!("\nstandpipe_up{{{labels}}} 1\n")), "{out}");

@@ -423,7 +423,7 @@ fn cheaper(verdict: &Verdict) -> String {
 
 fn finding(verdict: &Verdict) -> String {
     let Verdict { op, first, then, taken_from_bytes, setting, .. } = verdict;
-    let least = if verdict.or_less { ", and perhaps of fewer" } else { "" };
+    let least = if verdict.or_less { ", perhaps for less, too" } else { "" };
     let cheaper = match (verdict.cheaper_from_bytes, verdict.cheaper_to_bytes) {
         (Some(from), Some(to)) => {
             format!("costs less than `{first}` for {} to {}{least}", bytes(from), bytes(to))
@@ -503,5 +503,34 @@ mod tests {
         assert_eq!((both.agrees, both.cheaper_from_bytes, both.or_less), (None, Some(1 << 20), true));
         let soon_dear = of("tcp: private, stages", line(9e3, 1.001, 0.0));
         assert_eq!(judged(&[short, soon_dear]).agrees, Some(false));
+    }
+
+    #[test]
+    fn findings_are_sentences() {
+        let verdict = Verdict {
+            op: "put",
+            first: "heap",
+            then: "kernel",
+            taken_from_bytes: Some(8),
+            cheaper_from_bytes: Some(16),
+            or_less: true,
+            cheaper_to_bytes: Some(32),
+            agrees: None,
+            setting: "nothing",
+        };
+        let [eight, sixteen, many] = [8, 16, 32].map(bytes);
+        assert_eq!(
+            finding(&verdict),
+            format!(
+                "put: `kernel` costs less than `heap` for {sixteen} to {many}, perhaps for less, too, and is taken from {eight} on. \
+                 What changes that: nothing."
+            )
+        );
+        let never =
+            finding(&Verdict { cheaper_from_bytes: None, or_less: false, taken_from_bytes: None, ..verdict });
+        assert!(
+            never.starts_with("put: `kernel` never costs less than `heap`, and is not taken by itself."),
+            "{never}"
+        );
     }
 }
