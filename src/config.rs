@@ -46,8 +46,9 @@ pub const SETTINGS: &[Setting] = &[
         unit: "on, off, auto",
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
-        help: "a thread that runs handlers and serves peers while no call of the library waits; auto: over ofi, and once \
-               cross-memory attach turns out to be forbidden, here or to a peer",
+        help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
+               attach turns out to be forbidden, here or to a peer, and from the first await that has to wait; off: never, and a \
+               thread that only wakes tasks lets their own polls make progress",
     },
     Setting {
         name: "STANDPIPE_ATTACH",
@@ -168,10 +169,11 @@ const PEERS_MAX: u32 = PLACES_MAX - 1;
 pub enum ProgressThread {
     /// Always.
     On,
-    /// Never: progress is made by whoever waits.
+    /// Never: no thread of the library runs a handler or serves a peer. Progress is made by calls that wait, and by polls of tasks that
+    /// await: a thread that only wakes them is started at the first await that has to wait.
     Off,
     /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a peer reaches this process's
-    /// private memory by messages because it finds it forbidden.
+    /// private memory by messages because it finds it forbidden. And where tasks do: from the first await that has to wait.
     #[default]
     Auto,
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -52,7 +54,8 @@ impl Buffer for () {
 ///
 /// Awaiting it, [`wait`](Event::wait) or [`wait_local`](Event::wait_local) give the buffer back. Dropping it lets the
 /// operation go on, with the buffer kept as long as it needs it, and [`Node::quiet`] report its failure; forgetting it
-/// leaks the buffer. When awaited, progress must be made by someone: a progress thread, or any thread that waits.
+/// leaks the buffer. Any executor may await it, and needs no other thread of the program: the first await that has to wait starts
+/// the node's progress thread, or under [`ProgressThread::Off`](crate::ProgressThread::Off) a thread that only wakes tasks.
 #[must_use = "dropping the event leaves the operation's failure to the next `quiet`"]
 pub struct Event<B: Buffer = ()> {
     node: Node,
@@ -95,7 +98,7 @@ impl<B: Buffer> Event<B> {
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
             self.node.inner.may_wait("waiting for an event")?;
-            let inner = std::sync::Arc::clone(&self.node.inner);
+            let inner = Arc::clone(&self.node.inner);
             inner.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
@@ -194,12 +197,13 @@ impl<B: Buffer> Future for Event<B> {
     type Output = (Result<(), Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.is_complete() {
-            self.node.inner.wake_later(cx.waker());
-            // It may have ended between the look and the registration.
-            if !self.settle() {
-                return Poll::Pending;
-            }
+        let inner = Arc::clone(&self.node.inner);
+        if inner.closing.load(Ordering::SeqCst) {
+            // A handler's event has outlived the node: nobody makes progress any more.
+            self.give_up(None);
+        }
+        if !inner.poll_task(cx.waker(), || self.settle()) {
+            return Poll::Pending;
         }
         Poll::Ready(self.take())
     }

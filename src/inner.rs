@@ -5,6 +5,7 @@
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
 mod losses;
+mod tasks;
 mod timing;
 mod waiting;
 
@@ -133,7 +134,11 @@ pub(crate) struct Inner {
     failure: Mutex<Option<Error>>,
     any_failure: AtomicBool,
     pub(crate) closing: AtomicBool,
+    /// Whether the node may have a progress thread.
+    may_attend: bool,
     pub(crate) attendant: Attendant,
+    /// Wakes tasks that await where the node may have no progress thread.
+    pub(crate) waker: Attendant,
     /// Hears the doorbell for whoever sleeps on the network.
     pub(crate) listener: Attendant,
     /// Held while the network is opened for the first far peer.
@@ -211,7 +216,9 @@ impl Inner {
             failure: Mutex::default(),
             any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            may_attend: parts.may_attend,
             attendant: Attendant::new(parts.may_attend),
+            waker: Attendant::new(true),
             listener: Attendant::new(true),
             opening: Mutex::default(),
             outside: Mutex::new(parts.outside),
@@ -353,13 +360,6 @@ impl Inner {
         }
     }
 
-    fn wake_tasks(&self) {
-        self.errands.fetch_and(!WAKERS, Ordering::AcqRel);
-        // Whoever is woken may poll at once, and be put on the list again.
-        let wakers = std::mem::take(&mut *lock(&self.wakers));
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
     fn bury_orphans(&self) {
         let engine = self.engine();
         let mut orphans = lock(&self.orphans);
@@ -391,37 +391,9 @@ impl Inner {
         }
     }
 
-    /// Wakes the task at the next progress that moves anything.
-    pub(crate) fn wake_later(&self, waker: &Waker) {
-        let mut wakers = lock(&self.wakers);
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.errands.fetch_or(WAKERS, Ordering::AcqRel);
-    }
-
     /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own to end.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.pid
-    }
-
-    /// Wakes every thread that waits, as [`Inner::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
-    /// once, which can wait for the caller.
-    pub(crate) fn wake_from_afar(&self) {
-        self.wake_threads();
-        if self.errands.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {
-            return;
-        }
-        let wakers = Arc::new(Mutex::new(std::mem::take(&mut *lock(&self.wakers))));
-        let wake = |wakers: &Mutex<Vec<Waker>>| {
-            let wakers = std::mem::take(&mut *lock(wakers));
-            wakers.into_iter().for_each(Waker::wake);
-        };
-        let theirs = Arc::clone(&wakers);
-        let thread = std::thread::Builder::new().name("standpipe-wake".into());
-        if thread.spawn(move || wake(&theirs)).is_err() {
-            wake(&wakers);
-        }
     }
 
     /// Wakes every thread that waits, so that it looks again at what it waits for.

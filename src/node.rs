@@ -338,6 +338,8 @@ impl Drop for Life {
         self.inner.peers.leave();
         self.inner.attendant.end();
         self.inner.listener.end();
+        self.inner.waker.unpark();
+        self.inner.waker.end();
         // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
         self.inner.engine().give_up_offers();
         self.inner.show_last();

@@ -43,6 +43,13 @@ impl Attendant {
         Ok(())
     }
 
+    /// Lets the thread go on, if it is parked.
+    pub(crate) fn unpark(&self) {
+        if let State::Runs(thread) = &*lock(&self.state) {
+            thread.thread().unpark();
+        }
+    }
+
     /// Waits for the thread, which the node's closing has ended, and lets none start any more.
     pub(crate) fn end(&self) {
         let before = std::mem::replace(&mut *lock(&self.state), State::Barred);

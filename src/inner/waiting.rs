@@ -165,7 +165,7 @@ impl Inner {
 
     /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
     #[inline(never)]
-    fn sleep<R>(
+    pub(super) fn sleep<R>(
         &self,
         now: Instant,
         at_most: Duration,

@@ -33,8 +33,8 @@ type Combining<T> = Box<dyn Combine<T> + Send>;
 /// A collective under way, and the memory that it uses.
 ///
 /// Awaiting it and [`wait`](TeamEvent::wait) give the result. Dropping it lets the collective go on, with its memory kept
-/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for it, report its failure once it has failed. Progress must be made by someone:
-/// a progress thread, or any thread that waits.
+/// as long as that is needed, and [`Node::quiet`](crate::Node::quiet), which does not wait for it, report its failure once it has failed.
+/// Other members wait until this one goes on, which it does in any call that waits, and by the progress thread that an await starts.
 #[must_use = "dropping the event leaves the collective's failure to the next `quiet`"]
 pub struct TeamEvent<T: Pod + Send> {
     event: Event<()>,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use standpipe::{Error, Exposure, GlobalPtr, MeetError, Node, Rank, Remote, Rights, Signal};
 
-use crate::members::{Member, Other, PRIVATE, config, hex};
-use crate::support::{LIMIT, eventually, pattern};
+use crate::members::{Member, Other, PRIVATE, config};
+use crate::support::{LIMIT, eventually, hex, pattern};
 
 /// Both of two processes reach all that the other has; then one leaves.
 fn all_that_two_can_do(role: &str) {

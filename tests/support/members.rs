@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::{Config, Error, Exposure, GlobalPtr, Node, Rank, Remote, Transport};
 
-use crate::support::{self, LIMIT, Private, eventually, itself, role, said, say};
+use crate::support::{self, LIMIT, Private, eventually, hex, itself, role, said, say, unhex};
 
 /// Words of the array that every process has first in its heap.
 pub(crate) const WORDS: usize = 16;
@@ -61,16 +61,6 @@ impl Member {
 pub(crate) fn config() -> Config {
     let config = support::config().transport(Transport::parse(crate::OVER).expect("a transport"));
     config.exposure(Exposure::Everything)
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn unhex(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks_exact(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16);
-    digits.map(|pair| byte(pair).expect("digits")).collect()
 }
 
 /// Plays a role, if this process has one: a node that does as it is ordered.

@@ -194,6 +194,16 @@ pub(crate) fn heap_of<T>(node: &Node, peer: Rank, name: &str) -> GlobalPtr<T> {
     GlobalPtr::from_words(look_up(node, peer, name))
 }
 
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks_exact(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16);
+    digits.map(|pair| byte(pair).expect("digits")).collect()
+}
+
 /// Bytes that nobody would write by accident: by sender, receiver and purpose.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
