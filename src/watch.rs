@@ -33,7 +33,7 @@ use crate::stats::Stats;
 use crate::transport::shm::shown::latencies::read_latencies;
 use crate::transport::shm::shown::peers::read_peers;
 use crate::transport::shm::shown::{self, Part, Shown};
-use engine::{Counters, Rank};
+use engine::{Counters, Nanos, Rank};
 
 /// How long being let in may take.
 const ATTACH_MAX: Duration = Duration::from_secs(5);
@@ -48,6 +48,8 @@ pub struct Watch {
     watcher: Watcher,
     /// What each rank has shown so far, in the order of [`PARTS`].
     shown: Vec<[Option<Shown>; 2]>,
+    /// When each rank was first seen to show anything, on its own clock.
+    since: Vec<Option<Nanos>>,
     /// What each rank has shown of its peers.
     peers: Vec<Option<Peers>>,
     latencies: Vec<Option<Latencies>>,
@@ -79,6 +81,8 @@ pub struct RankView {
     /// What has become of it.
     pub state: State,
     shown: [Option<Shown>; 2],
+    /// When this watch first saw anything of it, on its own clock.
+    since: Option<Nanos>,
     peers: Option<Peers>,
     latencies: Option<Latencies>,
 }
@@ -104,10 +108,11 @@ impl Watch {
     pub fn attach(env: &JobEnv) -> Result<Watch, JoinError> {
         let watcher = Watcher::attach(env, Instant::now() + ATTACH_MAX)?;
         let shown = watcher.places().iter().map(|_| [None, None]).collect();
+        let since = watcher.places().iter().map(|_| None).collect();
         let peers = watcher.places().iter().map(|_| None).collect();
         let latencies = watcher.places().iter().map(|_| None).collect();
         let peers_end = watcher.places().len() as u32;
-        Ok(Watch { watcher, shown, peers, latencies, peers_end, ended: false })
+        Ok(Watch { watcher, shown, since, peers, latencies, peers_end, ended: false })
     }
 
     /// The same for a node that nobody launched: it numbers its peers itself.
@@ -135,18 +140,22 @@ impl Watch {
         let deadline = Instant::now() + ANSWER_MAX;
         self.ended = self.ended || !self.watcher.look(deadline)?;
         let answered = self.gather(deadline);
-        let views = self.shown.iter().zip(&self.peers).zip(&self.latencies);
+        for (since, [direct, _]) in self.since.iter_mut().zip(&self.shown) {
+            *since = since.or(direct.as_ref().map(|shown| shown.at));
+        }
+        let views = self.shown.iter().zip(&self.since).zip(&self.peers).zip(&self.latencies);
         let places = self.watcher.places().iter().zip(views).zip(answered);
-        let ranks = (0..).zip(places).map(|(rank, ((place, ((shown, peers), latencies)), answered))| {
-            let state = match (place.over, place.pid) {
-                (Some(how), _) => State::Over(how),
-                (None, None) => State::Awaited,
-                (None, Some(_)) if answered => State::Running,
-                (None, Some(_)) => State::Silent,
-            };
-            let (shown, peers, latencies) = (shown.clone(), peers.clone(), latencies.clone());
-            RankView { rank, pid: place.pid, state, shown, peers, latencies }
-        });
+        let ranks =
+            (0..).zip(places).map(|(rank, ((place, (((shown, since), peers), latencies)), answered))| {
+                let state = match (place.over, place.pid) {
+                    (Some(how), _) => State::Over(how),
+                    (None, None) => State::Awaited,
+                    (None, Some(_)) if answered => State::Running,
+                    (None, Some(_)) => State::Silent,
+                };
+                let (shown, peers, latencies) = (shown.clone(), peers.clone(), latencies.clone());
+                RankView { rank, pid: place.pid, state, shown, since: *since, peers, latencies }
+            });
         Ok(Snapshot { launcher_pid: self.launcher_pid(), ended: self.ended, ranks: ranks.collect() })
     }
 
@@ -221,12 +230,12 @@ impl RankView {
         self.latencies.as_ref()
     }
 
-    /// How old its counts of messages are. More than a moment means that it has not waited or made progress since.
-    /// `None` where it has shown none.
+    /// How old its counts of messages are. More than a moment means that it has not waited or made progress since. Where it has
+    /// never shown any, how long this watch has seen it make none. `None` where it has shown nothing at all.
     pub fn away(&self) -> Option<Duration> {
         let [direct, engine] = &self.shown;
-        let nanos = direct.as_ref()?.at.saturating_sub(engine.as_ref()?.at);
-        Some(Duration::from_nanos(nanos))
+        let last = engine.as_ref().map_or(self.since?, |shown| shown.at);
+        Some(Duration::from_nanos(direct.as_ref()?.at.saturating_sub(last)))
     }
 
     /// How much it did a second since `earlier`, another look at the same rank.

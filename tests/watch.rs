@@ -21,6 +21,7 @@ fn child() {
     match what {
         "busy" => busy(&Steps(step.into())),
         "idle" => idle(&Steps(step.into())),
+        "absent" => absent(&Steps(step.into())),
         other => panic!("no such role: {other}"),
     }
 }
@@ -79,6 +80,15 @@ fn idle(steps: &Steps) {
     let node = Node::open(config()).expect("a node");
     say(std::process::id());
     node.wait_until(|| steps.file("end").exists()).expect("the end comes");
+}
+
+/// Computes until told to end: makes no call that waits or makes progress.
+fn absent(steps: &Steps) {
+    let _node = Node::open(config()).expect("a node");
+    say(std::process::id());
+    while !steps.file("end").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Runs a job in a role and watches it meanwhile.
@@ -185,6 +195,24 @@ fn rates_appear_and_totals_are_the_ranks_own() {
         assert!(put.quantile(0.5).is_some_and(|median| median < LIMIT) && barrier.sampled() == 1, "{put:?}");
         assert_eq!(end.state, State::Over(How::Left));
     }
+}
+
+#[test]
+fn a_rank_that_has_never_made_progress_is_away_for_as_long_as_that_is_seen() {
+    const TIME: Duration = Duration::from_millis(1500);
+    watched("absent", |_, _, mut watch| {
+        let started = Instant::now();
+        assert!(eventually(|| {
+            let all_since = |rank: &RankView, time| rank.away().is_some_and(|away| away >= time);
+            let now = look(&mut watch);
+            assert!(
+                now.ranks.iter().all(|rank| !all_since(rank, started.elapsed())),
+                "longer than it is seen"
+            );
+            now.ranks.iter().all(|rank| rank.state == State::Running && all_since(rank, TIME))
+        }));
+        assert!(started.elapsed() >= TIME);
+    });
 }
 
 #[test]
