@@ -19,6 +19,9 @@ use crate::memory::{Memory, Registers};
 /// Times in turn that the provider may say that there is something to poll when there is nothing.
 const RESTLESS_MAX: u32 = 8;
 
+/// Events of one way in turn before the other is asked first, though this one may have more.
+const RUN_MAX: u32 = 8;
+
 /// All ways to reach peers that a node has.
 pub(crate) struct Mixed {
     shm: ShmTransport,
@@ -31,9 +34,24 @@ struct Net {
     peers: Arc<Peers>,
     /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
     alarm: Arc<Alarm>,
-    /// Who is asked first at the next poll.
-    turn: bool,
+    /// Whether the network gave the last event, and how many that way has given in turn: it is asked first until it has given
+    /// [`RUN_MAX`]. So nobody who talks without end keeps the others from being heard, and who has news is mostly asked only once.
+    far_last: bool,
+    run: u32,
+    /// What this poll has been told by the network already.
+    told: Told,
     restless: u32,
+}
+
+/// What a poll knows of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// It has not been asked.
+    Unasked,
+    /// It has no event.
+    Nothing,
+    /// [`Transport::poll`] is to be asked.
+    Unknown,
 }
 
 impl Mixed {
@@ -44,7 +62,15 @@ impl Mixed {
 
     /// From now on far peers are reached over the network.
     pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, alarm: Arc<Alarm>) {
-        self.net = Some(Box::new(Net { ofi, peers, alarm, turn: false, restless: 0 }));
+        self.net = Some(Box::new(Net {
+            ofi,
+            peers,
+            alarm,
+            far_last: false,
+            run: 0,
+            told: Told::Unasked,
+            restless: 0,
+        }));
     }
 
     /// Makes a process from outside known to the network, by its number. `false`: it cannot be reached there.
@@ -183,27 +209,68 @@ impl Mixed {
     #[inline(never)]
     fn poll_mixed(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let net = self.net.as_mut()?;
-        // In turn, so that who talks to itself without end hears the others, too.
-        net.turn = !net.turn;
-        let event = if net.turn {
-            net.poll(inbox).or_else(|| self.shm.poll(inbox))
-        } else {
-            self.shm.poll(inbox).or_else(|| net.poll(inbox))
-        };
+        let told = std::mem::replace(&mut net.told, Told::Unasked);
+        if told == Told::Unasked
+            && let Some(event) = self.shm.poll(inbox)
+        {
+            net.note(false);
+            return Some(event);
+        }
+        if let Some(event) = net.poll(inbox, told) {
+            net.note(true);
+            return Some(event);
+        }
+        let event = if told == Told::Unasked { None } else { self.shm.poll(inbox) };
         if event.is_some() {
-            net.restless = 0;
+            net.note(false);
         }
         event
     }
 }
 
 impl Net {
+    /// Whether the network is asked before shared memory.
     #[inline(always)]
-    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+    fn goes_first(&self) -> bool {
+        self.far_last == (self.run < RUN_MAX)
+    }
+
+    /// One of the two ways has given an event.
+    #[inline(always)]
+    fn note(&mut self, far: bool) {
+        self.run = if far == self.far_last && self.run < RUN_MAX { self.run + 1 } else { 1 };
+        self.far_last = far;
+        self.restless = 0;
+    }
+
+    /// Looks for the end of a copy, where the network is asked first.
+    #[inline(always)]
+    fn poll_copied(&mut self) -> Copied {
+        if !self.goes_first() {
+            return Copied::Unknown;
+        }
         match self.ofi.poll_copied() {
-            Copied::Done(op) => Some(Event::Completed { op, result: Ok(0) }),
-            Copied::Nothing => None,
-            Copied::Unknown => self.ofi.poll(inbox),
+            Copied::Done(op) => {
+                self.note(true);
+                return Copied::Done(op);
+            }
+            Copied::Nothing => self.told = Told::Nothing,
+            Copied::Unknown => self.told = Told::Unknown,
+        }
+        // Shared memory may have something.
+        Copied::Unknown
+    }
+
+    /// Asks the network for what it has not told yet.
+    fn poll(&mut self, inbox: &mut Inbox, told: Told) -> Option<Event> {
+        match told {
+            Told::Nothing => None,
+            Told::Unknown => self.ofi.poll(inbox),
+            Told::Unasked => match self.ofi.poll_copied() {
+                Copied::Done(op) => Some(Event::Completed { op, result: Ok(0) }),
+                Copied::Nothing => None,
+                Copied::Unknown => self.ofi.poll(inbox),
+            },
         }
     }
 }
@@ -254,6 +321,11 @@ impl Transport for Mixed {
         head: &[u64; HEAD_WORDS],
     ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
         self.shm.take_like(peer, head)
+    }
+
+    #[inline(always)]
+    fn poll_copied(&mut self) -> Copied {
+        self.net.as_mut().map_or(Copied::Unknown, |net| net.poll_copied())
     }
 
     #[inline(always)]

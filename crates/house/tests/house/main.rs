@@ -4,6 +4,7 @@
 //! against small broken sources.
 
 mod cycles;
+mod decorators;
 mod fences;
 mod finding;
 mod lengths;
@@ -26,6 +27,7 @@ struct Report {
     walls: Vec<Finding>,
     lints: Vec<Finding>,
     cycles: Vec<Finding>,
+    decorators: Vec<Finding>,
     long_files: Vec<Finding>,
     fences: Vec<Finding>,
     forbidding: Vec<Finding>,
@@ -47,6 +49,7 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
         walls: walls::check(packages),
         lints: walls::lints(packages),
         cycles: all(trees, cycles::check),
+        decorators: decorators::check(trees),
         long_files: all(trees, lengths::long_files),
         fences: all(trees, fences::check),
         forbidding: fences::forbidding(packages, trees),
@@ -86,6 +89,11 @@ fn every_crate_takes_the_workspace_lints() {
 #[test]
 fn no_modules_need_each_other() {
     assert_none(&REPORT.cycles);
+}
+
+#[test]
+fn decorators_pass_on_every_call() {
+    assert_none(&REPORT.decorators);
 }
 
 #[test]

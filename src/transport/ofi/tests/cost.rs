@@ -1,4 +1,4 @@
-//! What a hit costs, in instructions: for callgrind.
+//! What a hit costs, in instructions, of the engine that a node has, over all its transports: for callgrind.
 //!
 //! `cargo xtask hits` runs it, and compares. By hand: `valgrind --tool=callgrind --toggle-collect='*cost::begin'
 //! --toggle-collect='*cost::end' TEST-BINARY --ignored --exact transport::ofi::tests::cost::hits`, the binary being built
@@ -7,26 +7,38 @@
 //! them and the provider, `bare`, is what any program pays for it: the rest is what is added.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
-use engine::{Direction, Inbox, Node, OpId, Outcome, Piece, Rank};
+use conformance::cluster::HANDLERS;
+use engine::{Direction, Inbox, MemId, OpId, Outcome, Piece, Place, Rank};
 use fabric::{Access, Desc, Endpoint, Key, Local, Look, Options, Prepared, Provider, Remote};
 
-use super::cluster::providers;
+use vm::checked::CheckedCopy;
+
+use super::cluster::{LIMIT, members, providers};
 use super::processes::Side;
+use super::suite::firehose;
+use crate::bootstrap::Broker;
+use crate::config::{Config, Transport};
+use crate::inner::Engine;
+use crate::open::Seat;
+use crate::transport::alarm::Alarm;
+use crate::transport::mixed::Mixed;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::shm::{OwnMemory, ShmTransport};
 
 const HITS: u32 = 1000;
 /// Before: the first few make connections and buffers.
 const WARM_UPS: u32 = 100;
 
 #[inline(never)]
-fn begin(node: &mut Node<OfiTransport>, peer: Rank, direction: Direction, pieces: &[Piece; 1]) -> OpId {
+fn begin(node: &mut Engine, peer: Rank, direction: Direction, pieces: &[Piece; 1]) -> OpId {
     node.transfer(peer, direction, pieces, None)
 }
 
 #[inline(never)]
-fn end(node: &mut Node<OfiTransport>, inbox: &mut Inbox, id: OpId) -> Option<Outcome> {
+fn end(node: &mut Engine, inbox: &mut Inbox, id: OpId) -> Option<Outcome> {
     node.poll(inbox);
     node.outcome(id)
 }
@@ -100,6 +112,27 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
     polls
 }
 
+/// The engine as a node has it, rank 0 of a job of two over the network, and memory of its own. What keeps it comes last.
+fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat, Broker) {
+    let all = vec![Box::from(port.address()), Box::from(peer)];
+    let broker = Broker::start(2).expect("a broker");
+    let config = Config::new().heap_bytes(1 << 20).transport(Transport::Ofi { provider: None });
+    let seat = Seat::take(&config, Some(&broker.env(0)), Some(port.address()), Box::new(|_| {}));
+    let seat = seat.expect("a place in the job");
+    let peers = &seat.peers;
+    let own = || {
+        let checked = CheckedCopy::new().expect("a scratch file");
+        OwnMemory::new(Arc::clone(peers.itself()), checked).with_stages(Arc::clone(&seat.heap))
+    };
+    let shm = ShmTransport::new(Arc::clone(peers), Arc::default(), true, own());
+    let mut engine = Engine::new(0, 2, HANDLERS, Mixed::near(shm));
+    let ofi = OfiTransport::new(port, members(0, all), own(), LIMIT);
+    let alarm = Arc::new(Alarm::new(None).expect("a descriptor"));
+    engine.transport().set_network(ofi, Arc::clone(peers), alarm);
+    engine.register_by(firehose(1024, 1024), peers.own().places);
+    (engine, vec![0; 2 << 12].into_boxed_slice(), seat, broker)
+}
+
 #[test]
 #[ignore = "for callgrind: see above"]
 fn hits() {
@@ -118,18 +151,19 @@ fn hits() {
     }
     let [own, other] = [0; 2].map(|_| Port::open(&provider, false).expect("the provider was offered"));
     let addresses = [own.address(), other.address()].map(Box::<[u8]>::from);
-    let (mut own, mut other) = (Side::new(0, own, &addresses[1]), Side::new(1, other, &addresses[0]));
-    let (here, there) = (own.place(), other.place());
+    let (mut node, memory, _seat, _broker) = shipped(own, &addresses[1]);
+    let mut other = Side::new(1, other, &addresses[0]);
+    let here = Place::new(MemId::Space, memory.as_ptr().expose_provenance() as u64);
+    let there = other.place();
     // It lies in one run.
-    let (here, there) = (here.plus(4096 - here.offset % 4096), there.plus(4096 - there.offset % 4096));
+    let [here, there] = [here, there].map(|place| place.plus(4096 - place.offset % 4096));
     let piece = Piece::new(there, here, len).expect("it does not wrap");
     let mut inbox = Inbox::default();
     let mut polls = 0;
     for hit in 0..HITS + WARM_UPS {
         let counts = hit >= WARM_UPS;
-        let node = &mut own.node;
         let id = if counts {
-            begin(node, 1, direction, &[piece])
+            begin(&mut node, 1, direction, &[piece])
         } else {
             node.transfer(1, direction, &[piece], None)
         };
@@ -141,7 +175,7 @@ fn hits() {
                 node.poll(&mut inbox);
             }
             polls += u32::from(counts);
-            let outcome = if counts { end(node, &mut inbox, id) } else { node.outcome(id) };
+            let outcome = if counts { end(&mut node, &mut inbox, id) } else { node.outcome(id) };
             if let Some(outcome) = outcome {
                 break outcome;
             }
@@ -149,7 +183,7 @@ fn hits() {
         assert_eq!(outcome, Ok(0));
     }
     // All but the first, which asked for what it then held.
-    assert!(own.node.registration_counters().hits >= u64::from(HITS));
+    assert!(node.registration_counters().hits >= u64::from(HITS));
     let provider = &provider.description().provider;
     println!("{provider}: {direction:?} of {len} bytes, {polls} polls, counted hits: {HITS}");
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use conformance::Cluster;
 use conformance::cluster::HANDLERS;
 use engine::{
-    Atomic, Counters, Direction, Event, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError, OpId,
-    Operation, Piece, Place, Rank, SendError, Submit, Transport,
+    Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError,
+    OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport,
 };
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
@@ -68,6 +68,30 @@ impl Transport for Counted {
             self.shm.linger(2);
             self.shm.poll(inbox)
         })
+    }
+
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        self.shm.take_like(peer, head)
+    }
+
+    fn give_up_offers(&mut self) {
+        self.shm.give_up_offers();
+    }
+
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        self.shm.offers_given_up(peer)
+    }
+
+    fn disconnect(&mut self, peer: Rank) {
+        self.shm.disconnect(peer);
+    }
+
+    fn suspect(&mut self, peer: Rank) {
+        self.shm.suspect(peer);
     }
 
     fn payload_max(&self) -> usize {
