@@ -18,8 +18,7 @@ use vm::checked::CheckedCopy;
 use super::cluster::{LIMIT, members, providers};
 use super::processes::Side;
 use super::suite::firehose;
-use crate::bootstrap::Broker;
-use crate::config::{Config, Transport};
+use crate::config::Config;
 use crate::inner::Engine;
 use crate::open::Seat;
 use crate::transport::alarm::Alarm;
@@ -112,14 +111,15 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
     polls
 }
 
-/// The engine as a node has it, rank 0 of a job of two over the network, and memory of its own. What keeps it comes last.
-fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat, Broker) {
+/// The engine as a node has it that nobody launched (valgrind knows no `pidfd_open`, which launchers need) and that has met peer 1
+/// over the network, and memory of its own. What keeps it comes last.
+fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let all = vec![Box::from(port.address()), Box::from(peer)];
-    let broker = Broker::start(2).expect("a broker");
-    let config = Config::new().heap_bytes(1 << 20).transport(Transport::Ofi { provider: None });
-    let seat = Seat::take(&config, Some(&broker.env(0)), Some(port.address()), Box::new(|_| {}));
-    let seat = seat.expect("a place in the job");
+    let config = Config::new().heap_bytes(1 << 20);
+    let seat = Seat::take(&config, None, Some(port.address()), Box::new(|_| {})).expect("a job of one");
     let peers = &seat.peers;
+    let far = peers.stand_in(1, &peers.card(0, String::new(), true)).expect("memory for it");
+    peers.enter(1, far).expect("the first");
     let own = || {
         let checked = CheckedCopy::new().expect("a scratch file");
         OwnMemory::new(Arc::clone(peers.itself()), checked).with_stages(Arc::clone(&seat.heap))
@@ -130,7 +130,7 @@ fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat, Broker) {
     let alarm = Arc::new(Alarm::new(None).expect("a descriptor"));
     engine.transport().set_network(ofi, Arc::clone(peers), alarm);
     engine.register_by(firehose(1024, 1024), peers.own().places);
-    (engine, vec![0; 2 << 12].into_boxed_slice(), seat, broker)
+    (engine, vec![0; 2 << 12].into_boxed_slice(), seat)
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn hits() {
     }
     let [own, other] = [0; 2].map(|_| Port::open(&provider, false).expect("the provider was offered"));
     let addresses = [own.address(), other.address()].map(Box::<[u8]>::from);
-    let (mut node, memory, _seat, _broker) = shipped(own, &addresses[1]);
+    let (mut node, memory, _seat) = shipped(own, &addresses[1]);
     let mut other = Side::new(1, other, &addresses[0]);
     let here = Place::new(MemId::Space, memory.as_ptr().expose_provenance() as u64);
     let there = other.place();
