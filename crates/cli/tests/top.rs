@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::tcgetattr;
 use serde_json::Value;
 use standpipe::{Config, Node};
+use testbed::Terminal;
 
 const RANKS: usize = 3;
 const END: &str = "STANDPIPE_TEST_END";
@@ -380,16 +380,11 @@ fn a_system_that_refuses_is_named_and_is_no_end_of_the_job() {
     assert!(err.contains("cannot be waited for") && !err.contains("has ended"), "{err}");
 }
 
-/// A terminal of 24 lines: our end, and what opens the other.
+/// A terminal that is wide enough: our end, and what opens the other.
 fn terminal() -> (File, impl Fn() -> File) {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("our own");
-    let path = ptsname(&terminal, Vec::new()).expect("it has a name");
-    let path = path.into_string().expect("letters");
-    let open = move || File::options().read(true).write(true).open(&path).expect("a terminal");
-    let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(open(), size).expect("a size");
-    (File::from(terminal), open)
+    let terminal = Terminal::of(100).open().expect("a terminal");
+    let near = terminal.near.try_clone().expect("a descriptor");
+    (near, move || terminal.far().expect("the other end"))
 }
 
 #[test]
@@ -403,6 +398,10 @@ fn the_last_picture_of_a_count_stays_on_the_terminal() {
     let seen = all(&mut terminal);
     let (_, left) = seen.split_once("\x1b[?1049l").expect("it gives the terminal back");
     assert!(left.contains("map/s") && left.contains("3 running"), "{left:?}");
+    assert!(
+        !seen.contains('…'),
+        "it fits this terminal, however wide that is which the test runs in: {seen:?}"
+    );
     let output = watching.and_then(Child::wait_with_output).expect("it ends");
     assert!(output.status.success() && output.stderr.is_empty(), "the job goes on: {output:?}");
 }

@@ -36,8 +36,14 @@ const FENCES: &[&str] = &[
 ];
 
 /// Packages that have no unsafe code at all, not even in their tests.
-const FORBIDDING: &[&str] =
-    &["standpipe-engine", "standpipe-sim", "standpipe-conformance", "standpipe-faces", "xtask"];
+const FORBIDDING: &[&str] = &[
+    "standpipe-engine",
+    "standpipe-sim",
+    "standpipe-conformance",
+    "standpipe-testbed",
+    "standpipe-faces",
+    "xtask",
+];
 
 /// Fewer words than this are no argument.
 const SAFETY_WORDS_MIN: usize = 8;

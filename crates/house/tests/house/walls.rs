@@ -16,23 +16,24 @@ const fn wall(package: &'static str, normal: &'static [&'static str], dev: &'sta
 
 /// Every crate of ours, those to come included.
 const WALLS: &[Wall] = &[
+    wall("standpipe-testbed", &[], &[]),
     wall("standpipe-engine", &[], &[]),
-    wall("standpipe-vm", &[], &[]),
-    wall("standpipe-fabric", &[], &[]),
+    wall("standpipe-vm", &[], &["standpipe-testbed"]),
+    wall("standpipe-fabric", &[], &["standpipe-testbed"]),
     wall("standpipe-pmix", &[], &[]),
     wall(
         "standpipe",
         &["standpipe-engine", "standpipe-vm", "standpipe-fabric", "standpipe-pmix"],
-        &["standpipe-conformance", "standpipe-sim"],
+        &["standpipe-conformance", "standpipe-sim", "standpipe-testbed"],
     ),
     wall("standpipe-sim", &["standpipe-engine"], &["standpipe-conformance"]),
-    wall("standpipe-conformance", &["standpipe-engine"], &[]),
+    wall("standpipe-conformance", &["standpipe-engine", "standpipe-testbed"], &[]),
     wall("standpipe-faces", &["standpipe"], &[]),
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
-    wall("standpipe-cli", &["standpipe", "standpipe-sim"], &[]),
+    wall("standpipe-cli", &["standpipe", "standpipe-sim"], &["standpipe-testbed"]),
     wall("standpipe-house", &[], &[]),
-    wall("xtask", &[], &[]),
+    wall("xtask", &["standpipe-testbed"], &[]),
 ];
 
 /// Dependencies that go through a wall, crates the table does not know, and crates from outside the registry.
