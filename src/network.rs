@@ -405,8 +405,8 @@ mod tests {
 
     #[test]
     fn firehose_is_for_providers_that_pin_unless_one_asks() {
-        let Ok(fabric) = Fabric::load() else { return eprintln!("skipped: no libfabric") };
-        let Ok(Some(tcp)) = find(fabric, "tcp", Reach::Host) else { return eprintln!("skipped: no tcp") };
+        let Ok(fabric) = Fabric::load() else { return testbed::skip("no libfabric") };
+        let Ok(Some(tcp)) = find(fabric, "tcp", Reach::Host) else { return testbed::skip("no tcp") };
         let mut description = tcp.description().clone();
         assert_eq!(default_strategy(&description), Strategy::Bounce);
         description.provider = "verbs;ofi_rxm".to_owned();
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn who_asks_for_what_is_not_there_is_told_so() {
         if Fabric::load().is_err() {
-            return eprintln!("skipped: no libfabric");
+            return testbed::skip("no libfabric");
         }
         let error = open(Some("carrier-pigeon"), Reach::Host).err().expect("no such provider");
         assert!(error.to_string().contains("carrier-pigeon"), "{error}");

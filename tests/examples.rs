@@ -20,7 +20,7 @@ fn all_are_right_over_tcp(name: &str, ranks: u32) {
     if Fabric::load().is_ok_and(|fabric| fabric.providers(&hints).is_ok_and(|all| !all.is_empty())) {
         all_are_right(name, ranks, "ofi:tcp");
     } else {
-        eprintln!("skipped: no libfabric with the provider tcp");
+        testbed::skip("no libfabric with the provider tcp");
     }
 }
 

@@ -117,7 +117,7 @@ fn another_users_process_is_refused() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can start a process of another user");
+        testbed::skip("only root can start a process of another user");
         return;
     }
     let broker = Broker::start(1).expect("a broker");

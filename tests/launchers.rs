@@ -202,7 +202,7 @@ fn launched(launcher: &str, args: &[&str], name: &str) -> Option<Output> {
     match start(&mut command) {
         Ok(started) => Some(finish(started, launcher)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: {launcher} is not installed");
+            testbed::skip(format_args!("{launcher} is not installed"));
             None
         }
         Err(error) => panic!("cannot start {launcher}: {error}"),

@@ -70,7 +70,7 @@ fn over_tcp_everything_works_and_what_finds_no_room_is_counted() {
 #[test]
 fn providers_that_pin_work_or_are_named_with_what_is_used_instead() {
     let Ok(named) = std::env::var(NAMED) else {
-        return eprintln!("skipped: {NAMED} names no provider that pins");
+        return testbed::skip(format_args!("{NAMED} names no provider that pins"));
     };
     for (provider, limit) in
         named.split(',').flat_map(|provider| limits().map(move |limit| (provider, limit)))
@@ -143,7 +143,7 @@ fn told(role: &str, transport: &str, limit: &str) -> Option<Told> {
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     let (bytes, hard) = (limit.parse::<u64>().ok(), getrlimit(Resource::Memlock).maximum);
     if hard.is_some_and(|hard| bytes.is_none_or(|bytes| bytes > hard)) {
-        eprintln!("skipped: {limit} bytes of locked memory are more than may be had here, {hard:?}");
+        testbed::skip(format_args!("{limit} bytes of locked memory are more than may be had here, {hard:?}"));
         return None;
     }
     let mut command = itself("launcher");
@@ -161,7 +161,7 @@ fn told(role: &str, transport: &str, limit: &str) -> Option<Told> {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skipped: no process of user {NOBODY} can be started here ({error})");
+            testbed::skip(format_args!("no process of user {NOBODY} can be started here ({error})"));
             return None;
         }
     };

@@ -429,7 +429,7 @@ fn a_host_that_stops_for_too_long_is_lost_and_told_so() {
 fn delay_is_waited_for() {
     let Some(hosts) = hosts(2) else { return };
     if hosts[1].delay("20ms").is_none() {
-        return eprintln!("skipped: this kernel, or this user, has no `tc qdisc add … netem delay`");
+        return testbed::skip("this kernel, or this user, has no `tc qdisc add … netem delay`");
     }
     let job = Job::start(&hosts, "work", &[]);
     // Several round trips, of 20 ms each.

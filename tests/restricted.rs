@@ -83,7 +83,9 @@ fn with_too_little_address_space_the_error_names_the_setting() {
     let taken = address_space_bytes();
     if taken > NARROW {
         // Sanitizers reserve terabytes.
-        return println!("skipped: {taken} bytes of address space are taken before anything has begun");
+        return testbed::skip(format_args!(
+            "{taken} bytes of address space are taken before anything has begun"
+        ));
     }
     Heard::default().run_well(job_of(2, "narrow"));
 }
@@ -102,7 +104,9 @@ fn as_nobody(restriction: &str, whose: &str) {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         ),
-        Err(error) => println!("skipped: no process of user {NOBODY} can be started here ({error})"),
+        Err(error) => {
+            testbed::skip(format_args!("no process of user {NOBODY} can be started here ({error})"))
+        }
     }
 }
 

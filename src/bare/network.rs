@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_written_arrives_and_is_read_back() {
-        let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return eprintln!("skipped: no tcp") };
+        let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return testbed::skip("no tcp") };
         let mut far = Wire::open("tcp", 64 << 10).expect("a second endpoint");
         let (memory, card, done) = (far.memory.clone(), far.card(), AtomicBool::new(false));
         near.meet(&card).expect("a card");
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn writes_go_there_and_back() {
         for len in [1, 8, 20_000] {
-            let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return eprintln!("skipped: no tcp") };
+            let Ok(mut near) = Wire::open("tcp", 64 << 10) else { return testbed::skip("no tcp") };
             let mut far = Wire::open("tcp", 64 << 10).expect("a second endpoint");
             let cards = [near.card(), far.card()];
             near.meet(&cards[1]).expect("a card");

@@ -22,7 +22,7 @@ fn card_of(node: &Node) -> Option<Card> {
         attends: true,
         listen: Listen::Auto,
     };
-    far::introduce(&node.inner, &plan).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    far::introduce(&node.inner, &plan).inspect_err(|error| testbed::skip(error)).ok()
 }
 
 fn comes(node: &Node, number: Rank, place: (u32, u32), card: Vec<u8>) -> Result<(), Error> {

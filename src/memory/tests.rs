@@ -61,7 +61,7 @@ fn preloaded_allocators_are_no_different() {
             Some(file) => {
                 alone("memory::tests::memory_that_has_changed_is_never_mistaken", "malloc", Some(&file))
             }
-            None => eprintln!("skipped: there is no {name} here"),
+            None => testbed::skip(format_args!("there is no {name} here")),
         }
     }
 }

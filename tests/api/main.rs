@@ -42,7 +42,7 @@ fn config() -> Config {
 fn skipped_over_the_network() -> bool {
     let skipped = std::env::var(TRANSPORT).is_ok_and(|name| name != "shm");
     if skipped {
-        eprintln!("skipped: over the network the rank that is to idle makes progress");
+        testbed::skip("over the network the rank that is to idle makes progress");
     }
     skipped
 }

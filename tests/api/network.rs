@@ -15,7 +15,7 @@ fn is_there() -> bool {
     let hints = Hints { provider: Some("tcp".into()), ..Hints::default() };
     let there = Fabric::load().is_ok_and(|fabric| fabric.providers(&hints).is_ok_and(|all| !all.is_empty()));
     if !there {
-        eprintln!("skipped: no libfabric with the provider tcp");
+        testbed::skip("no libfabric with the provider tcp");
     }
     there
 }

@@ -55,7 +55,7 @@ pub(crate) fn network() -> Option<&'static str> {
     let hints = fabric::Hints { provider: Some("tcp".into()), ..fabric::Hints::default() };
     let all = fabric::Fabric::load().ok().and_then(|fabric| fabric.providers(&hints).ok());
     if all.is_none_or(|all| all.is_empty()) {
-        eprintln!("skipped: no libfabric with the provider tcp");
+        testbed::skip("no libfabric with the provider tcp");
         return None;
     }
     Some("ofi:tcp")

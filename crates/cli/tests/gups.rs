@@ -75,7 +75,7 @@ fn an_update_that_was_not_made_fails_the_study() {
 #[test]
 fn over_libfabric_every_word_is_right() {
     if let Err(error) = standpipe::network::version() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let out = tempfile::tempdir().expect("a directory");
     let more = [

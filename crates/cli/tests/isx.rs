@@ -57,7 +57,7 @@ fn a_key_that_changes_on_its_way_fails_the_study() {
 #[test]
 fn over_libfabric_keys_are_sorted_likewise() {
     if let Err(error) = standpipe::network::version() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let out = tempfile::tempdir().expect("a directory");
     let json = json(&study(out.path(), &["-n", "2", "--transport", "ofi:tcp"]));

@@ -118,7 +118,7 @@ fn firehose_has_both_programs_under_each_strategy_and_three_figures() {
 #[test]
 fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
     if let Err(error) = standpipe::network::version() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let out = tempfile::tempdir().expect("a directory");
     let words = ["firehose", "--transport", "ofi:tcp", "--small", "--puts", "6", "--pin", "128K"];
@@ -162,7 +162,7 @@ fn firehose_over_a_network_is_measured_beside_what_is_predicted() {
 #[test]
 fn pindown_over_libfabric_has_a_row_for_each_ratio_that_it_measured() {
     if let Err(error) = standpipe::network::version() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let out = tempfile::tempdir().expect("a directory");
     let (json, page) = study(&["pindown", "--transport", "ofi:tcp", "--small", "--puts", "100"], out.path());

@@ -82,7 +82,7 @@ fn without_cross_memory_attach_blocks_come_by_message() {
 #[test]
 fn over_libfabric_blocks_come_by_message_or_by_key() {
     if let Err(error) = standpipe::network::version() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     for (strategy, mechanism) in [("bounce", "message"), ("firehose", "registered")] {
         let out = tempfile::tempdir().expect("a directory");
@@ -130,7 +130,7 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
 fn a_worker_is_killed_and_another_joins_while_the_replay_goes_on() {
     for more in [&[][..], &["--transport", "ofi:tcp", "--strategy", "firehose"]] {
         if let (Err(error), false) = (standpipe::network::version(), more.is_empty()) {
-            return eprintln!("skipped: {error}");
+            return testbed::skip(&error);
         }
         let out = tempfile::tempdir().expect("a directory");
         let fixed = ["--phases", "--workers", "3", "--requests", "60", "--compute-us", "300"];

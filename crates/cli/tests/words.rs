@@ -89,7 +89,7 @@ fn messages_are_measured_in_nine_jobs() {
 #[test]
 fn puts_that_miss_are_measured_over_a_network() {
     if let Err(error) = standpipe::network::look_for(Some("tcp")) {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let output = standpipe(&["perf", "miss", "--transport", "ofi:tcp", "--json"], Stdio::piped());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -101,7 +101,7 @@ fn puts_that_miss_are_measured_over_a_network() {
 #[test]
 fn puts_that_signal_are_measured_over_a_network() {
     if let Err(error) = standpipe::network::look_for(Some("tcp")) {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     let output = standpipe(&["perf", "put-signal", "--transport", "ofi:tcp", "--json"], Stdio::piped());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

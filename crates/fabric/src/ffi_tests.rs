@@ -75,7 +75,7 @@ fn layouts_are_those_of_the_headers() {
     std::fs::write(&probe, "#include <rdma/fabric.h>\nint main(void) { return 0; }\n").expect("it is ours");
     let compiled = Command::new("cc").arg(&probe).arg("-o").arg(&binary).output();
     if !compiled.is_ok_and(|output| output.status.success()) {
-        println!("skipped: no C compiler, or no headers of libfabric");
+        testbed::skip("no C compiler, or no headers of libfabric");
         return;
     }
     let output =

@@ -20,7 +20,9 @@ fn over_all(hints: Hints, options: &Options, test: impl Fn(&str, Pair)) {
                 println!("over {full_name}, manual: {manual}");
                 test(&full_name, pair);
             }
-            Err(error) if options.wait => println!("skipped: {full_name}, manual: {manual}: {error}"),
+            Err(error) if options.wait => {
+                testbed::skip(format_args!("{full_name}, manual: {manual}: {error}"))
+            }
             Err(error) => panic!("{full_name} was offered, and then {error}"),
         }
         seen.push((full_name, manual));
@@ -172,7 +174,7 @@ fn a_few_bytes_are_written_inline() {
 fn atomics_are_done_at_the_target() {
     over_all(Hints { atomics: true, ..Hints::default() }, &Options::default(), |name, mut pair| {
         if !pair.a.description().atomics {
-            println!("skipped: {name} says that it has atomics, and has none");
+            testbed::skip(format_args!("{name} says that it has atomics, and has none"));
             return;
         }
         let word = Memory::registered(&mut pair.b, 8, 1);
@@ -323,7 +325,7 @@ fn addresses_and_peers_that_mean_nothing_are_refused() {
         assert_eq!(pair.a.add_peer(&foreign), Err(Error::BadAddress { len: foreign.len() }));
         let memory = Memory::registered(&mut pair.a, 8, 1);
         if name == "sockets" {
-            return println!("skipped: sockets of libfabric 2 cannot remove an address");
+            return testbed::skip("sockets of libfabric 2 cannot remove an address");
         }
         pair.a.remove_peer(pair.b_of_a).expect("it was added");
         let gone = Error::NoPeer { index: 0 };
@@ -357,7 +359,7 @@ fn a_key_is_taken_once_and_free_again_after_closing() {
 
 #[test]
 fn what_is_asked_for_decides_what_is_found() {
-    let Ok(fabric) = Fabric::load() else { return println!("skipped: no libfabric") };
+    let Ok(fabric) = Fabric::load() else { return testbed::skip("no libfabric") };
     let ask = |hints: &Hints| fabric.providers(hints).expect("a list");
     assert!(ask(&Hints { provider: Some("no such provider".into()), ..Hints::default() }).is_empty());
     let all = ask(&Hints::default());

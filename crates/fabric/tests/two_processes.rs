@@ -87,7 +87,7 @@ fn between_two(provider: &Provider, name: &str) {
     if endpoint.description().atomics {
         count(&mut endpoint, fabric::Remote { addr: at.addr + WORD_AT as u64, ..at });
     } else {
-        println!("skipped: no atomics over {name}");
+        testbed::skip(format_args!("no atomics over {name}"));
     }
     // SAFETY: as above, the memory is leaked and nobody touches it until the completion.
     let read = |e: &mut Endpoint| unsafe { e.read(back.piece(), at, 5) }.expect("taken or busy");

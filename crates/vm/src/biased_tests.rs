@@ -9,7 +9,7 @@ use std::time::Duration;
 fn biased_lock<T>(value: T) -> Option<BiasedLock<T>> {
     let lock = BiasedLock::new(value);
     if lock.bias.load(Ordering::Relaxed) == SHARED {
-        println!("skipped: no private membarrier here");
+        testbed::skip("no private membarrier here");
         return None;
     }
     Some(lock)

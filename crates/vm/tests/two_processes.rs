@@ -180,7 +180,9 @@ fn memory_of_a_process_that_only_waits_is_read_and_written() {
     };
     let _ = vm::host::allow_any_tracer();
     match cma::probe(pid, nonce, 0x5eed_5eed) {
-        Err(CmaError::Denied { errno }) => return println!("skipped: no cross-memory attach here ({errno})"),
+        Err(CmaError::Denied { errno }) => {
+            return testbed::skip(format_args!("no cross-memory attach here ({errno})"));
+        }
         result => assert_eq!(result, Ok(())),
     }
     assert_eq!(cma::probe(pid, nonce, 1), Err(CmaError::Stranger));

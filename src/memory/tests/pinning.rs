@@ -150,7 +150,7 @@ impl Pair {
     /// `None` where nothing can be watched or pinned, after saying so.
     pub(super) fn new() -> Option<Pair> {
         if let Err(error) = vm::Monitor::of_process() {
-            eprintln!("skipped: {error}");
+            testbed::skip(&error);
             return None;
         }
         let staging = rustix::fs::memfd_create("staging", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");

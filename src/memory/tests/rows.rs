@@ -65,7 +65,7 @@ pub(crate) fn all_hold<E: Ends>(over: &str, mut make: impl FnMut() -> E) {
     for row in ROWS.iter().filter(wanted) {
         let (mut ends, rounds) = (make(), rounds_of(row));
         let Some(places) = holds(&mut ends, rounds, row) else {
-            eprintln!("skipped: {over}: {}: this kernel cannot", row.name);
+            testbed::skip(format_args!("{over}: {}: this kernel cannot", row.name));
             continue;
         };
         let (hits, told) = ends.counts();

@@ -109,7 +109,7 @@ mod tests {
         // A limit that lets nothing be locked is an answer too.
         let pinning = match measure() {
             Ok(pinning) => pinning,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return testbed::skip(&error),
         };
         for costs in [pinning.lock, pinning.unlock] {
             assert!(costs.medians.iter().all(|ns| *ns >= 1.0), "{costs:?}");

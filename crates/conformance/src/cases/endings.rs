@@ -23,7 +23,9 @@ fn end_and_check<C: Cluster>(make: Make<'_, C>, end: impl Fn(&mut Bench<C>, OpId
                 bench.round();
             }
             if bench.node(0).is_done(id) {
-                eprintln!("skipped: ending a {direction:?} before its peer answers: it needs no answer");
+                testbed::skip(format_args!(
+                    "ending a {direction:?} before its peer answers: it needs no answer"
+                ));
                 continue;
             }
             end(&mut bench, id);
@@ -78,7 +80,7 @@ pub(crate) fn deadlines_are_told_in_turn<C: Cluster>(make: Make<'_, C>) {
     let deadlines = [Some(now + 2000), None, Some(now + 1000), Some(now + 3000)];
     let ops = deadlines.map(|at| bench.node(0).transfer(1, Direction::Get, &[piece(there, here, LEN)], at));
     if ops.iter().any(|id| bench.node(0).is_done(*id)) {
-        eprintln!("skipped: deadlines: a get needs no answer here");
+        testbed::skip("deadlines: a get needs no answer here");
         return;
     }
     assert_eq!(bench.node(0).expire(now + 999), Some(now + 1000));

@@ -20,7 +20,7 @@ fn asks<C: Cluster>(bench: &mut Bench<C>, here: Place) -> bool {
     let counters = bench.node(0).counters();
     let asked = [Mechanism::Message, Mechanism::Registered].map(|by| counters.get(Operation::Put, by).count);
     if asked == [0, 0] {
-        eprintln!("skipped: memory that is not exposed: this transport asks no owner");
+        testbed::skip("memory that is not exposed: this transport asks no owner");
     }
     asked != [0, 0]
 }

@@ -33,7 +33,7 @@ fn assert_served<C: Cluster>(bench: &mut Bench<C>) {
 pub(crate) fn a_remote_fault_is_named_and_survived<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let Some(bad) = bench.cluster.inaccessible(1) else {
-        eprintln!("skipped: a remote fault: no inaccessible memory here");
+        testbed::skip("a remote fault: no inaccessible memory here");
         return;
     };
     for len in [1, 8, 4096] {
@@ -78,7 +78,7 @@ pub(crate) fn a_fault_amid_a_list_is_named<C: Cluster>(make: Make<'_, C>) {
 pub(crate) fn read_only_memory_is_got_but_not_put<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let Some(there) = bench.cluster.read_only(1) else {
-        eprintln!("skipped: a put to read-only memory: there is none here");
+        testbed::skip("a put to read-only memory: there is none here");
         return;
     };
     let before = bench.bytes(1, there, 64);
@@ -94,7 +94,7 @@ pub(crate) fn read_only_memory_is_got_but_not_put<C: Cluster>(make: Make<'_, C>)
 pub(crate) fn a_local_fault_is_named_and_survived<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let Some(bad) = bench.cluster.inaccessible(0) else {
-        eprintln!("skipped: a local fault: no inaccessible memory here");
+        testbed::skip("a local fault: no inaccessible memory here");
         return;
     };
     for mem in [MemId::Space, MemId::Heap] {

@@ -23,7 +23,7 @@ fn is_staged<C: Cluster>(bench: &mut Bench<C>) -> bool {
     }
     let staged = bench.node(0).transport().reaches_stages(1) && bench.node(0).transport().stage_bytes() > 0;
     if !staged {
-        eprintln!("skipped: that long transfers go through stages: they do not, here");
+        testbed::skip("that long transfers go through stages: they do not, here");
     }
     staged
 }
@@ -73,7 +73,7 @@ pub(crate) fn long_transfers_go_through_stages<C: Cluster>(make: Make<'_, C>) {
 pub(crate) fn a_fault_amid_a_long_transfer_is_named<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let Some(bad) = bench.cluster.inaccessible(1) else {
-        eprintln!("skipped: a fault amid a long transfer: no inaccessible memory here");
+        testbed::skip("a fault amid a long transfer: no inaccessible memory here");
         return;
     };
     let staged = is_staged(&mut bench);

@@ -169,7 +169,7 @@ pub(crate) fn what_one_that_gives_up_took_away_is_no_fault<C: Cluster>(make: Mak
     {
         let mut bench = Bench::new(make, 2);
         let Some(freed) = bench.cluster.inaccessible(0) else {
-            eprintln!("skipped: freed memory of a member: no inaccessible memory here");
+            testbed::skip("freed memory of a member: no inaccessible memory here");
             return;
         };
         let waits = start(&mut bench, 1, TeamId::WORLD, what, &pattern(1, given), None);

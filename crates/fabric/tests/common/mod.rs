@@ -32,7 +32,7 @@ pub(crate) fn find(name: &str, hints: Hints) -> Option<Provider> {
     let fabric = match Fabric::load() {
         Ok(fabric) => fabric,
         Err(error) => {
-            println!("skipped: {error}");
+            testbed::skip(&error);
             return None;
         }
     };
@@ -41,7 +41,7 @@ pub(crate) fn find(name: &str, hints: Hints) -> Option<Provider> {
     let found = fabric.providers(&hints).expect("a list").into_iter().next();
     if found.is_none() {
         assert!(!asked_for, "no provider {name} with {hints:?}");
-        println!("skipped: no provider {name} with {hints:?}");
+        testbed::skip(format_args!("no provider {name} with {hints:?}"));
     }
     found
 }

@@ -37,7 +37,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// `None` where a test can show nothing, after saying why.
     pub(crate) fn new(listens: bool) -> Option<Arc<Cache>> {
-        let monitor = Monitor::of_process().inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
+        let monitor = Monitor::of_process().inspect_err(|error| testbed::skip(error)).ok()?;
         let pins = Pins::new()?;
         let state = State {
             follower: monitor.follow(),

@@ -27,7 +27,7 @@ fn faults_of(area: &Area, first: u64, count: u64) -> i64 {
 fn watched_memory_faults_as_often_as_any() {
     let monitor = match Monitor::of_process() {
         Ok(monitor) => monitor,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return testbed::skip(&error),
     };
     let (watched, plain) = (Area::new(PAGES), Area::new(PAGES));
     for area in [&watched, &plain] {

@@ -26,7 +26,8 @@ impl Pins {
             ring.submitter().register_buffers_sparse(SLOTS)?;
             Ok(ring)
         });
-        let ring = ring.inspect_err(|error| eprintln!("skipped: no io_uring to pin with: {error}")).ok()?;
+        let ring =
+            ring.inspect_err(|error| testbed::skip(format_args!("no io_uring to pin with: {error}"))).ok()?;
         // SAFETY: the name is a string of this program's; the descriptor that is returned is nobody else's.
         let sink = unsafe { File::from_raw_fd(libc::memfd_create(c"sink".as_ptr(), libc::MFD_CLOEXEC)) };
         Some(Pins { ring, free: (0..SLOTS as u16).rev().collect(), sink })

@@ -76,7 +76,7 @@ fn removing_locked_pages() {
         (area, done == 0)
     };
     if !locked().1 {
-        return eprintln!("skipped: no page can be locked");
+        return testbed::skip("no page can be locked");
     }
     holds_at("DONTNEED_LOCKED", || locked().0, |area, _| advise(area, DONTNEED_LOCKED));
 }
@@ -97,7 +97,7 @@ fn removing_pages_by_process_madvise() {
         unsafe { libc::syscall(libc::SYS_process_madvise, this, &raw const range, 1, libc::MADV_DONTNEED, 0) }
     };
     if by_descriptor(&Area::new(PAGES)) < 0 {
-        return eprintln!("skipped: this kernel removes no pages by process_madvise");
+        return testbed::skip("this kernel removes no pages by process_madvise");
     }
     holds("process_madvise", |area, _| area.call("process_madvise", |_, _| by_descriptor(area)));
 }

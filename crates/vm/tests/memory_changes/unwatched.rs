@@ -76,7 +76,7 @@ fn a_system_v_segment_that_is_detached() {
     // SAFETY: makes a segment, and touches no memory of this process.
     let id = unsafe { libc::shmget(libc::IPC_PRIVATE, area.len(), 0o600) };
     if id < 0 {
-        return eprintln!("skipped: no System V shared memory");
+        return testbed::skip("no System V shared memory");
     }
     let attach = || {
         // SAFETY: the area is this test's alone, and nothing is mapped there now.

@@ -73,7 +73,7 @@ impl Pair {
 #[test]
 fn no_byte_of_before_a_change_is_transferred() {
     if let Err(error) = vm::Monitor::of_process() {
-        return eprintln!("skipped: {error}");
+        return testbed::skip(&error);
     }
     for provider in providers() {
         let setting = Setting {

@@ -37,7 +37,7 @@ pub(super) fn providers() -> Vec<Provider> {
     let fabric = match Fabric::load() {
         Ok(fabric) => fabric,
         Err(error) => {
-            eprintln!("skipped: {error}");
+            testbed::skip(&error);
             return Vec::new();
         }
     };
@@ -53,7 +53,7 @@ pub(super) fn providers() -> Vec<Provider> {
         };
         match fabric.providers(&hints).expect("a list").into_iter().next() {
             None if named.is_some() => panic!("no provider {name}"),
-            None => eprintln!("skipped: no provider {name}"),
+            None => testbed::skip(format_args!("no provider {name}")),
             Some(provider) => {
                 let known =
                     |other: &Provider| other.description().provider == provider.description().provider;

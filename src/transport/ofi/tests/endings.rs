@@ -359,7 +359,7 @@ fn who_sleeps_is_woken_by_a_message() {
             !(idle && cluster.transport(1).rest() == Rest::Sleep)
         } {
             if start.elapsed() > Duration::from_secs(5) {
-                return eprintln!("skipped: this provider never lets anybody sleep");
+                return testbed::skip("this provider never lets anybody sleep");
             }
         }
         assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));
@@ -404,7 +404,7 @@ fn an_answer_that_nobody_wants_any_more_keeps_nobody_awake() {
         let id = get(&mut cluster);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         if is_kept_awake(&mut cluster) {
-            return eprintln!("skipped: this provider never lets anybody sleep");
+            return testbed::skip("this provider never lets anybody sleep");
         }
         let id = get(&mut cluster);
         try_alone(&mut cluster);

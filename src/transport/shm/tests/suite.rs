@@ -88,7 +88,7 @@ fn who_cannot_fence_for_others_is_fenced_for() {
     for fences_symmetric in [false, true] {
         let cluster = ShmCluster::new(2, Setting { attach_never: true, fences_symmetric, polls: true });
         if !vm::membarrier::register() && !fences_symmetric {
-            eprintln!("skipped: asymmetric fences: the kernel has none");
+            testbed::skip("asymmetric fences: the kernel has none");
             continue;
         }
         let expected = if fences_symmetric { FenceMode::Symmetric } else { FenceMode::Asymmetric };
