@@ -8,6 +8,7 @@ use serde::Serialize;
 use standpipe::network::{Library, Offer, Tested, library, untested};
 
 use crate::printed::print;
+use crate::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
@@ -48,7 +49,7 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode> {
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;
     } else {
-        print(text(&info))?;
+        print(text(&info, Layout::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -71,7 +72,7 @@ fn ofi() -> Transport {
     }
 }
 
-fn text(info: &Info) -> String {
+fn text(info: &Info, layout: Layout) -> String {
     let mut lines = Vec::new();
     for transport in &info.transports {
         lines.push(match (&transport.library, &transport.error) {
@@ -85,12 +86,12 @@ fn text(info: &Info) -> String {
     let offers = info.transports.iter().filter_map(|transport| transport.library.as_ref());
     let offers: Vec<&Offer> = offers.flat_map(|library| &library.providers).collect();
     if !offers.is_empty() {
-        lines.push(format!("\n{}\n\n{}", table(&offers), crate::table::wrapped(LEGEND)));
+        lines.push(format!("\n{}\n\n{}", table(&offers).text(layout), wrapped(LEGEND, layout)));
     }
     for transport in info.transports.iter().filter(|transport| !transport.untested.is_empty()) {
         let names = transport.untested.join(", ");
         let note = format!("{names}: untested on hardware; each is chosen all the same where it is found.");
-        lines.push(format!("\n{}", crate::table::wrapped(&note)));
+        lines.push(format!("\n{}", wrapped(&note, layout)));
     }
     lines.join("\n")
 }
@@ -102,7 +103,7 @@ const LEGEND: &str = "registers: what must be registered besides what peers reac
                       Standpipe was ever tried over it, and on what. The setting \
                       STANDPIPE_TRANSPORT=ofi:PROVIDER chooses one.";
 
-fn table(offers: &[&Offer]) -> crate::table::Table {
+fn table(offers: &[&Offer]) -> Table {
     let header = [
         "provider",
         "on",
@@ -115,7 +116,7 @@ fn table(offers: &[&Offer]) -> crate::table::Table {
         "tested",
         "usable",
     ];
-    let mut table = crate::table::plain(&header);
+    let mut table = plain(&header);
     for offer in offers {
         let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let found = &offer.description;
@@ -165,7 +166,7 @@ mod tests {
         let error = Some("no library".to_owned());
         let ofi = Transport { name: "ofi", usable: false, error, untested: vec!["efa"], library: None };
         let info = Info { transports: vec![SHM, ofi] };
-        let text = text(&info);
+        let text = text(&info, Layout::FILE);
         assert!(
             text.contains("shm: processes of one host") && text.contains("cannot be used: no library\n"),
             "{text}"
@@ -181,7 +182,7 @@ mod tests {
     fn what_nobody_could_try_is_named() {
         let ofi = ofi();
         assert_eq!(ofi.untested, ["cxi", "efa", "psm3"]);
-        let note = text(&Info { transports: vec![SHM, ofi] });
+        let note = text(&Info { transports: vec![SHM, ofi] }, Layout::FILE);
         assert!(note.contains("\ncxi, efa, psm3: untested on hardware"), "{note}");
         for offer in [Tested::Yes, Tested::Emulated, Tested::Untried, Tested::No] {
             let json = serde_json::to_value(offer).expect("plain data");
@@ -197,7 +198,7 @@ mod tests {
             return testbed::skip(transport.error.expect("it says why"));
         };
         let offers: Vec<&Offer> = library.providers.iter().collect();
-        let table = table(&offers).to_string();
+        let table = table(&offers).text(Layout::FILE);
         for offer in offers {
             assert!(table.contains(&offer.description.provider), "{table}");
         }

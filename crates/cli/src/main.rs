@@ -2,11 +2,7 @@
 
 mod run;
 
-use std::{
-    io::{self, IsTerminal},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -30,6 +26,7 @@ use standpipe_cli::{
         scale::{self, RowArgs, ScaleArgs},
         tune,
     },
+    table::shows_colours,
     top,
     transport::{STRATEGY, TRANSPORT},
 };
@@ -274,7 +271,7 @@ fn log_to_stderr(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(shows_colours(&io::stderr()))
         .with_writer(io::stderr)
         .init();
 }

@@ -129,7 +129,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if args.json {
         print(json_of(args, &storm, &sum))?;
     } else {
-        print(table_of(args, &storm, &sum))?;
+        print(table_of(args, &storm, &sum).text(table::Layout::of_stdout()))?;
     }
     if let Some((_, failure)) = &sum.failure {
         let costs = args.costs.as_ref().map_or_else(String::new, |costs| format!(" --costs {costs}"));

@@ -1,31 +1,57 @@
 //! How tables look in a terminal: a line under the header and nothing else, and no number parted from its unit.
 
-use std::fmt::{self, Display};
+use std::io::{self, IsTerminal};
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, TableStyle, Width, presets};
+use rustix::termios::tcgetwinsize;
 
-/// A table without rows, as wide as the terminal at most; 120 letters where there is none, or none that knows its width.
+/// What text is laid out for. Only what prints asks a terminal for it; what lays out is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Letters in a line, at most.
+    pub columns: u16,
+    /// Whether words may have colours.
+    pub colours: bool,
+}
+
+impl Layout {
+    /// For a file, or whatever else is no terminal.
+    pub const FILE: Layout = Layout { columns: 120, colours: false };
+
+    /// For standard output: as wide as its terminal, where it is one that knows its width.
+    #[must_use]
+    pub fn of_stdout() -> Layout {
+        let out = io::stdout();
+        let size = if out.is_terminal() { tcgetwinsize(&out).ok() } else { None };
+        let columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
+        Layout { columns: columns.unwrap_or(Self::FILE.columns), colours: shows_colours(&out) }
+    }
+}
+
+/// Whether a stream is a terminal that shows colours, and nobody has asked for none (<https://no-color.org>).
+#[must_use]
+pub fn shows_colours(stream: &(impl IsTerminal + AsFd)) -> bool {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+    stream.is_terminal() && !unwanted && !dumb
+}
+
+/// A table without rows.
 #[must_use]
 pub fn plain(header: &[&str]) -> Table {
     let mut table = comfy_table::Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
-    fit(&mut table);
     Table(table)
-}
-
-fn fit(table: &mut comfy_table::Table) {
-    if table.width().is_none_or(|letters| letters == 0) {
-        table.set_width(WIDTH);
-    }
 }
 
 /// Sentences that stand under a table, in lines as wide as it may be.
 #[must_use]
-pub fn wrapped(text: &str) -> String {
+pub fn wrapped(text: &str, layout: Layout) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).add_row([text]);
-    fit(&mut table);
+    table.force_no_tty().set_width(layout.columns);
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 0));
     });
@@ -33,12 +59,11 @@ pub fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-const WIDTH: u16 = 120;
 const STYLE: TableStyle =
     presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
 
 /// A table whose lines break between words only, and not between a number and its unit. Where the words themselves are
-/// wider than the terminal, so is the table.
+/// wider than the layout, so is the table.
 #[derive(Debug, Clone)]
 pub struct Table(comfy_table::Table);
 
@@ -56,17 +81,21 @@ impl DerefMut for Table {
     }
 }
 
-impl Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines().join("\n"))
-    }
-}
-
 impl Table {
     /// What it looks like.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
+    pub fn text(&self, layout: Layout) -> String {
+        self.lines(layout).join("\n")
+    }
+
+    /// The same, line by line.
+    #[must_use]
+    pub fn lines(&self, layout: Layout) -> Vec<String> {
         let mut table = self.0.clone();
+        table.force_no_tty().set_width(layout.columns);
+        if layout.colours {
+            table.enforce_styling();
+        }
         if let Some(header) = table.header().map(glued_row) {
             table.set_header(header);
         }
@@ -143,11 +172,14 @@ fn longest_word(text: &str) -> usize {
 mod tests {
     use super::*;
 
+    /// Of terminals, small and large.
+    const WIDTHS: [u16; 3] = [60, 120, 200];
+
     #[test]
     fn no_line_ends_in_blanks() {
         let mut table = plain(&["what", "value"]);
         table.add_row(["a", "long words"]).add_row(["b", "2"]).add_row(["c", ""]);
-        let lines = table.lines();
+        let lines = table.lines(Layout::FILE);
         assert_eq!(lines.len(), 5, "{lines:?}");
         assert!(lines.iter().all(|line| !line.ends_with(' ')), "{lines:?}");
     }
@@ -156,30 +188,30 @@ mod tests {
     fn rows_are_short_and_not_ruled() {
         let mut table = plain(&["what", "value"]);
         table.add_row(["a", &"long words ".repeat(30)]).add_row(["b", "2"]);
-        let text = table.to_string();
-        assert!(text.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{text}");
-        assert_eq!(
-            text.matches("──").count() > 0,
-            text.lines().filter(|line| line.contains('─')).count() == 1
-        );
+        for columns in WIDTHS {
+            let text = table.text(Layout { columns, ..Layout::FILE });
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(columns)), "{text}");
+            assert_eq!(text.lines().filter(|line| line.contains("──")).count(), 1, "{text}");
+        }
     }
 
     #[test]
     fn sentences_are_as_wide_as_tables() {
-        let text = wrapped(&"words of a note ".repeat(30));
-        assert!(text.lines().count() > 2 && !text.contains('─'), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{text}");
-        assert_eq!(text.split_whitespace().count(), 120);
+        for columns in WIDTHS {
+            let text = wrapped(&"words of a note ".repeat(30), Layout { columns, ..Layout::FILE });
+            assert!(text.lines().count() > 2 && !text.contains('─'), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(columns)), "{text}");
+            assert_eq!(text.split_whitespace().count(), 120);
+        }
     }
 
     #[test]
     fn neither_names_nor_numbers_are_broken() {
         let mut table =
             plain(&["strategy", "time taken", "mean latency of a put", "deviation from the paper"]);
-        table.set_width(60);
         table.add_row(["rendezvous-no-unpin", "14.5 µs of it", "1000.25 GB/s", "-12.5 %"]);
         table.add_row(["firehose", "2 ms", "1.5 MB/s (or so)", "−0.0 %"]);
-        let text = table.to_string();
+        let text = table.text(Layout { columns: 60, ..Layout::FILE });
         for whole in ["rendezvous-no-unpin", "14.5 µs", "1000.25 GB/s", "-12.5 %", " 0.0 %", "1.5 MB/s"] {
             assert!(text.contains(whole), "{whole}:\n{text}");
         }
@@ -196,8 +228,8 @@ mod tests {
     #[test]
     fn what_is_wider_than_the_terminal_stays_whole() {
         let mut table = plain(&["a", "b"]);
-        table.set_width(10);
         table.add_row(["rendezvous-no-unpin", "a-name-as-long-as-that"]);
-        assert!(table.to_string().contains("a-name-as-long-as-that"));
+        let text = table.text(Layout { columns: 10, ..Layout::FILE });
+        assert!(text.contains("a-name-as-long-as-that"), "{text}");
     }
 }

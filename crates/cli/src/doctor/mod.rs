@@ -18,6 +18,7 @@ use facts::Facts;
 pub use nodes::Node;
 
 use crate::printed::print;
+use crate::table::{Layout, Table, plain};
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
@@ -37,14 +38,14 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     if args.json {
         print(serde_json::to_string_pretty(&checks)?)?;
     } else {
-        print(format_args!("{}{}", table(&checks), remedies(&checks)))?;
+        print(format_args!("{}{}", table(&checks).text(Layout::of_stdout()), remedies(&checks)))?;
     }
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn table(checks: &[Check]) -> crate::table::Table {
-    let mut table = crate::table::plain(&["check", "", "found"]);
+fn table(checks: &[Check]) -> Table {
+    let mut table = plain(&["check", "", "found"]);
     for check in checks {
         let (word, colour) = match check.status {
             Status::Ok => ("ok", Color::Green),
@@ -93,6 +94,6 @@ mod tests {
         };
         let json = serde_json::to_string(&[&check]).expect("plain data");
         assert_eq!(json, r#"[{"check":"memfd","status":"warn","value":"v","remedy":"r"}]"#);
-        assert!(table(&[check]).to_string().contains("warn"));
+        assert!(table(&[check]).text(Layout::FILE).contains("warn"));
     }
 }

@@ -27,6 +27,7 @@ use crate::{
     progress,
     refused::Refused,
     signals::{self, Leftover},
+    table::Layout,
 };
 
 /// Runs a kernel. The command fails if its result is wrong.
@@ -47,7 +48,7 @@ pub fn run(args: &KernelArgs) -> Result<ExitCode> {
     if options.json {
         print(serde_json::to_string_pretty(&outcome)?)?;
     } else {
-        print(outcome.table())?;
+        print(outcome.table().text(Layout::of_stdout()))?;
     }
     match outcome.fault {
         Some(fault) => bail!("the result is wrong: {fault}"),

@@ -203,6 +203,6 @@ mod tests {
         let ranks = [0, 0, 2, 0].map(|wrong_rows| Verdict { wrong_rows, by: Method::NaiveProduct });
         let outcome = Outcome::of(&kernel, &ranks.map(|verdict| done(RankResult::Product(verdict))), None);
         assert_eq!(outcome.fault.as_deref(), Some("2 rows of the ranks' blocks are wrong"));
-        assert!(outcome.table().to_string().contains("NO: 2 rows"));
+        assert!(outcome.table().text(table::Layout::FILE).contains("NO: 2 rows"));
     }
 }

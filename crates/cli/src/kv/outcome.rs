@@ -433,6 +433,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Layout;
 
     fn record() -> Record {
         let pull = |took_ns, computing| Pull { owner: 0, took_ns, processor_ns: 70, bytes: 1000, computing };
@@ -458,7 +459,7 @@ mod tests {
         assert!((outcome.hit_rate - 6.0 / 11.0).abs() < 1e-9);
         assert!((outcome.pulls_while_computing - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(outcome.mechanisms["cma"], 3000);
-        let table = outcome.table().to_string();
+        let table = outcome.table().text(Layout::FILE);
         assert!(
             table.contains("workers lost")
                 && table.contains("8 of 10")
@@ -469,7 +470,7 @@ mod tests {
 
     #[test]
     fn without_pulls_no_time_is_shown() {
-        let table = Outcome::of(&Record::new(1)).table().to_string();
+        let table = Outcome::of(&Record::new(1)).table().text(Layout::FILE);
         assert_eq!((table.matches("no pulls").count(), table.matches("µs").count()), (7, 0), "{table}");
     }
 

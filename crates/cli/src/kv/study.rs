@@ -23,6 +23,7 @@ use crate::{
     refused::Refused,
     report::output::{Output, OutputArgs},
     signals,
+    table::Layout,
     transport::{Chosen, TransportArgs},
     vm::{self, VmArgs},
 };
@@ -74,8 +75,9 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     };
     let outcome = Outcome::of(&record);
     let report = Report { favourite_share, ..report(args, plan, &trace, &record, &outcome) };
-    let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text()));
-    output.deliver(&report.html(), &format!("{}{phases}", outcome.table()), &outcome)?;
+    let layout = Layout::of_stdout();
+    let phases = phased::grid(&outcome).map_or_else(String::new, |grid| format!("\n\n{}", grid.text(layout)));
+    output.deliver(&report.html(), &format!("{}{phases}", outcome.table().text(layout)), &outcome)?;
     verdict(&outcome, &record)
 }
 

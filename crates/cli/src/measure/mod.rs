@@ -46,7 +46,7 @@ pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
         for Figure { field, value, how } in &figures {
             table.add_row([*field, value, how]);
         }
-        let file = file.display();
+        let (file, table) = (file.display(), table.text(table::Layout::of_stdout()));
         print(format_args!("{name}\n\n{table}\n\nWritten. Use it: standpipe sim --costs {file}"))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -25,7 +25,9 @@ use crate::units::counted;
 use crate::{
     lines, machine,
     printed::print,
-    progress, signals, table, transport,
+    progress, signals,
+    table::{self, Layout},
+    transport,
     units::nanos,
     units::{at_least, parse_size},
 };
@@ -100,7 +102,8 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     if args.json {
         print(to_json(&rows, args.op.is_some())?)?;
     } else {
-        print(format_args!("{}\n{}", to_table(&rows), legend(&rows)))?;
+        let layout = Layout::of_stdout();
+        print(format_args!("{}\n{}", to_table(&rows).text(layout), legend(&rows, layout)))?;
     }
     let broken = rows.iter().filter(|row| row.holds == Some(false)).count();
     if broken > 0 && !args.json {
@@ -114,14 +117,15 @@ const LEGEND: &str = "ratio: our median by the limit's. bound: what it is to sta
                       BROKEN, one within it holds. Neither changes the exit status.";
 
 /// What stands under the table.
-fn legend(rows: &[Row]) -> String {
+fn legend(rows: &[Row], layout: Layout) -> String {
     let jobs = rows.iter().map(|row| row.jobs).max().unwrap_or(1);
     if jobs == 1 {
-        return table::wrapped(LEGEND);
+        return table::wrapped(LEGEND, layout);
     }
-    table::wrapped(&format!(
+    let jobs = format!(
         "{LEGEND} Between two cores, messages and words are measured in {jobs} jobs: medians over these."
-    ))
+    );
+    table::wrapped(&jobs, layout)
 }
 
 /// What to say when other programs keep the machine busy.
@@ -479,7 +483,7 @@ mod tests {
             row(Op::Idle, worker::IDLE_LIMIT, 250_000.0, 1e7),
             row(Op::Open, worker::OPEN_LIMIT, 2e7, 1e8),
         ]);
-        let text = text.to_string();
+        let text = text.text(Layout::FILE);
         for part in ["0.0250 % of a core", "1.0000 % of a core", "20.00 ms", "100.00 ms"] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt::Write};
 
 use super::plots::{self, Chart};
+use crate::table::{Layout, plain, wrapped};
 
 /// A chart with the words around it.
 #[derive(Debug, Clone)]
@@ -68,16 +69,13 @@ impl Grid {
 
     /// The same for a terminal.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, layout: Layout) -> String {
         let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
-        let mut table = crate::table::plain(&header);
+        let mut table = plain(&header);
         table.add_rows(&self.rows);
-        let note = if self.note.is_empty() {
-            String::new()
-        } else {
-            format!("\n{}", crate::table::wrapped(&self.note))
-        };
-        format!("{}\n{table}{note}\n", self.title)
+        let note =
+            if self.note.is_empty() { String::new() } else { format!("\n{}", wrapped(&self.note, layout)) };
+        format!("{}\n{}{note}\n", self.title, table.text(layout))
     }
 }
 
@@ -131,7 +129,7 @@ mod tests {
             header: text(&["strategy", "time"]),
             rows: vec![text(&["a<b", "14.5 µs"])],
         };
-        let (html, terminal) = (grid.html(), grid.text());
+        let (html, terminal) = (grid.html(), grid.text(Layout::FILE));
         for part in ["Puts", "Below 20 %.", "strategy", "14.5 µs"] {
             assert!(html.contains(part) && terminal.contains(part), "{part}: {terminal}");
         }

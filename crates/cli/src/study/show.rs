@@ -10,6 +10,7 @@ use crate::{
         output::Output,
         page::{Figure, Grid, document, escape, folded, table},
     },
+    table::Layout,
 };
 
 /// All that a study has to show.
@@ -71,7 +72,7 @@ impl Show {
             seed: self.seed,
             result,
         };
-        output.deliver_with(&self.html(), &self.text(), &told, &self.beside)
+        output.deliver_with(&self.html(), &self.text(Layout::of_stdout()), &told, &self.beside)
     }
 
     /// The whole page.
@@ -134,8 +135,8 @@ impl Show {
     }
 
     /// The tables, the summary and the findings, for a terminal.
-    fn text(&self) -> String {
-        let grids: Vec<String> = self.grids.iter().map(Grid::text).collect();
+    fn text(&self, layout: Layout) -> String {
+        let grids: Vec<String> = self.grids.iter().map(|grid| grid.text(layout)).collect();
         let said: Vec<&str> = self.summary.iter().chain(&self.findings).map(String::as_str).collect();
         format!("{}\n{}", grids.join("\n"), said.join("\n"))
     }

@@ -10,6 +10,7 @@ use standpipe::{Latencies, Latency, Timed};
 
 use super::report::{Labels, Report, labelled};
 use crate::calls::{Calls, QUANTILES};
+use crate::table::{Layout, plain};
 use crate::units::nanos;
 
 /// Of each kind that was timed: how many calls were, and how long they took.
@@ -30,14 +31,14 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     }
     let header: Vec<&str> =
         ["call", "timed"].into_iter().chain(QUANTILES.iter().map(|(name, _)| *name)).collect();
-    let mut table = crate::table::plain(&header);
+    let mut table = plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
     for (what, times) in calls {
         let names = [what.name().to_owned(), times.sampled.to_string()];
         table.add_row(names.into_iter().chain(times.quantiles_ns().map(|ns| nanos(ns as f64))));
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    std::iter::once(String::new()).chain(table.lines()).collect()
+    std::iter::once(String::new()).chain(table.lines(Layout::FILE)).collect()
 }
 
 /// The buckets of a histogram up to each power of two of nanoseconds, in seconds: collectors keep a series for each.

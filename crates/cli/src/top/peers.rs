@@ -6,6 +6,7 @@ use standpipe::watch::{PeerCounters, Peers};
 
 use super::report::{AWAITED, RankReport, Report};
 use super::text::{self, headline, short};
+use crate::table::{Layout, plain};
 
 /// A report with what `--peers` asks for besides. This is also what `--json` prints.
 #[derive(Serialize)]
@@ -132,7 +133,7 @@ fn others(peers: &Peers) -> Option<String> {
 fn table(peers: &Peers) -> Vec<String> {
     let Peers { busiest, others, .. } = peers;
     let header: Vec<&str> = ["peer"].into_iter().chain(FIELDS.iter().map(|(_, column, _)| *column)).collect();
-    let mut table = crate::table::plain(&header);
+    let mut table = plain(&header);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut row = |name: String, counters: &PeerCounters| {
         let figures = FIELDS.iter().map(|(_, _, of)| short(of(counters) as f64));
@@ -146,7 +147,7 @@ fn table(peers: &Peers) -> Vec<String> {
         row("others".into(), others);
     }
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    table.lines()
+    table.lines(Layout::FILE)
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::style::Print;
 use crossterm::terminal::{
-    self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
+use rustix::termios::{Winsize, tcgetwinsize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::peers::lines;
@@ -104,7 +105,8 @@ impl Screen {
     }
 
     fn redraw(&mut self) -> io::Result<()> {
-        let (width, height) = terminal::size()?;
+        // Where it draws, which need not be the terminal that it was started from.
+        let Winsize { ws_col: width, ws_row: height, .. } = tcgetwinsize(&self.out)?;
         let lines = self.report.iter().flat_map(|report| lines(report, self.showing.peers()));
         let lines: Vec<String> = lines.collect();
         let keys = self.showing.keys();

@@ -5,6 +5,7 @@ use standpipe::{Mechanism, Operation};
 
 use super::latency;
 use super::report::{FIELDS, Figures, RankReport, Registration, Report, TRANSFERS};
+use crate::table::{Layout, plain};
 
 /// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a while.
 const AWAY_SECONDS: f64 = 1.0;
@@ -40,7 +41,8 @@ const WHO: [&str; 3] = ["rank", "pid", "state"];
 fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
     let names = columns.iter().map(|column| column.name);
     let header: Vec<&str> = WHO.into_iter().take(who).chain(names).collect();
-    let mut table = crate::table::plain(&header);
+    let mut table = plain(&header);
+    // As wide as it is: a screen cuts it.
     table.set_content_arrangement(ContentArrangement::Disabled);
     for column in table.column_iter_mut() {
         column.set_padding((0, 0));
@@ -59,7 +61,7 @@ fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.lines()
+    table.lines(Layout::FILE)
 }
 
 /// What few ranks ever have, each in a line that says what it means, and a free line after them.
