@@ -23,16 +23,22 @@ pub fn parse(name: &str) -> Result<Transport, String> {
 /// The transport that an option names, or else the environment; shared memory where neither does.
 ///
 /// # Errors
-/// If the environment names none that there is, or the provider is not there.
+/// If the environment names none that there is.
 pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
-    let transport = option.map_or_else(
-        || from_env(std::env::var(TRANSPORT).ok().as_deref()),
-        |transport| Ok(transport.clone()),
-    )?;
-    if let Transport::Ofi { provider } = &transport {
-        network::look_for(provider.as_deref())?;
+    option
+        .map_or_else(|| from_env(std::env::var(TRANSPORT).ok().as_deref()), |transport| Ok(transport.clone()))
+}
+
+/// Refuses a transport that is not there. To be asked once the arguments are known to fit together: what is wrong with
+/// them is said whatever is installed.
+///
+/// # Errors
+/// If there is no libfabric, or it has no such provider.
+pub fn look_for(transport: &Transport) -> Result<(), Refused> {
+    match transport {
+        Transport::Ofi { provider } => network::look_for(provider.as_deref()).map_err(Refused::new),
+        _ => Ok(()),
     }
-    Ok(transport)
 }
 
 fn from_env(name: Option<&str>) -> Result<Transport> {
@@ -71,7 +77,8 @@ impl TransportArgs {
     /// What these options and the environment choose.
     ///
     /// # Errors
-    /// If they name what there is not, or a strategy where nothing is ever registered.
+    /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is there says
+    /// [`look_for`].
     pub fn choose(&self) -> Result<Chosen, Refused> {
         let transport = chosen(self.transport.as_ref()).map_err(Refused::new)?;
         if transport == Transport::Shm {
@@ -153,8 +160,7 @@ mod tests {
     #[test]
     fn a_provider_that_is_not_there_is_refused_by_name() {
         let pigeon = Transport::Ofi { provider: Some("pigeon".to_owned()) };
-        let refused = TransportArgs { transport: Some(pigeon), strategy: None }.choose();
-        let refused = refused.expect_err("libfabric has none").to_string();
+        let refused = look_for(&pigeon).expect_err("libfabric has none").to_string();
         assert!(refused.contains("provider pigeon") || refused.contains("libfabric cannot"), "{refused}");
     }
 

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
+use testbed::Terminal;
+
 fn standpipe(words: &[&str], stdout: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
     command
@@ -120,7 +122,7 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["sim", "--seeds", "0"], "it must be at least 1"),
         (&["sim", "--steps", "0"], "it must be at least 1"),
         (&["sim", "--costs", "/dev/zero"], "these are no costs"),
@@ -140,7 +142,6 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["kernel", "cannon", "-n", "5"], "not 1, 4, 9"),
         (&["perf", "--size", "8"], "name the operation"),
         (&["perf", "miss", "--transport", "shm"], "nothing is registered within a host"),
-        (&["perf", "put-signal", "--transport", "ofi:tcp", "--same-core"], "leave out --same-core"),
         (&["perf", "miss", "--size", "9"], "--size does not fit miss"),
         (&["perf", "am", "--size", "1G"], "a message's payload has at most"),
         (&["study", "kv", "--cap", "1K"], "holds no block"),
@@ -156,12 +157,98 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
         (&["perf", "atomic", "-n", "2"], "-n 2 does not fit atomic"),
     ];
     for (words, said) in cases {
-        let output = standpipe(words, Stdio::piped());
-        let error = String::from_utf8_lossy(&output.stderr);
-        let status = output.status.code().expect("not killed");
-        assert!(output.stdout.is_empty(), "{words:?}: {error}");
-        let temporary = ["at path", ".costs-", ".recording-"].iter().any(|part| error.contains(part));
-        assert!(status == 2 && !temporary, "{words:?}: {status}: {error}");
-        assert!(error.contains(said) && error.lines().count() < 8, "{words:?}: {error}");
+        assert_refused(words, said, &standpipe(words, Stdio::piped()));
+    }
+}
+
+/// With exit status 2, in few words that are the user's.
+fn assert_refused(words: &[&str], said: &str, output: &Output) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    let status = output.status.code().expect("not killed");
+    assert!(output.stdout.is_empty(), "{words:?}: {error}");
+    let temporary = ["at path", ".costs-", ".recording-"].iter().any(|part| error.contains(part));
+    assert!(status == 2 && !temporary, "{words:?}: {status}: {error}");
+    assert!(error.contains(said) && error.lines().count() < 8, "{words:?}: {error}");
+}
+
+/// The setting that names libfabric's file.
+const LIBFABRIC: &str = "STANDPIPE_LIBFABRIC";
+
+#[test]
+fn what_is_wrong_with_arguments_is_said_whatever_is_installed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a file");
+    std::fs::write(&file, "").expect("written");
+    let file = file.to_str().expect("letters");
+    let cases: [(&[&str], &str); 11] = [
+        (&["perf", "put-signal", "--same-core"], "leave out --same-core"),
+        (&["perf", "am"], "only put, get, miss and put-signal are measured"),
+        (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),
+        (&["study", "kv", "--trace", "/no/such"], "reading /no/such: No such file"),
+        (&["study", "kv", "--cap", "100T"], "of memory at least, and this machine has"),
+        (&["study", "kv", "--out", file], "it is no directory"),
+        (&["study", "gups", "--table", "128T"], "of memory at least, and this machine has"),
+        (
+            &["study", "isx", "--keys", "2147483648", "--ranks", "1024"],
+            "of memory at least, and this machine has",
+        ),
+        (&["study", "isx", "--out", file], "it is no directory"),
+        (&["study", "firehose", "--out", file], "it is no directory"),
+        (&["study", "pindown", "--pin", "1"], "a put of 262144 bytes wants as many registered"),
+    ];
+    for (words, said) in cases {
+        let words = [words, &["--transport", "ofi:tcp"]].concat();
+        assert_refused(&words, said, &standpipe(&words, Stdio::piped()));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let without = command.args(&words).env(LIBFABRIC, "/no/such").stdin(Stdio::null()).output();
+        assert_refused(&words, said, &without.expect("it was built with this test"));
+    }
+}
+
+#[test]
+fn a_network_that_is_not_there_is_refused_in_a_line_before_anything_is_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let cases: [&[&str]; 6] = [
+        &["perf", "put"],
+        &["study", "kv", "--out"],
+        &["study", "gups", "--out"],
+        &["study", "isx", "--out"],
+        &["study", "firehose", "--out"],
+        &["study", "pindown", "--out"],
+    ];
+    for words in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        command.args(words).env(LIBFABRIC, "/no/such").stdin(Stdio::null());
+        if words.ends_with(&["--out"]) {
+            command.arg(&out);
+        }
+        let output = command.args(["--transport", "ofi:tcp"]).output().expect("it was built with this test");
+        assert_refused(words, "libfabric cannot be loaded: /no/such", &output);
+        assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{words:?}");
+        assert!(!out.exists(), "{words:?}: a folder is left");
+    }
+}
+
+/// What a command prints in a terminal, without what it says on standard error.
+fn in_terminal(columns: u16, words: &str, settings: &[(&str, &str)]) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" {words} 2> /dev/null"), env!("CARGO_BIN_EXE_standpipe")]);
+    shell.env_remove("NO_COLOR").envs(settings.iter().copied());
+    // Whether `doctor` finds fault with this machine does not matter here.
+    Terminal::of(columns).output(&shell).expect("a terminal").1
+}
+
+#[test]
+fn tables_are_as_wide_as_the_terminal_and_coloured_where_it_shows_colours() {
+    let widest = |columns| {
+        let said = in_terminal(columns, "sim --steps 50", &[]);
+        said.lines().map(|line| line.chars().count()).max().expect("some lines")
+    };
+    assert!((41..=60).contains(&widest(60)) && (61..=200).contains(&widest(200)));
+    assert!(in_terminal(80, "doctor", &[]).contains("\x1b["));
+    for unwanted in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let said = in_terminal(80, "doctor", &[unwanted]);
+        assert!(!said.contains('\x1b') && said.contains(" ok "), "{unwanted:?}: {said}");
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     report::output::{Output, OutputArgs},
     signals,
     table::Layout,
-    transport::{Chosen, TransportArgs},
+    transport::{Chosen, TransportArgs, look_for},
     vm::{self, VmArgs},
 };
 
@@ -67,6 +67,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     tell_of_a_short_trace(&args.kv, trace.requests as u64);
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
+    look_for(&chosen.transport)?;
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let requests = trace.requests as u64;
     let record = match args.phases {

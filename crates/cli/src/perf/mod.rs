@@ -87,6 +87,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
             Refused::new("nothing is registered within a host, and nothing missed: --transport ofi").into()
         );
     }
+    transport::look_for(&transport)?;
     let unoptimised = machine::UNOPTIMISED.map(str::to_owned);
     for warning in noise(machine::load_average(), host::cores()).into_iter().chain(unoptimised) {
         eprintln!("standpipe: {warning}");

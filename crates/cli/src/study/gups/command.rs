@@ -20,7 +20,7 @@ use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
 use crate::signals;
 use crate::study::{ranks, work::Bar};
-use crate::transport::{Chosen, TransportArgs};
+use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::{between, parse_bytes};
 
 /// Arguments of `standpipe study gups`.
@@ -68,6 +68,7 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
     let plan = args.plan(&chosen)?;
     machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;
     let output = Output::make(&args.output)?;
+    look_for(&chosen.transport)?;
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let (told, beside) = args.run(&plan, &chosen)?;
     // Who says nothing of a turn has not verified it.

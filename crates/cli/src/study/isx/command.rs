@@ -12,7 +12,7 @@ use super::rank::SUBCOMMAND;
 use super::shown;
 use crate::report::output::{Output, OutputArgs};
 use crate::study::{ranks, work::Bar};
-use crate::transport::{Chosen, TransportArgs};
+use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::between;
 use crate::{machine, signals};
 
@@ -56,6 +56,7 @@ pub fn run(args: &IsxArgs) -> Result<ExitCode> {
     let each = 4 * (3 * plan.keys + plan.room()) + 4 * u64::from(WIDTH);
     machine::check_room(each * u64::from(args.ranks), "this")?;
     let output = Output::make(&args.output)?;
+    look_for(&chosen.transport)?;
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let sizes = sizes(args.ranks);
     let bar = Arc::new(Bar::new(sizes.len() * args.rounds as usize, "sorts"));

@@ -12,6 +12,7 @@ use super::shown;
 use crate::refused::Refused;
 use crate::report::output::Output;
 use crate::study::firehose::FirehoseArgs;
+use crate::transport::look_for;
 
 /// Runs the study.
 ///
@@ -24,6 +25,7 @@ pub(in crate::study) fn run(args: &FirehoseArgs, transport: &Transport) -> Resul
         return Err(Refused::new(why).into());
     }
     let output = Output::make(&args.output)?;
+    look_for(transport)?;
     let experiment = Experiment::of(args, transport);
     let mut costs = Taker::start(&experiment.plan, if args.small { 20 } else { 200 })?;
     let measured = experiment.measure(&mut costs)?;

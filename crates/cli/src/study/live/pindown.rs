@@ -21,6 +21,7 @@ use crate::report::{
 use crate::study::pindown::PinDownArgs;
 use crate::study::show::{MEASURED, Show, row};
 use crate::study::work::Bar;
+use crate::transport::look_for;
 use crate::units::{bytes, grouped};
 use crate::vm;
 
@@ -41,6 +42,7 @@ pub(in crate::study) fn run(args: &PinDownArgs, transport: &Transport) -> Result
         );
     }
     let output = Output::make(&args.output)?;
+    look_for(transport)?;
     let mut costs = Taker::start(&experiment.plan, if args.small { 20 } else { 200 })?;
     let measured = experiment.measure(&mut costs)?;
     let (file, costs) = costs.measured().file(&experiment.plan.transport)?;
