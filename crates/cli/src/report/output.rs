@@ -48,7 +48,9 @@ impl<'a> Output<'a> {
         if made.is_empty() && !args.out.is_dir() {
             return Err(Refused::new(format_args!("{doing}: it is no directory")));
         }
-        fs::create_dir_all(&args.out).map_err(|error| Refused::file(&doing, &error))?;
+        // Else a signal could have removed what is not yet there.
+        signals::undisturbed(|| fs::create_dir_all(&args.out))
+            .map_err(|error| Refused::file(&doing, &error))?;
         let output = Self { args, made };
         // Known now rather than after minutes of a study.
         tempfile::tempfile_in(&args.out).map_err(|error| Refused::file(&doing, &error))?;
