@@ -1,9 +1,16 @@
 //! What a newcomer sees: the README's first commands, in a clean clone, with an empty Cargo cache.
 
-use crate::command::{Failure, root, run};
+use crate::command::{self, Failure, root, run};
 use crate::outcome::Outcome;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use testbed::Terminal;
+
+/// A newcomer's terminal, and for how long a command may run in it: a first build, on a slow and busy machine.
+const TERMINAL: Terminal = Terminal { columns: 100, rows: 30, limit: Duration::from_secs(2 * 3600) };
 
 /// Only what the README says is needed, and what HTTPS needs.
 const DEBIAN_PACKAGES: &str = "gcc,libc6-dev,ca-certificates";
@@ -21,21 +28,20 @@ pub(crate) fn here() -> Outcome {
             tempfile::tempdir().map_err(|error| Failure(format!("no temporary folder: {error}")))?;
         clone_into(machine.path())?;
         let home = machine.path().display();
-        for command in readme_commands()? {
-            let path = std::env::var("PATH").unwrap_or_default();
-            let rustup = rustup_home();
-            run("env --ignore-environment")
+        let path = std::env::var("PATH").unwrap_or_default();
+        let rustup = rustup_home();
+        try_all(machine.path(), |command| {
+            let mut env = Command::new("env");
+            env.arg("--ignore-environment")
+                .arg("TERM=xterm")
                 .arg(format!("PATH={path}"))
                 .arg(format!("HOME={home}"))
                 .arg(format!("RUSTUP_HOME={rustup}"))
                 .arg(format!("CARGO_HOME={home}/cargo"))
-                .arg("sh")
-                .arg("-euc")
-                .arg(command)
-                .dir(&machine.path().join(CLONE))
-                .status()?;
-        }
-        Ok(())
+                .args(["sh", "-euc", command])
+                .current_dir(machine.path().join(CLONE));
+            env
+        })
     };
     all().into()
 }
@@ -61,17 +67,61 @@ pub(crate) fn in_debian(machine: &Path) -> Outcome {
         }
         fs::create_dir(machine.join(HOME)).map_err(|error| Failure(format!("its home: {error}")))?;
         clone_into(&machine.join(HOME))?;
-        readme_commands()?.into_iter().try_for_each(|command| in_chroot(machine, &command))
+        try_all(&machine.join(HOME), |command| in_chroot(machine, command))
     };
     all().into()
 }
 
+/// Runs the README's commands in a terminal, each as `prepare` has it, and says what each has taken; `home` is the
+/// newcomer's.
+fn try_all(home: &Path, prepare: impl Fn(&str) -> Command) -> Result<(), Failure> {
+    let mut taken = Vec::new();
+    let mut before = disk(home)?;
+    for line in readme_commands()? {
+        println!("$ {line}");
+        let (start, processor) = (Instant::now(), command::processor());
+        let mut out = std::io::stdout();
+        let status = TERMINAL.run(&prepare(&line), |said| {
+            // Nobody may be reading any more.
+            let _ = out.write_all(said).and_then(|()| out.flush());
+        });
+        let (clock, processor) = (start.elapsed(), command::processor() - processor);
+        let after = disk(home)?;
+        let minutes = |time: Duration| time.as_secs_f64() / 60.0;
+        taken.push(format!(
+            "{line}: {:.1} minutes by the clock, {:.1} of processor; {:.1} GiB of disk",
+            minutes(clock),
+            minutes(processor),
+            (after - before) / GIB
+        ));
+        before = after;
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(Failure(format!("`{line}`: {status}"))),
+            Err(error) => return Err(Failure(format!("`{line}`: {error}"))),
+        }
+    }
+    println!("{}", taken.join("\n"));
+    Ok(())
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Bytes of disk that all below a folder takes.
+fn disk(folder: &Path) -> Result<f64, Failure> {
+    let said = run("du --summarize --block-size=1").arg(folder).output()?;
+    let bytes = said.split_whitespace().next().and_then(|bytes| bytes.parse().ok());
+    bytes.ok_or_else(|| Failure(format!("du said {said:?}")))
+}
+
 /// Runs `command` in the clone, seeing only `machine`'s files; its mounts go away with it.
-fn in_chroot(machine: &Path, command: &str) -> Result<(), Failure> {
+fn in_chroot(machine: &Path, command: &str) -> Command {
     let enter = "for dir in proc sys dev; do mount --rbind /$dir $0/$dir; done; \
-        exec chroot $0 env -i PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/newcomer sh -euc \"$1\"";
+        exec chroot $0 env -i TERM=xterm PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/newcomer sh -euc \"$1\"";
     let command = format!("cd /{HOME}/{CLONE}; {command}");
-    run("unshare --mount sh -euc").arg(enter).arg(machine).arg(command).status()
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-euc", enter]).arg(machine).arg(command);
+    unshare
 }
 
 fn clone_into(home: &Path) -> Result<(), Failure> {
