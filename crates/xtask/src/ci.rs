@@ -2,7 +2,7 @@
 
 use crate::form::Form;
 use crate::outcome::Outcome;
-use crate::{checks, command, fuzz, hits, nightly, verbs};
+use crate::{checks, command, fuzz, hits, nightly, programs, verbs};
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -28,6 +28,8 @@ const CHECKS: &[Named] = &[
     ("doc", checks::doc),
     ("loom", checks::loom),
     ("hits", hits::hits),
+    ("terminals", programs::terminals),
+    ("bare", programs::bare),
     ("verbs", || verbs::verbs(Form::Short)),
     ("tsan", || nightly::tsan(Form::Short)),
     ("asan", || nightly::asan(Form::Short)),
@@ -121,11 +123,11 @@ impl Beside {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = format!("{:<8}{:<9}{:>8}{:>13}  why\n", "check", "result", "clock s", "processor s");
+    let mut text = format!("{:<10}{:<9}{:>8}{:>13}  why\n", "check", "result", "clock s", "processor s");
     for Row { name, outcome, clock, processor } in rows {
         let (word, why) = (outcome.word(), outcome.reason());
         let (clock_s, processor_s) = (clock.as_secs(), processor.as_secs());
-        text += &format!("{name:<8}{word:<9}{clock_s:>8}{processor_s:>13}  {why}\n");
+        text += &format!("{name:<10}{word:<9}{clock_s:>8}{processor_s:>13}  {why}\n");
     }
     let count = |word| rows.iter().filter(|row| row.outcome.word() == word).count();
     let (passed, failed, skipped) = (count("passed"), count("FAILED"), count("skipped"));
@@ -192,7 +194,7 @@ mod tests {
             row("loom", Outcome::Failed("`cargo test` exited with 101".into())),
         ];
         let lines: Vec<String> = table(&rows).lines().map(str::to_owned).collect();
-        assert_eq!(lines[2], "miri    skipped        12           20  no network");
+        assert_eq!(lines[2], "miri      skipped        12           20  no network");
         assert_eq!(lines[4], "checks: 1 passed, 1 failed, 1 skipped");
     }
 }

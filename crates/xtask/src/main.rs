@@ -16,6 +16,7 @@ mod lookups;
 mod mutate;
 mod nightly;
 mod outcome;
+mod programs;
 mod provider_hits;
 mod real_storms;
 mod storms;
@@ -81,6 +82,10 @@ enum Check {
         #[arg(long, default_value_t = 20_000)]
         rounds: u32,
     },
+    /// Run the command's tests in small and large terminals.
+    Terminals,
+    /// Run the tests of the command and of launching in a terminal where there is no libfabric (needs root).
+    Bare,
     /// Run tests over real verbs, in a virtual machine with soft-RoCE devices (QEMU, which it installs if it may).
     Verbs {
         /// Only one thing of each kind, in four minutes.
@@ -115,6 +120,8 @@ fn main() -> ExitCode {
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Lookups => ("lookups", lookups::lookups()),
         Check::Hits => ("hits", hits::hits()),
+        Check::Terminals => ("terminals", programs::terminals()),
+        Check::Bare => ("bare", programs::bare()),
         Check::Verbs { short: true } => ("verbs", verbs::verbs(Form::Short)),
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),

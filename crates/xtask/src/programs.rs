@@ -1,0 +1,178 @@
+//! The workspace's test programs, run one by one elsewhere than cargo runs them: in terminals, and without libfabric.
+
+use crate::command::{Failure, root, run};
+use crate::outcome::Outcome;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use testbed::{SKIPS, Terminal};
+
+/// Letters in a line of small and large terminals. One of [`COMMON`] is where [`bare`] runs.
+const WIDTHS: [u16; 2] = [60, 200];
+const COMMON: u16 = 80;
+
+/// The package that prints for people.
+const PRINTS: &str = "standpipe-cli";
+
+/// Its test programs that run jobs for long and print through pipes: the commonest terminal is enough for them.
+const LONG: [&str; 9] =
+    ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
+
+/// Unit tests of it that count for long and print nothing.
+const COUNTING: [&str; 5] =
+    ["kernels::product", "kernels::trace", "kv::generate", "kv::store", "study::isx::sort"];
+
+/// The library's test programs that launch jobs.
+const LAUNCH: [&str; 4] = ["launch", "launch_join", "launch_signals", "launchers"];
+
+/// More than any of the programs takes.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The command's tests in small and large terminals: nothing that is tested depends on how wide one is.
+pub(crate) fn terminals() -> Outcome {
+    let all = || -> Result<(), Failure> {
+        let programs = built()?;
+        for columns in WIDTHS {
+            for program in programs.iter().filter(|program| program.package == PRINTS) {
+                if !LONG.contains(&program.name.as_str()) {
+                    let skips = COUNTING.iter().flat_map(|skip| ["--skip", skip]);
+                    let mut command = Command::new(&program.path);
+                    program.run(command.args(skips), columns)?;
+                }
+            }
+        }
+        Ok(())
+    };
+    all().into()
+}
+
+/// Hides the system's libfabric under an empty file, `$0`, and runs the rest. Needs a mount namespace.
+const HIDE: &str = "for file in $(/sbin/ldconfig -p | sed -n 's/.*libfabric\\.so.* => //p' | sort -u); \
+                    do mount --bind $0 $file; done; exec \"$@\"";
+
+/// The tests of the command and of launching where there is no libfabric, in a terminal.
+pub(crate) fn bare() -> Outcome {
+    if run("unshare --mount true").output().is_err() {
+        return Outcome::Skipped("no mount namespaces (`unshare --mount`; they take root)".into());
+    }
+    let all = || -> Result<(), Failure> {
+        let programs = built()?;
+        let empty =
+            tempfile::NamedTempFile::new().map_err(|error| Failure(format!("no temporary file: {error}")))?;
+        let info = hiding(empty.path(), &root().join("target/debug/standpipe")).arg("info").output();
+        let info = info.map_err(|error| Failure(format!("unshare: {error}")))?;
+        if !String::from_utf8_lossy(&info.stdout).contains("libfabric cannot be loaded") {
+            return Err(Failure("libfabric is still there".into()));
+        }
+        let launches =
+            |program: &&Program| program.package == "standpipe" && LAUNCH.contains(&program.name.as_str());
+        let wanted: Vec<&Program> =
+            programs.iter().filter(|program| program.package == PRINTS || launches(program)).collect();
+        for program in wanted {
+            program.run(&mut hiding(empty.path(), &program.path), COMMON)?;
+        }
+        Ok(())
+    };
+    all().into()
+}
+
+/// A command that runs `program` where no libfabric is found.
+fn hiding(empty: &Path, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-euc", HIDE]).arg(empty).arg(program);
+    // What is skipped for want of it is as it should be.
+    command.env_remove("STANDPIPE_LIBFABRIC").env_remove("LD_LIBRARY_PATH").env_remove(SKIPS);
+    command
+}
+
+/// A test program.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    package: String,
+    name: String,
+    path: PathBuf,
+    /// Where cargo runs it.
+    folder: PathBuf,
+}
+
+impl Program {
+    /// Runs it by `command` in a terminal, and shows what it says if it fails.
+    fn run(&self, command: &mut Command, columns: u16) -> Result<(), Failure> {
+        let terminal = Terminal { limit: LIMIT, ..Terminal::of(columns) };
+        let start = Instant::now();
+        let mut said = Vec::new();
+        let ended = terminal.run(command.current_dir(&self.folder), |bytes| said.extend_from_slice(bytes));
+        let failed = |how: String| {
+            println!("{}", String::from_utf8_lossy(&said).replace("\r\n", "\n"));
+            Failure(format!("{} in {columns} columns: {how}", self.name))
+        };
+        match ended {
+            Ok(status) if status.success() => {
+                println!("{} in {columns} columns: {:.1?}", self.name, start.elapsed());
+                Ok(())
+            }
+            Ok(status) => Err(failed(status.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}
+
+/// Builds all test programs, with the features that all of the workspace has as `cargo test --workspace` does, so that they are
+/// built once.
+fn built() -> Result<Vec<Program>, Failure> {
+    let told = run("cargo test --workspace --no-run --message-format=json").output()?;
+    let programs = programs(&told);
+    // A name that changes must not leave a check that passes without it.
+    for name in LONG.iter().chain(&LAUNCH) {
+        if !programs.iter().any(|program| program.name == *name) {
+            return Err(Failure(format!("there is no test program {name}")));
+        }
+    }
+    Ok(programs)
+}
+
+/// The test programs of which cargo tells, one JSON object a line.
+fn programs(told: &str) -> Vec<Program> {
+    let program = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["profile"]["test"] != true {
+            return None;
+        }
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        // `path+file:///…/crates/cli#standpipe-cli@0.1.0`, or without a name that the folder has already.
+        let (place, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+        let package = id.split_once('@').map_or_else(|| place.rsplit('/').next(), |(name, _)| Some(name))?;
+        Some(Program {
+            package: package.to_owned(),
+            name: message["target"]["name"].as_str()?.to_owned(),
+            path: message["executable"].as_str()?.into(),
+            folder,
+        })
+    };
+    told.lines().filter_map(program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_the_test_programs() {
+        let told = "{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///s/crates/cli#standpipe-cli@0.1.0\",\
+            \"manifest_path\":\"/s/crates/cli/Cargo.toml\",\"target\":{\"name\":\"words\"},\"profile\":{\"test\":true},\
+            \"executable\":\"/s/target/debug/deps/words-1\"}\n\
+            {\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///s/crates/cli#standpipe-cli@0.1.0\",\
+            \"manifest_path\":\"/s/crates/cli/Cargo.toml\",\"target\":{\"name\":\"standpipe\"},\"profile\":{\"test\":false},\
+            \"executable\":\"/s/target/debug/standpipe\"}\nnonsense\n";
+        let words = Program {
+            package: "standpipe-cli".into(),
+            name: "words".into(),
+            path: "/s/target/debug/deps/words-1".into(),
+            folder: "/s/crates/cli".into(),
+        };
+        assert_eq!(programs(told), [words]);
+        let root = told.replace("crates/cli#standpipe-cli@0.1.0", "standpipe#0.1.0");
+        assert_eq!(programs(&root)[0].package, "standpipe");
+    }
+}
