@@ -11,6 +11,7 @@ use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
 
 use super::buffers::{Buffer, Buffers, Size};
+use super::link::DIRECT;
 use super::port::Lent;
 
 /// A place in the run of a copy's bytes.
@@ -46,8 +47,6 @@ pub(super) struct Copy {
     pub(super) next: Cursor,
     /// The carrier of its direct parts; `None`: it has none.
     pub(super) carrier: Option<usize>,
-    /// A part that the provider had no room for, in its buffer if it needs one.
-    pub(super) ready: Option<(Option<Buffer>, Part)>,
     /// Parts that the provider has.
     pub(super) under_way: usize,
     /// Its end may be reported: nothing that was written is still on its way.
@@ -60,21 +59,32 @@ pub(super) struct Copy {
     pub(super) settles: Option<Instant>,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,
-    /// Whether it stands in its link's list of those that wait.
-    pub(super) waits: bool,
+    /// The kind of place that it waits for, in its link's list.
+    pub(super) waits: Option<usize>,
+}
+
+impl Part {
+    /// The kind of place that it takes while it is under way, as in [`PARTS`](super::link::PARTS).
+    pub(super) fn kind(&self) -> usize {
+        if self.direct { DIRECT } else { self.size() as usize }
+    }
+
+    /// The buffer that it needs, if it needs one.
+    pub(super) fn size(&self) -> Size {
+        if self.len <= Size::Small.bytes() { Size::Small } else { Size::Large }
+    }
 }
 
 impl Copy {
     /// Whether no more of it is to be started.
     pub(super) fn is_started(&self) -> bool {
-        let all = self.next.piece == self.pieces.len() && self.ready.is_none();
-        self.given_up || self.error.is_some() || all
+        self.given_up || self.error.is_some() || self.next.piece == self.pieces.len()
     }
 
-    /// Begins anew, as parts are gone; some that the provider had, if they were `broken_off`.
-    pub(super) fn restart(&mut self, broken_off: bool) {
+    /// Begins anew, as parts that the provider had are gone.
+    pub(super) fn restart(&mut self) {
         self.next = Cursor::default();
-        if self.direction == Direction::Put && broken_off {
+        if self.direction == Direction::Put {
             (self.doubtful, self.confirmed, self.settles) = (true, false, None);
         }
     }
@@ -147,7 +157,6 @@ impl Copies {
             pieces: own,
             next: Cursor::default(),
             carrier: None,
-            ready: None,
             under_way: 0,
             confirmed: direction == Direction::Get || self.delivers,
             given_up: false,
@@ -155,7 +164,7 @@ impl Copies {
             settles: None,
             error: None,
             reported: false,
-            waits: false,
+            waits: None,
         })
     }
 
@@ -166,8 +175,21 @@ impl Copies {
         self.spare.push(pieces);
     }
 
-    /// The part that comes next. Where only some of the local memory is registered, that goes by itself.
-    pub(super) fn plan(&self, copy: usize) -> Part {
+    /// The part that comes next: one that only confirms, when all has been started.
+    pub(super) fn next_part(&self, copy: usize) -> Part {
+        if self.all[copy].is_started() {
+            return Part { copy, from: Cursor::default(), len: 1, direct: false, confirms: true };
+        }
+        self.plan(copy)
+    }
+
+    /// Whether a part's bytes are the caller's, and go out.
+    pub(super) fn sends(&self, part: &Part) -> bool {
+        self.all[part.copy].direction == Direction::Put && !part.confirms
+    }
+
+    /// The part that comes next of those with bytes. Where only some of the local memory is registered, that goes by itself.
+    fn plan(&self, copy: usize) -> Part {
         let Copy { pieces, next, carrier, .. } = &self.all[copy];
         let direct =
             |piece: &KeyedPiece| carrier.is_some() && (piece.local.is_some() || !self.registers_local);

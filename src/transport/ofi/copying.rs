@@ -6,7 +6,7 @@ use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
-use super::copies::{Copies, Copy, Cursor, Part};
+use super::copies::{Copies, Copy, Part};
 use super::link::{DIRECT, Link, PARTS};
 use super::port::{Kept, NotStarted};
 use super::sending::RECONNECT_WITHIN;
@@ -19,6 +19,25 @@ const LINGER: Duration = Duration::from_secs(1);
 /// After an outlet did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
 const OUTLET_PAUSE: Duration = Duration::from_secs(10);
 const OUTLET_PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// How far a copy has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advanced {
+    /// All of it that can be is under way, or it is over.
+    On,
+    /// It waits behind others.
+    Behind,
+    /// There is no room for its next part now.
+    Refused,
+}
+
+/// Why a part is not started.
+enum Refused {
+    /// There is no room for it now.
+    Now,
+    /// Nothing more is to be started of its copy as it was.
+    Lost,
+}
 
 impl OfiTransport {
     #[inline(always)]
@@ -55,7 +74,7 @@ impl OfiTransport {
         if self.may_be_direct(rank, direction, pieces) {
             self.copies.all[copy].carrier = self.carriers.enter(rank, &mut self.port);
         }
-        self.advance(copy);
+        self.advance(copy, false);
         Submit::Pending
     }
 
@@ -70,134 +89,142 @@ impl OfiTransport {
         long && ends_well && self.links.get(rank).is_some_and(is_reached)
     }
 
-    /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. `false`: there was no
-    /// room for all.
-    fn advance(&mut self, copy: usize) -> bool {
+    /// Starts as many parts of a copy as there is room for, and ends it when nothing is left of it. Behind others that wait for
+    /// the same kind of place it waits, too, unless it is its `turn`.
+    fn advance(&mut self, copy: usize, mut turn: bool) -> Advanced {
         loop {
-            let Some(known) = self.copies.all.get_mut(copy) else { return true };
-            if known.is_started() {
-                if known.under_way > 0 {
-                    return true;
-                }
-                // What was written is still to be found there.
-                if known.confirmed || known.error.is_some() || known.pieces.is_empty() {
-                    if known.doubtful && known.error.is_none() {
-                        self.await_settling(copy);
-                    } else {
-                        self.end_copy(copy);
-                    }
-                    return true;
-                }
+            let Some(known) = self.copies.all.get_mut(copy) else { return Advanced::On };
+            if known.is_started() && known.under_way > 0 {
+                return Advanced::On;
             }
-            let Some((buffer, part)) = known.ready.take().or_else(|| self.next_part(copy)) else {
-                self.wait(copy);
-                return false;
-            };
-            if !self.start_part(buffer, part) {
-                return false;
+            // What was written is still to be found there.
+            if known.is_started() && (known.confirmed || known.error.is_some() || known.pieces.is_empty()) {
+                if known.doubtful && known.error.is_none() {
+                    self.await_settling(copy);
+                } else {
+                    self.end_copy(copy);
+                }
+                return Advanced::On;
+            }
+            let part = self.copies.next_part(copy);
+            if !turn && self.has_others(copy, part.kind()) {
+                self.wait(copy, part.kind(), false);
+                return Advanced::Behind;
+            }
+            match self.start_part(part) {
+                Ok(()) => turn = false,
+                Err(Refused::Lost) => return Advanced::On,
+                Err(Refused::Now) => {
+                    self.wait(copy, part.kind(), turn);
+                    return Advanced::Refused;
+                }
             }
         }
     }
 
-    /// The part of a copy that comes next, with its bytes in a buffer where it has any to send that way.
-    fn next_part(&mut self, copy: usize) -> Option<(Option<Buffer>, Part)> {
-        let known = &self.copies.all[copy];
-        let (rank, direction) = (known.rank, known.direction);
-        if known.is_started() {
-            let part = Part { copy, from: Cursor::default(), len: 1, direct: false, confirms: true };
-            return Some((Some(self.take_for(rank, Size::Small)?), part));
+    /// Whether copies wait for a place of this kind with the same peer, this one among them or not.
+    fn has_others(&self, copy: usize, kind: usize) -> bool {
+        let rank = self.copies.all[copy].rank;
+        self.links.get(rank).is_some_and(|link| !link.copies[kind].is_empty())
+    }
+
+    /// Has a copy, which holds nothing, wait for a place of this kind: as the `first`, or behind the others.
+    fn wait(&mut self, copy: usize, kind: usize, first: bool) {
+        let known = &mut self.copies.all[copy];
+        let Some(link) = self.links.get_mut(known.rank) else { return };
+        if known.waits.replace(kind) == Some(kind) {
+            return;
         }
-        let part = self.copies.plan(copy);
+        match first {
+            true => link.copies[kind].push_front(copy),
+            false => link.copies[kind].push_back(copy),
+        }
+    }
+
+    /// Starts a part. Where that is refused nothing is held for it any more, and what it is of goes on later: when a part of its
+    /// kind has ended, if there are as many as may be, and otherwise when it is tried again.
+    fn start_part(&mut self, part: Part) -> Result<(), Refused> {
+        let (rank, kind) = (self.copies.all[part.copy].rank, part.kind());
+        let link = self.links.get_mut(rank).ok_or(Refused::Lost)?;
+        if link.parts[kind] >= PARTS[kind] {
+            return Err(Refused::Now);
+        }
         let mut buffer = None;
-        if part.direct {
-            self.reserve(rank, DIRECT)?;
-        } else {
-            let size = if part.len <= Size::Small.bytes() { Size::Small } else { Size::Large };
-            let taken = self.take_for(rank, size)?;
-            if direction == Direction::Put {
+        if !part.direct {
+            let Some(taken) = self.port.take(part.size()) else { return Err(self.lack_buffer(&part)) };
+            if self.copies.sends(&part) {
                 self.copies.fill(&part, &self.port.buffers, &taken);
             }
             buffer = Some(taken);
         }
-        self.copies.pass(&part);
-        Some((buffer, part))
-    }
-
-    /// Counts one part more, if the peer may have it.
-    fn reserve(&mut self, rank: Rank, kind: usize) -> Option<()> {
-        let started = &mut self.links.get_mut(rank)?.parts[kind];
-        if *started >= PARTS[kind] {
-            return None;
-        }
-        *started += 1;
-        Some(())
-    }
-
-    /// A buffer for a part, if the peer may have one more.
-    fn take_for(&mut self, rank: Rank, size: Size) -> Option<Buffer> {
-        self.reserve(rank, size as usize)?;
-        let buffer = self.port.take(size);
-        if buffer.is_none() {
-            self.release(rank, size as usize);
-        }
-        buffer
-    }
-
-    pub(super) fn release(&mut self, rank: Rank, kind: usize) {
-        if let Some(link) = self.links.get_mut(rank) {
-            link.parts[kind] -= 1;
-        }
-    }
-
-    /// Takes a part's buffer back, or what was counted for it.
-    fn put_back(&mut self, rank: Rank, buffer: Option<Buffer>) {
-        let kind = buffer.as_ref().map_or(DIRECT, |buffer| self.port.buffers.size(buffer) as usize);
-        self.release(rank, kind);
-        buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
-    }
-
-    /// Has a copy wait until something of its peer's has ended, or, if nothing will, until it is tried again.
-    fn wait(&mut self, copy: usize) {
-        let known = &mut self.copies.all[copy];
-        let rank = known.rank;
-        let Some(link) = self.links.get_mut(rank) else { return };
-        if !std::mem::replace(&mut known.waits, true) {
-            link.copies.push_back(copy);
-        }
-        if link.parts == [0; 3] {
-            self.grow_impatient(rank);
-        }
-    }
-
-    /// Gives a part to the provider. `false`: it is not taken now, or its peer is lost.
-    fn start_part(&mut self, buffer: Option<Buffer>, part: Part) -> bool {
-        let rank = self.copies.all[part.copy].rank;
         let number = self.copies.parts.insert(part);
         let started = match buffer {
             Some(buffer) => self.start_buffered(buffer, part, number),
             None => self.start_direct(part, number).map_err(|busy| (None, busy)),
         };
-        let Err((buffer, busy)) = started else {
-            self.copies.all[part.copy].under_way += 1;
-            if let Some(link) = self.links.get_mut(rank) {
-                match part.direct {
-                    true => (link.no_outlet_before, link.outlet_pause) = (None, Duration::ZERO),
-                    // The port's own connection has room.
-                    false => link.has_room(),
-                }
+        match started {
+            Ok(()) => self.note_started(&part),
+            Err((buffer, busy)) => {
+                self.copies.parts.remove(number);
+                buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
+                return Err(self.refused(&part, busy));
             }
-            return true;
-        };
-        self.copies.parts.remove(number);
-        if busy {
-            self.copies.all[part.copy].ready = Some((buffer, part));
-            self.wait(part.copy);
-            if part.direct { self.doubt_carrier(part.copy) } else { self.grow_impatient(rank) }
-        } else {
-            self.put_back(rank, buffer);
-            self.lose(rank);
         }
-        false
+        Ok(())
+    }
+
+    /// The provider has taken a part.
+    fn note_started(&mut self, part: &Part) {
+        let rank = self.copies.all[part.copy].rank;
+        self.copies.all[part.copy].under_way += 1;
+        if !part.confirms {
+            self.copies.pass(part);
+        }
+        let Some(link) = self.links.get_mut(rank) else { return };
+        link.parts[part.kind()] += 1;
+        match part.direct {
+            true => (link.no_outlet_before, link.outlet_pause) = (None, Duration::ZERO),
+            // The port's own connection has room.
+            false => link.has_room(),
+        }
+    }
+
+    /// The provider has not taken a part: not now, if it is `busy`.
+    fn refused(&mut self, part: &Part, busy: bool) -> Refused {
+        let rank = self.copies.all[part.copy].rank;
+        match (busy, part.direct) {
+            (true, true) => self.doubt_carrier(part.copy),
+            (true, false) => self.grow_impatient(rank),
+            (false, _) => self.lose(rank),
+        }
+        self.waits_on(part)
+    }
+
+    /// There is no memory for a part's buffer. Others have some under way, which come back; where none has, the peer is not
+    /// waited for for ever.
+    fn lack_buffer(&mut self, part: &Part) -> Refused {
+        let rank = self.copies.all[part.copy].rank;
+        if self.copies.parts.is_empty() {
+            self.grow_impatient(rank)
+        } else {
+            self.try_again(rank)
+        }
+        self.waits_on(part)
+    }
+
+    /// Whether a part still waits once its refusal is dealt with: all that was with the peer may be over by now, or go another way.
+    fn waits_on(&self, part: &Part) -> Refused {
+        match self.copies.all.get(part.copy) {
+            Some(copy) if copy.error.is_none() && (copy.carrier.is_some() || !part.direct) => Refused::Now,
+            _ => Refused::Lost,
+        }
+    }
+
+    /// A place is free again.
+    pub(super) fn release(&mut self, rank: Rank, kind: usize) {
+        if let Some(link) = self.links.get_mut(rank) {
+            link.parts[kind] -= 1;
+        }
     }
 
     /// Gives the provider a part in a buffer. `Err`: the buffer again, and whether it may be taken another time.
@@ -269,22 +296,23 @@ impl OfiTransport {
         if let Some(link) = self.links.get_mut(rank) {
             link.suspect &= part.direct || !done;
         }
-        self.put_back(rank, buffer);
+        self.release(rank, part.kind());
+        buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
         if !done {
             self.lose(rank);
         }
-        self.advance(part.copy);
-        self.go_on_with_copies(rank);
+        self.go_on_with_copies(rank, part.kind());
+        self.advance(part.copy, false);
     }
 
-    /// Goes on with a peer's copies that found no room, until there is none again.
-    pub(super) fn go_on_with_copies(&mut self, rank: Rank) {
-        while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies.pop_front()) {
-            if let Some(known) =
-                self.copies.all.get_mut(copy).filter(|known| known.waits && known.rank == rank)
-            {
-                known.waits = false;
-                if !self.advance(copy) {
+    /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none again.
+    pub(super) fn go_on_with_copies(&mut self, rank: Rank, kind: usize) {
+        while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies[kind].pop_front()) {
+            // It may be over, or wait for something else by now.
+            let waits = |known: &&mut Copy| known.waits == Some(kind) && known.rank == rank;
+            if let Some(known) = self.copies.all.get_mut(copy).filter(waits) {
+                known.waits = None;
+                if self.advance(copy, true) == Advanced::Refused {
                     return;
                 }
             }
@@ -310,10 +338,7 @@ impl OfiTransport {
             tracing::debug!(peer = rank, "copies are broken off to have their memory back");
             return self.break_off(rank);
         }
-        // A part that only confirms is made anew.
-        let unsent = self.copies.all[copy].ready.take();
-        unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
-        self.advance(copy);
+        self.advance(copy, false);
     }
 
     /// Whether the provider has a part of a copy in the caller's memory.
@@ -336,7 +361,13 @@ impl OfiTransport {
             self.take_from(carrier, copy);
             self.carriers.leave(carrier);
         }
-        with_it(&self.copies).into_iter().for_each(|copy| _ = self.advance(copy));
+        // Nothing goes that way any more: what waited for it waits for a buffer, in the same order.
+        let waiting = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.copies[DIRECT]));
+        waiting
+            .into_iter()
+            .flatten()
+            .chain(with_it(&self.copies))
+            .for_each(|copy| _ = self.advance(copy, false));
     }
 
     /// Takes the parts of a copy from a carrier that is closed.
@@ -351,15 +382,13 @@ impl OfiTransport {
         });
         known.under_way -= lost;
         let rank = known.rank;
-        let unsent = known.ready.take();
-        if lost > 0 || unsent.is_some() {
-            known.restart(lost > 0);
+        if lost > 0 {
+            known.restart();
         }
         for _ in 0..lost {
             self.carriers.unload(carrier);
             self.release(rank, DIRECT);
         }
-        unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
     }
 
     /// A copy is over, but for what had been sent of it before it was broken off.
@@ -380,7 +409,7 @@ impl OfiTransport {
             // Another may have its place.
             if let Some(known) = known.filter(|known| known.settles == Some(settles)) {
                 known.doubtful = false;
-                self.advance(copy);
+                self.advance(copy, false);
             }
         }
     }
@@ -396,10 +425,8 @@ impl OfiTransport {
         self.break_off(rank);
         self.lose_smalls(rank);
         for copy in with_it(&self.copies) {
-            let unsent = self.copies.all[copy].ready.take();
-            unsent.into_iter().for_each(|(buffer, _)| self.put_back(rank, buffer));
             self.report(copy);
-            self.advance(copy);
+            self.advance(copy, false);
         }
     }
 

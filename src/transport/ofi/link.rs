@@ -107,8 +107,9 @@ pub(super) struct Link {
     pub(super) heaps: Heaps,
     /// Answers to the peer's that are not out.
     pub(super) unanswered: usize,
-    /// Copies with parts to start that found no room; and how many parts are started, as in [`PARTS`].
-    pub(super) copies: VecDeque<usize>,
+    /// By kind of place, as in [`PARTS`]: copies that wait for one and hold none, in turn; and how many parts are under way. Where
+    /// any wait, there are as many under way as may be, or the link is `stuck`.
+    pub(super) copies: [VecDeque<usize>; 3],
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
@@ -186,7 +187,7 @@ impl Link {
             asks: VecDeque::new(),
             heaps: Heaps::default(),
             unanswered: 0,
-            copies: VecDeque::new(),
+            copies: Default::default(),
             parts: [0; 3],
             suspect: false,
             no_outlet_before: None,

@@ -425,6 +425,10 @@ impl Port {
         purpose: Purpose,
         begin: Begin<'_>,
     ) -> Result<(), Kept> {
+        #[cfg(test)]
+        if self.script.connects && purpose != Purpose::Receive {
+            return Err(Kept { buffer, busy: true });
+        }
         let (local, token) = (self.buffers.lend(&buffer, len, purpose), buffer.token());
         let Some(endpoint) = self.willing() else { return Err(self.not_lent(buffer, None)) };
         // SAFETY: the buffer is kept in `buffers`, registered where that is needed, until the operation's completion has

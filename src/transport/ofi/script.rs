@@ -7,6 +7,8 @@ pub(super) struct Script {
     pub(super) refuse_after: Option<u32>,
     /// Operations that still end well before one fails.
     pub(super) fail_after: Option<u32>,
+    /// Nothing goes out, as while the provider connects.
+    pub(super) connects: bool,
     /// No outlet has room.
     pub(super) refuse_outlets: bool,
     /// Each poll finds a failure of nothing that is known.

@@ -6,7 +6,7 @@ use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
-use super::link::{Busy, Link, Unsent};
+use super::link::{Busy, Link, PARTS, Unsent};
 use super::port::Kept;
 use super::transport::OfiTransport;
 
@@ -140,7 +140,7 @@ impl OfiTransport {
             if let Some(link) = self.links.get_mut(rank) {
                 link.stuck = false;
                 self.flush(rank);
-                self.go_on_with_copies(rank);
+                (0..PARTS.len()).for_each(|kind| self.go_on_with_copies(rank, kind));
             }
         }
     }

@@ -36,7 +36,7 @@ impl OfiTransport {
         }
     }
 
-    /// Starts the copy that a slot is lent for. `false`: it is not small, something of its peer's waits, or the provider does
+    /// Starts the copy that a slot is lent for. `false`: it is not small, others like it wait for its peer, or the provider does
     /// not take it now.
     #[inline(always)]
     fn start_small(
@@ -55,7 +55,7 @@ impl OfiTransport {
         }
         let Some(link) = self.links.get_mut(rank) else { return false };
         let Some(peer) = link.peer else { return false };
-        if link.parts[SMALL] >= PARTS[SMALL] || !link.copies.is_empty() {
+        if link.parts[SMALL] >= PARTS[SMALL] || !link.copies[SMALL].is_empty() {
             return false;
         }
         let remote = self.copies.far(remote, base, len as usize, key);
@@ -85,8 +85,8 @@ impl OfiTransport {
         let link = self.links.get_mut(rank)?;
         link.parts[SMALL] -= 1;
         link.suspect = false;
-        if !link.copies.is_empty() {
-            self.go_on_with_copies(rank);
+        if !link.copies[SMALL].is_empty() {
+            self.go_on_with_copies(rank, SMALL);
         }
         if wanted { Some(op) } else { None }
     }
@@ -104,7 +104,6 @@ impl OfiTransport {
             link.parts[SMALL] -= 1;
         }
         self.lose(rank);
-        self.go_on_with_copies(rank);
     }
 
     /// Has a small copy touch no local memory any more. It is reported nonetheless.

@@ -1,5 +1,6 @@
 //! The transport over the providers that work on one machine, without a node's threads and waiting.
 
+mod bursts;
 mod changes;
 mod cluster;
 mod cost;

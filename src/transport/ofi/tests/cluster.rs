@@ -13,7 +13,10 @@ use vm::checked::CheckedCopy;
 use crate::bootstrap::Broker;
 use crate::config::Config;
 use crate::open::Seat;
+use crate::transport::ofi::buffers::Size;
+use crate::transport::ofi::copies::Part;
 use crate::transport::ofi::envelope::Kind;
+use crate::transport::ofi::link::PARTS;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::{Members, OfiTransport};
@@ -271,11 +274,31 @@ impl Cluster for OfiCluster {
     }
 }
 
+/// Wants each place to be taken by a part that is under way, and whoever waits for one to be gone on with.
+pub(super) fn audit_places(transport: &mut OfiTransport) {
+    let OfiTransport { copies, links, gone, .. } = transport;
+    for (rank, link) in links.iter_mut() {
+        for (kind, most) in PARTS.into_iter().enumerate() {
+            let taken = link.parts[kind];
+            let its = |part: &Part| copies.all[part.copy].rank == rank && part.kind() == kind;
+            let under_way = copies.parts.iter().filter(|(_, part)| its(part)).count();
+            // Small ones may be in slots.
+            assert!(
+                under_way == taken || kind == Size::Small as usize && under_way <= taken && taken <= most
+            );
+            let waits = |copy: &usize| copies.all.get(*copy).is_some_and(|copy| copy.waits == Some(kind));
+            let is_gone_on_with = taken == most || link.stuck || gone.contains(&rank);
+            assert!(is_gone_on_with || !link.copies[kind].iter().any(waits), "copies wait for nothing");
+        }
+    }
+}
+
 impl Drop for OfiCluster {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             for (rank, member) in self.members.iter_mut().enumerate() {
                 member.node.audit().unwrap_or_else(|what| panic!("rank {rank}: {what}"));
+                audit_places(member.node.transport());
             }
         }
     }
