@@ -22,12 +22,11 @@ use crate::error::Error;
 use crate::global::GlobalPtr;
 use crate::heap::HeapError;
 use crate::inner::Published;
+use crate::limits::ENTRIES;
 use crate::node::Node;
 use crate::readable::debug_is_display;
 use crate::sync::lock;
 
-/// Entries in one rank's share.
-const ENTRIES: u64 = 1024;
 const ENTRY_BYTES: u64 = 16;
 
 /// Bytes of one rank's share.

@@ -53,7 +53,8 @@ pub mod host;
 mod inner;
 mod latency;
 pub mod launch;
-
+#[doc(hidden)]
+pub mod limits;
 mod meet;
 mod memory;
 pub mod network;

@@ -15,6 +15,7 @@ pub mod collective;
 pub mod counters;
 pub mod error;
 mod exposure;
+pub mod limits;
 pub mod node;
 mod op_id;
 pub mod registration;

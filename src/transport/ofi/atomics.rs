@@ -10,8 +10,8 @@ use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 use super::asked::{Answer, Asked, Reach, Wanted};
 use super::envelope::Kind;
 use super::lane::Foul;
-use super::link::{ANSWERS, ASKS};
 use super::transport::OfiTransport;
+use crate::limits::{ANSWERS, ASKS};
 use crate::transport::shm::rings::atomic_at;
 
 /// No atomic: the key of the heap.

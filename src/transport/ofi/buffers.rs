@@ -8,6 +8,7 @@ use fabric::{Desc, Local};
 use vm::SharedMemory;
 
 use super::envelope::HEAD_BYTES;
+use crate::limits::{LARGE_BYTES, SMALL_BYTES};
 
 /// Bytes of payload that one message may have.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;
@@ -27,8 +28,8 @@ impl Size {
     pub(super) const fn bytes(self) -> usize {
         match self {
             Size::Message => (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64),
-            Size::Small => 4 << 10,
-            Size::Large => 64 << 10,
+            Size::Small => SMALL_BYTES,
+            Size::Large => LARGE_BYTES,
         }
     }
 }

@@ -12,9 +12,7 @@ use fabric::OutletId;
 
 use super::link::Wait;
 use super::port::Port;
-
-/// Peers with copies under way that are carried at once; copies with others go through buffers.
-const CARRIERS: usize = 8;
+use crate::limits::CARRIERS;
 
 /// How long nobody tries to open an outlet after one could not be opened.
 const PAUSE: Duration = Duration::from_secs(1);

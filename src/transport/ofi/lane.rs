@@ -6,8 +6,8 @@
 
 use engine::{Header, Inbox};
 
-/// Messages of one lane that may be under way or wait at their receiver.
-pub(super) const CREDITS: u16 = 16;
+use crate::limits::CREDITS;
+
 const _: () = assert!(CREDITS.is_power_of_two(), "numbers wrap where the slots do");
 
 /// Credits owed that are worth a message of their own.

@@ -11,15 +11,10 @@ use super::buffers::Buffer;
 use super::envelope::index;
 use super::lane::{Arrivals, Outgoing};
 use super::token::Token;
-
-/// Atomics of one process on words of another that may be under way.
-pub(super) const ASKS: usize = 16;
-
-/// Answers to one peer on their way out, at most. It may have some of them while the provider still has to say so.
-pub(super) const ANSWERS: usize = 4 * ASKS;
+use crate::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
 
 /// Parts of copies with one peer that may be under way: in small buffers, in large ones, and without.
-pub(super) const PARTS: [usize; 3] = [64, 8, 64];
+pub(super) const PARTS: [usize; 3] = [SMALL_PARTS, LARGE_PARTS, DIRECT_PARTS];
 
 /// The place in [`PARTS`] of those without.
 pub(super) const DIRECT: usize = 2;

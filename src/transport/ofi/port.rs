@@ -28,15 +28,10 @@ use super::buffers::{Buffer, Buffers, Purpose, Size};
 use super::keys::draw;
 use super::sleep::watch;
 use super::slots::{SlotId, Slots};
-
-/// Operations and waiting buffers that the endpoint takes at once.
-const DEPTH: u32 = 4096;
+use crate::limits::{DEPTH, RECEIVES};
 
 /// How long reads may take to end when the endpoint closes, where it would otherwise have to be left open.
 const READS_END: Duration = Duration::from_millis(100);
-
-/// Buffers that wait for messages, of any peer.
-const RECEIVES: usize = 64;
 
 /// Buffers that are made at once.
 const BATCH: u64 = 16;

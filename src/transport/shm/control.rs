@@ -25,6 +25,8 @@ use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Wor
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::limits::RING_SLOTS;
+
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
@@ -61,7 +63,7 @@ pub(super) const LATENCIES_AT: u64 = ENDPOINT_AT - LATENCIES_BYTES;
 pub(crate) const NAMES_MAX: usize = (LATENCIES_AT - NAMES_AT) as usize;
 
 /// One lane from one sender.
-pub(crate) const RING: RingLayout = RingLayout { slots: 128, payload_bytes: 64 << 10 };
+pub(crate) const RING: RingLayout = RingLayout { slots: RING_SLOTS, payload_bytes: 64 << 10 };
 
 /// Bytes of payload that one message may have.
 pub(crate) const PAYLOAD_MAX: usize = 8 << 10;

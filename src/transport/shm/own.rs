@@ -9,13 +9,13 @@ use vm::{Outside, SharedMemory};
 
 use super::peers::Peer;
 use crate::heap_state::{ALIGN, Block, HeapState};
+use crate::limits::STAGES;
 
 /// Bytes of a stage.
 pub(crate) const STAGE_BYTES: u64 = 256 << 10;
 
-/// How many times a heap is as long as all its stages together, at least; and how many stages it has at most.
+/// How many times a heap is as long as all its stages together, at least.
 const STAGES_SHARE: u64 = 16;
-const STAGES_MAX: u64 = 16;
 
 /// Copies to and from this process's own memory: an inaccessible address is an error, never a signal.
 pub(crate) struct OwnMemory {
@@ -40,7 +40,7 @@ impl OwnMemory {
     /// Takes one more stage of the heap, for good: where in it that begins.
     pub(crate) fn make_stage(&mut self) -> Option<u64> {
         let heap = self.heap.as_ref()?;
-        let most = (heap.len() / STAGES_SHARE / STAGE_BYTES).min(STAGES_MAX);
+        let most = (heap.len() / STAGES_SHARE / STAGE_BYTES).min(STAGES as u64);
         if self.stages.len() as u64 >= most {
             return None;
         }

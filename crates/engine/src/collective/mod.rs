@@ -11,6 +11,7 @@ mod staging;
 use std::fmt;
 
 use crate::Rank;
+use crate::limits::EARLY_MESSAGES;
 pub use plan::{Algorithm, Elements, Memory, Plan, Span, Step};
 
 /// Bytes up to which a step's data is taken to ride in its message, where algorithms are chosen.
@@ -21,9 +22,6 @@ const DIRECT_MAX: u32 = 8;
 
 /// Blocks of an all-to-all that are gathered into fewer messages, in bytes at most.
 const BRUCK_BLOCK_MAX: u64 = 256;
-
-/// Messages of one collective from a member to one that has not come to it, at most, by any algorithm.
-pub(crate) const EARLY_MESSAGES: u64 = 4;
 
 /// Segments of a reduction between two waits for all others, at most: each is a message to one that may not have come to it.
 const TOGETHER: usize = EARLY_MESSAGES as usize;

@@ -7,8 +7,9 @@
 
 use super::exchange::{Begun, Exchange, Exchanged};
 use super::table::Node;
-use super::teams::{AHEAD, Arrived, Data, EARLY_MAX, Slot, Team, TeamId};
+use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team, TeamId};
 use crate::collective::{Collective, Rounds};
+use crate::limits::AHEAD;
 use crate::{Lane, OpError, Transport};
 
 impl<T: Transport> Node<T> {

@@ -7,6 +7,7 @@
 use super::after::After;
 use super::registrar::{CHUNK_BYTES, Waiter};
 use super::table::{Keyed, Node, OpKind, Part};
+use crate::limits::CHILDREN_MAX;
 use crate::op_id::{OpId, OpKey};
 use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
@@ -18,10 +19,6 @@ use crate::{
 
 /// Pieces, at most, of one part.
 const PART_PIECES: usize = 32;
-
-/// Parts and pieces by message of one transfer under way at a time, at most, before one more goes by message that is not worth
-/// asking for.
-const CHILDREN_MAX: usize = 16;
 
 /// What a transfer does next.
 enum Next {

@@ -2,16 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::{ORPHANS_MAX, RELAYS_MAX, STAGES_OF_PEER_MAX};
 use crate::{Direction, Piece, Rank};
-
-/// Relays of one transfer at a time.
-pub(super) const RELAYS_MAX: u8 = 3;
-
-/// Stages that one peer may have at a time.
-const STAGES_OF_PEER_MAX: usize = 4;
-
-/// Relays of transfers that have ended, of one peer, at most, so that one more transfer with it may have any.
-const ORPHANS_MAX: u32 = 4;
 
 /// Long transfers with a peer that go by chunks after it had no stages at all, before it is asked again.
 const REFUSED_TURNS: u32 = 32;

@@ -1,8 +1,9 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
 use super::table::{Node, Op, OpKind};
-use super::teams::{AHEAD, Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
+use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
 use crate::collective::{Difference, Signature, Step};
+use crate::limits::AHEAD;
 use crate::op_id::OpKey;
 use crate::wire::Kind;
 use crate::{Header, Lane, MemId, OpError, Place, Rank, Transport};

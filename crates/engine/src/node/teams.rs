@@ -6,12 +6,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::memories::Memories;
-use crate::collective::{Difference, EARLY_MESSAGES, Plan, Signature, Span, Step};
+use crate::collective::{Difference, Plan, Signature, Span, Step};
+use crate::limits::{AHEAD, EARLY_MESSAGES};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Place, Rank};
-
-/// Collectives that a member may be ahead of another with what it sends to that one.
-pub(super) const AHEAD: u64 = 4;
 
 /// Messages of one member for collectives that this one has not come to, at most.
 pub(super) const EARLY_MAX: u64 = AHEAD * EARLY_MESSAGES;

@@ -1,11 +1,8 @@
 //! A transfer by messages: what is still to be sent of it, and what is under way.
 
 use super::after::After;
-use super::stages::RELAYS_MAX;
+use crate::limits::{RELAYS_MAX, WINDOW};
 use crate::{Atomic, Direction, MemId, Nanos, OpError, Piece, Place, Rank};
-
-/// Chunks of one transfer under way at a time.
-pub(super) const WINDOW: usize = 8;
 
 /// A transfer by messages.
 pub(super) struct Transfer {

@@ -3,10 +3,8 @@
 use fabric::{Error, Options, OutletId};
 
 use super::Port;
+use crate::limits::OUTLET_DEPTH;
 use crate::transport::ofi::sleep::{add, remove};
-
-/// Operations that an outlet takes at once.
-const OUTLET_DEPTH: u32 = 128;
 
 impl Port {
     /// Opens an outlet. `None`: that cannot be had now.

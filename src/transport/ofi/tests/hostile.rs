@@ -5,10 +5,9 @@ use fabric::Provider;
 use proptest::prelude::*;
 
 use super::cluster::{LIMIT, OfiCluster, SECRET, Setting, providers};
+use crate::limits::{ANSWERS, CREDITS};
 use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
 use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
-use crate::transport::ofi::lane::CREDITS;
-use crate::transport::ofi::link::ANSWERS;
 use crate::transport::ofi::port::{Ended, Port};
 use crate::transport::ofi::token::{Party, Token};
 use crate::transport::ofi::transport::OfiTransport;

@@ -1,0 +1,86 @@
+//! The limits of places: how many operations may hold what at a time, in one table that the code takes its numbers from, and
+//! that `tests/bursts` goes through.
+//!
+//! Only what is under way holds a place. Whoever finds none waits in turn for the end of one, or goes another way at once.
+
+use engine::limits;
+
+/// Parts of copies by key with one peer under way: in small buffers, in large ones, and from or to the caller's memory.
+pub const SMALL_PARTS: usize = 64;
+/// See [`SMALL_PARTS`].
+pub const LARGE_PARTS: usize = 8;
+/// See [`SMALL_PARTS`].
+pub const DIRECT_PARTS: usize = 64;
+
+/// Bytes of a small buffer: longer copies go straight from or to the caller's memory, where they can.
+pub const SMALL_BYTES: usize = 4 << 10;
+
+/// Bytes of a large buffer.
+pub const LARGE_BYTES: usize = 64 << 10;
+
+/// Peers with copies under way that outlets carry at once; copies with others go through buffers.
+pub const CARRIERS: usize = 8;
+
+/// Operations that an outlet takes at once.
+pub const OUTLET_DEPTH: u32 = 128;
+
+/// Operations and waiting buffers that the endpoint takes at once.
+pub const DEPTH: u32 = 4096;
+
+/// Buffers that wait for messages over a network, of any peer.
+pub const RECEIVES: usize = 64;
+
+/// Messages of one lane over a network that may be under way or wait at their receiver.
+pub const CREDITS: u16 = 16;
+
+/// Atomics of one process on words of another over a network that may be under way.
+pub const ASKS: usize = 16;
+
+/// Answers to one peer on their way out, at most. It may have some of them while the provider still has to say so.
+pub const ANSWERS: usize = 4 * ASKS;
+
+/// Messages of one lane between processes of one host.
+pub const RING_SLOTS: usize = 128;
+
+/// Stages of a process, whoever has them.
+pub const STAGES: usize = 16;
+
+/// Names that one rank keeps of the directory.
+pub const ENTRIES: u64 = 1024;
+
+/// A kind of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What takes one.
+    pub name: &'static str,
+    /// How many there are.
+    pub places: usize,
+}
+
+/// All kinds of places that operations on a peer's memory, messages, collectives and the directory go through.
+pub const LIMITS: [Limit; 18] = [
+    limit("parts in small buffers", SMALL_PARTS),
+    limit("parts in large buffers", LARGE_PARTS),
+    limit("parts in the caller's memory", DIRECT_PARTS),
+    limit("prepared small copies", fabric::PREPARED_MAX),
+    limit("pieces of one of libfabric's operations", fabric::PIECES_MAX),
+    limit("peers with an outlet", CARRIERS),
+    limit("operations at an outlet", OUTLET_DEPTH as usize),
+    limit("operations at the endpoint", DEPTH as usize),
+    limit("buffers that wait for messages", RECEIVES),
+    limit("messages of a lane over a network", CREDITS as usize),
+    limit("atomics on a peer's words over a network", ASKS),
+    limit("messages of a ring", RING_SLOTS),
+    limit("chunks of a transfer", limits::WINDOW),
+    limit("parts of a transfer by keys", limits::CHILDREN_MAX),
+    limit("relays of a transfer", limits::RELAYS_MAX as usize),
+    limit("stages", STAGES),
+    limit("stages of a peer, and collectives ahead of a member", limits::STAGES_OF_PEER_MAX),
+    limit("names that a rank keeps", ENTRIES as usize),
+];
+
+const _: () = assert!(limits::STAGES_OF_PEER_MAX == limits::AHEAD as usize, "one row is of both");
+
+const fn limit(name: &'static str, places: usize) -> Limit {
+    Limit { name, places }
+}
