@@ -402,8 +402,13 @@ impl Port {
         }
     }
 
-    /// Lends the buffers that wait for messages.
-    fn listen(&mut self) {
+    /// Whether buffers that are to wait for messages do not: the provider refused them.
+    pub(super) fn lacks_receives(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
+    /// Lends the buffers that are to wait for messages, as far as the provider takes them.
+    pub(super) fn listen(&mut self) {
         while let Some(buffer) = self.idle.pop() {
             let lent = self.lend((buffer, Size::Message.bytes()), Purpose::Receive, Begin::Receive);
             if let Err(Kept { buffer, .. }) = lent {
@@ -421,7 +426,7 @@ impl Port {
         begin: Begin<'_>,
     ) -> Result<(), Kept> {
         #[cfg(test)]
-        if self.script.connects && purpose != Purpose::Receive {
+        if if purpose == Purpose::Receive { self.script.refuse_receives } else { self.script.connects } {
             return Err(Kept { buffer, busy: true });
         }
         let (local, token) = (self.buffers.lend(&buffer, len, purpose), buffer.token());

@@ -21,6 +21,8 @@ impl OfiTransport {
     pub(super) fn look_at_clock(&mut self) {
         let now = Instant::now();
         self.settle(now);
+        // What the provider refused it may take now, and no message may come to remind of it.
+        self.port.listen();
         if now >= self.pulse_at {
             self.pulse_at = now + PULSE;
             self.close_again();

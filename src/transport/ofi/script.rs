@@ -9,6 +9,8 @@ pub(super) struct Script {
     pub(super) fail_after: Option<u32>,
     /// Nothing goes out, as while the provider connects.
     pub(super) connects: bool,
+    /// No buffer waits for messages.
+    pub(super) refuse_receives: bool,
     /// No outlet has room.
     pub(super) refuse_outlets: bool,
     /// Each poll finds a failure of nothing that is known.

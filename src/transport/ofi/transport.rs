@@ -217,7 +217,8 @@ impl OfiTransport {
         if !(self.events.is_empty() && self.lost.is_empty()) {
             return Rest::Poll;
         }
-        if !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty()) {
+        let waits = !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty());
+        if waits || self.port.lacks_receives() {
             return Rest::Nap;
         }
         if self.port.try_wait() { Rest::Sleep } else { Rest::Poll }

@@ -9,6 +9,7 @@ use fabric::Provider;
 use super::cluster::{LIMIT, OfiCluster, Setting, audit_places, providers};
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::link::{DIRECT, PARTS};
+use crate::transport::ofi::transport::Rest;
 
 /// No burst takes longer.
 const SOON: Duration = Duration::from_secs(20);
@@ -98,6 +99,23 @@ fn more_long_copies_at_once_than_may_be_under_way_connect_their_outlet() {
             over_each(|cluster, memory| burst(cluster, memory, direction, count, LONG));
         }
     }
+}
+
+#[test]
+fn buffers_that_could_not_wait_for_messages_do_when_the_provider_takes_them() {
+    over_each(|cluster, _| {
+        cluster.transport(1).port.script.refuse_receives = true;
+        let begun = Instant::now();
+        while !cluster.transport(1).port.lacks_receives() {
+            cluster.transport(0).ping(1);
+            step(cluster);
+            assert!(begun.elapsed() < SOON, "no message comes");
+        }
+        assert_eq!(cluster.transport(1).rest(), Rest::Nap, "nothing would wake it");
+        cluster.transport(1).port.script.refuse_receives = false;
+        cluster.transport(1).look_at_clock();
+        assert!(!cluster.transport(1).port.lacks_receives());
+    });
 }
 
 #[test]
