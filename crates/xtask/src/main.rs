@@ -3,6 +3,7 @@
 //! Each check passes, fails, or says aloud why it was skipped; only a failure makes the command fail.
 #![forbid(unsafe_code)]
 
+mod bursts;
 mod changes;
 mod checks;
 mod ci;
@@ -76,6 +77,13 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Burst beyond each limit of places: each operation and size, by one thread and by many, over links that are there, and that
+    /// are not, by each route.
+    Bursts {
+        /// Over verbs alone, in the virtual machine of `verbs`.
+        #[arg(long)]
+        verbs: bool,
+    },
     /// Change memory in every way at both ends of transfers, over pins of the kernel's and over libfabric's providers.
     Changes {
         /// How often in each way, over each.
@@ -116,6 +124,7 @@ fn main() -> ExitCode {
         Check::Mutate => ("mutate", mutate::mutate()),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::RealStorms { minutes, seed } => ("real-storms", real_storms::real_storms(minutes, seed)),
+        Check::Bursts { verbs } => ("bursts", bursts::bursts(verbs)),
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
         Check::Lookups => ("lookups", lookups::lookups()),

@@ -27,11 +27,11 @@ const BOOT_LIMIT_S: u32 = 60;
 const PROVIDER: &str = "verbs;ofi_rxm";
 
 /// A program that was built, what it is told, and what it finds in its environment.
-struct Step {
-    program: &'static str,
-    args: &'static str,
-    env: &'static str,
-    limit_s: u32,
+pub(crate) struct Step {
+    pub(crate) program: &'static str,
+    pub(crate) args: &'static str,
+    pub(crate) env: &'static str,
+    pub(crate) limit_s: u32,
 }
 
 const fn step(program: &'static str, args: &'static str, limit_s: u32) -> Step {
@@ -94,6 +94,14 @@ const LONG: [Step; 12] = [
 
 /// Builds the tests, boots the machine, and runs them there.
 pub(crate) fn verbs(form: Form) -> Outcome {
+    match form {
+        Form::Short => over_verbs(form, &SHORT),
+        Form::Long => over_verbs(form, &LONG),
+    }
+}
+
+/// The same of these steps.
+pub(crate) fn over_verbs(form: Form, steps: &[Step]) -> Outcome {
     if std::env::consts::ARCH != "x86_64" {
         return Outcome::Skipped("the virtual machine's kernel is one of x86-64".into());
     }
@@ -102,7 +110,7 @@ pub(crate) fn verbs(form: Form) -> Outcome {
         let why = why.lines().last().map_or(failure.0, str::to_owned);
         return Outcome::Skipped(format!("no virtual machine with verbs: {why}"));
     }
-    built(form).and_then(|programs| in_machine(form, &programs)).into()
+    built(form).and_then(|programs| in_machine(steps, &programs)).into()
 }
 
 /// All tests of the workspace, by name, and the programs that they start, with `bin/` before their names.
@@ -131,11 +139,7 @@ fn executable(message: &str) -> Option<(String, String)> {
     Some((name, path.to_owned()))
 }
 
-fn in_machine(form: Form, programs: &BTreeMap<String, String>) -> Result<(), Failure> {
-    let steps: &[Step] = match form {
-        Form::Short => &SHORT,
-        Form::Long => &LONG,
-    };
+fn in_machine(steps: &[Step], programs: &BTreeMap<String, String>) -> Result<(), Failure> {
     for Step { program, args, .. } in steps.iter().filter(|step| !step.program.starts_with("bin/")) {
         let path = path_of(program, programs)?;
         let list = if args.contains("--exact") { "--list --exact" } else { "--list" };
