@@ -148,7 +148,9 @@ pub(crate) fn all(cut: bool) -> Vec<Case> {
     let fits = |values: &[usize; 8]| {
         let case = case(values);
         let count = case.count * (1 + usize::from(case.both));
-        count * case.bytes <= BYTES_MAX && count <= most(case.operation)
+        // A copy that a cut connection took with it costs the peer: what that one begins then says nothing of places.
+        let is_one_sided = case.state != State::Cut || !case.both;
+        is_one_sided && count * case.bytes <= BYTES_MAX && count <= most(case.operation)
     };
     let mut cases: Vec<Case> = pairwise(factors, fits).iter().map(case).collect();
     cases.retain(|case| case.count > 0);

@@ -314,6 +314,8 @@ impl Member {
             format!("{name} in {} {wait}", call.split(' ').next().unwrap_or("?"))
         };
         let threads: Vec<String> = tasks.map(|task| thread(task.path())).collect();
-        format!("operations begun by each thread: {at:?}; threads: {}", threads.join(", "))
+        let (asked, lost) = (self.node.registrations(), self.node.lost_peers());
+        let threads = threads.join(", ");
+        format!("operations begun by each thread: {at:?}; threads: {threads}; {asked:?}; lost: {lost:?}")
     }
 }
