@@ -3,9 +3,12 @@
 #[path = "../../crates/vm/tests/memory_changes/area.rs"]
 pub(crate) mod area;
 pub(crate) mod changes;
+#[path = "../../crates/vm/tests/memory_changes/pairs.rs"]
+pub(crate) mod pairs;
 mod pinning;
 #[path = "../../crates/vm/tests/memory_changes/pins.rs"]
 mod pins;
+pub(crate) mod removals;
 pub(crate) mod rows;
 mod spot;
 
@@ -36,6 +39,14 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
 fn memory_that_has_changed_is_never_mistaken() {
     if Pair::new().is_some() {
         all_hold("pins", || Pair::new().expect("there was one just now"));
+    }
+}
+
+/// While a removal goes on, another thread changes some of the same memory, and transfers pin what is about to go.
+#[test]
+fn memory_that_two_threads_change_is_never_mistaken() {
+    if Pair::new().is_some() {
+        removals::all_hold("pins", || Pair::new().expect("there was one just now"));
     }
 }
 

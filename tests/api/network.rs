@@ -41,8 +41,8 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
     if !is_there() {
         return;
     }
-    // Where the monitor gets its processor too late it cannot see that a removal is over, and that memory goes by message
-    // from then on: then nothing is held that could be let go of, and all is tried with other memory.
+    // Where another thread runs all the time it cannot be seen that a removal is over, and that memory goes by message
+    // for so long: then nothing is held that could be let go of, and all is tried again.
     assert!((0..20).any(|_| rounds_that_held() > 1), "memory was never held twice");
 }
 

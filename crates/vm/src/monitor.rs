@@ -12,8 +12,11 @@
 //! Why this is enough. A change of watched memory returns only when the monitor's thread has read of it, and that
 //! thread makes a sequence word odd before it reads: so whoever starts after the return sees an odd word, and waits, or
 //! one that has moved on, and is told. A change that happened before the memory was watched happened before it was
-//! registered. A removal of pages (`MADV_DONTNEED`) alone is announced before it is done; until it is shown to be over,
-//! its range cannot be watched anew ([`NotWatchable::Removing`]).
+//! registered. A removal of pages (`MADV_DONTNEED`) alone is announced before it is done. So its range cannot be watched
+//! anew ([`NotWatchable::Removing`]) until each thread has been seen in another call, where only its return can bring the
+//! thread that removes.
+//!
+//! **What is not seen**: a removal by a process that shares this memory and is no thread (`CLONE_VM` alone).
 //!
 //! **What is not told**: `MADV_GUARD_INSTALL`, `shmat` with `SHM_REMAP` and `mprotect` over watched memory. Mappings of
 //! files and shared memory can be changed by others, by truncation among other things, and are never watched.
@@ -21,9 +24,9 @@
 //! After a `fork` the child is watched by nobody and harms nobody; in it, everything is [`NotWatchable::Forked`].
 
 mod maps;
-mod present;
 mod removals;
 mod shared;
+mod threads;
 mod uffd;
 mod watcher;
 
@@ -56,7 +59,7 @@ pub enum NotWatchable {
     /// Part of it is a file's or shared: others may change it.
     #[error("part of the memory is a file's or shared")]
     Shared,
-    /// Its pages are being removed, or that was announced and cannot be seen to be over.
+    /// Its pages are being removed, or that was announced and has not been seen to be over.
     #[error("pages of the memory may be about to be removed")]
     Removing,
     /// This process is a child of the one that watches.
@@ -116,7 +119,7 @@ impl Monitor {
             // What is watched is what was looked at, or what has been mapped there since.
             at = self.private_at(at)?.end.min(mapping.end);
         }
-        if self.is_in_doubt(addr, end) { Err(NotWatchable::Removing) } else { Ok(()) }
+        if self.shared.may_be_removing(addr, end) { Err(NotWatchable::Removing) } else { Ok(()) }
     }
 
     /// Somebody who is to be told of changes from now on.
@@ -134,16 +137,6 @@ impl Monitor {
         match mapping.ok_or(NotWatchable::NotMapped)? {
             Mapping { shared: true, .. } | Mapping { file: true, .. } => Err(NotWatchable::Shared),
             mapping => Ok(mapping),
-        }
-    }
-
-    fn is_in_doubt(&self, start: u64, end: u64) -> bool {
-        loop {
-            let sequence = self.shared.told.settled();
-            let in_doubt = self.shared.in_doubt.touch(start, end);
-            if self.shared.told.still(sequence) {
-                return in_doubt;
-            }
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) trait Ends {
     /// The far one tells the near one that it may begin, as whoever changes memory must; then that puts or gets.
     fn transfer(&mut self, direction: Direction, here: &Area, there: &Area);
 
+    /// Puts or gets while the memory changes, whatever comes of it.
+    fn try_to_transfer(&mut self, direction: Direction, here: &Area, there: &Area);
+
     /// Transfers that were one-sided at once, and registrations that were given up because of a change.
     fn counts(&mut self) -> (u64, u64);
 }

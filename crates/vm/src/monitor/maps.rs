@@ -59,14 +59,6 @@ impl Maps {
         }
     }
 
-    /// Whether it is certain that nothing is mapped in the range. Allocates nothing; before Linux 6.11 nothing is certain.
-    pub(super) fn is_hole(&self, start: u64, end: u64) -> bool {
-        match self.query(start) {
-            Ok(next) => next.start >= end,
-            Err(error) => error == Errno::NOENT,
-        }
-    }
-
     /// All mappings, in order.
     pub(super) fn all() -> Vec<Mapping> {
         let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -123,10 +115,6 @@ mod tests {
         }
         assert_eq!(maps.at_or_after(pages.addr(1)).unwrap().start, pages.addr(2), "nothing is mapped there");
         assert_eq!(maps.at_or_after(u64::MAX - PAGE), read(u64::MAX - PAGE));
-        assert!(!maps.is_hole(pages.addr(0), pages.addr(2)) && !maps.is_hole(pages.addr(1), pages.addr(3)));
-        if maps.query(code).is_ok() {
-            assert!(maps.is_hole(pages.addr(1), pages.addr(2)) && maps.is_hole(u64::MAX - PAGE, u64::MAX));
-        }
         assert!(Maps::all().contains(&maps.at_or_after(code).unwrap()));
     }
 

@@ -1,14 +1,15 @@
 //! What the watching thread and those who ask have in common.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
 use super::maps::Maps;
-use super::present::PageMap;
 use super::removals::InDoubt;
+use super::threads::Threads;
 use super::uffd::Uffd;
 use crate::told::Told;
 
@@ -39,6 +40,8 @@ pub struct MonitorCounters {
     pub removals_over: u64,
     /// Ranges under removals that may not be over, now.
     pub in_doubt: u64,
+    /// How often memory was not watched because it was under such a removal.
+    pub removing: u64,
 }
 
 /// The same, counting.
@@ -47,7 +50,7 @@ pub(super) struct Counts {
     pub(super) unmapped: AtomicU64,
     pub(super) removed: AtomicU64,
     pub(super) moved: AtomicU64,
-    pub(super) removals_over: AtomicU64,
+    pub(super) removing: AtomicU64,
 }
 
 /// One process's.
@@ -55,9 +58,12 @@ pub(super) struct Shared {
     pub(super) uffd: Uffd,
     pub(super) told: Told,
     pub(super) in_doubt: InDoubt,
-    pub(super) pages: PageMap,
     pub(super) maps: Maps,
     pub(super) counts: Counts,
+    /// Only for those who want memory watched: the watching thread takes no lock.
+    threads: Mutex<Threads>,
+    /// The watching thread.
+    pub(super) thread: AtomicU32,
     /// Readable when the thread is to end.
     pub(super) stop: OwnedFd,
 }
@@ -68,9 +74,10 @@ impl Shared {
             uffd: Uffd::open().map_err(NotAvailable::Userfaultfd)?,
             told: Told::new(TOLD_SLOTS),
             in_doubt: InDoubt::new(),
-            pages: PageMap::open()?,
             maps: Maps::open()?,
             counts: Counts::default(),
+            threads: Mutex::new(Threads::open()?),
+            thread: AtomicU32::new(0),
             stop: rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?,
         })
     }
@@ -81,8 +88,34 @@ impl Shared {
             unmapped: of(&self.counts.unmapped),
             removed: of(&self.counts.removed),
             moved: of(&self.counts.moved),
-            removals_over: of(&self.counts.removals_over),
+            removals_over: self.in_doubt.over(),
             in_doubt: self.in_doubt.count(),
+            removing: of(&self.counts.removing),
+        }
+    }
+
+    /// Whether a removal that may not be over touches the range. Not for the watching thread.
+    pub(super) fn may_be_removing(&self, start: u64, end: u64) -> bool {
+        if !self.is_in_doubt(start, end) {
+            return false;
+        }
+        // What is announced after this is of no concern to whoever looks now: they are told of it.
+        let announced = self.counts.removed.load(Ordering::Acquire);
+        if let Ok(mut threads) = self.threads.try_lock() {
+            self.in_doubt.end(threads.over(announced, self.thread.load(Ordering::Relaxed)));
+        }
+        let removing = self.is_in_doubt(start, end);
+        self.counts.removing.fetch_add(removing.into(), Ordering::Relaxed);
+        removing
+    }
+
+    fn is_in_doubt(&self, start: u64, end: u64) -> bool {
+        loop {
+            let sequence = self.told.settled();
+            let in_doubt = self.in_doubt.touch(start, end);
+            if self.told.still(sequence) {
+                return in_doubt;
+            }
         }
     }
 }

@@ -113,15 +113,6 @@ impl Uffd {
         called(unsafe { libc::ioctl(self.0.as_raw_fd(), UNREGISTER.into(), &raw mut range) })
     }
 
-    /// Waits until everybody who holds the lock of this process's mappings, for reading or for writing, has let go of it.
-    pub(super) fn wait_for_mappings(&self) {
-        static CODE: u8 = 0;
-        let page = rustix::param::page_size() as u64;
-        let start = (&raw const CODE) as u64 / page * page;
-        // The program's file cannot be watched; that is found out under the lock, for writing.
-        let _ = self.register(start, start + page);
-    }
-
     /// Reads messages that there are, without waiting; each lets go on whoever caused it. Returns how many.
     pub(super) fn read(&self, messages: &mut [Message]) -> usize {
         let read = rustix::io::read(&self.0, bytemuck::cast_slice_mut::<Message, u8>(messages));

@@ -8,7 +8,9 @@ mod area;
 mod cache;
 mod faults;
 mod gaps;
+mod pairs;
 mod pins;
+mod removals;
 mod rows;
 mod unwatched;
 

@@ -1,9 +1,9 @@
 //! Real pins without a network card: io_uring's fixed buffers hold the very pages that they were registered with, as a
 //! card does, whatever is mapped at their addresses later.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
@@ -15,8 +15,10 @@ const SLOTS: u32 = 512;
 pub(crate) struct Pins {
     ring: IoUring,
     free: Vec<u16>,
-    /// What is read from pinned pages passes through here.
-    sink: File,
+    /// What is read from pinned pages passes through here. (A file in memory would need a thread of the kernel's, which
+    /// stays: nobody could say that it removes no pages.)
+    into_sink: UnixStream,
+    sink: UnixStream,
 }
 
 impl Pins {
@@ -28,9 +30,8 @@ impl Pins {
         });
         let ring =
             ring.inspect_err(|error| testbed::skip(format_args!("no io_uring to pin with: {error}"))).ok()?;
-        // SAFETY: the name is a string of this program's; the descriptor that is returned is nobody else's.
-        let sink = unsafe { File::from_raw_fd(libc::memfd_create(c"sink".as_ptr(), libc::MFD_CLOEXEC)) };
-        Some(Pins { ring, free: (0..SLOTS as u16).rev().collect(), sink })
+        let (into_sink, sink) = UnixStream::pair().expect("two descriptors");
+        Some(Pins { ring, free: (0..SLOTS as u16).rev().collect(), into_sink, sink })
     }
 
     /// Pins what is mapped there now; `None` if that cannot be pinned.
@@ -50,10 +51,10 @@ impl Pins {
 
     /// What the pinned pages hold, which `addr` named when they were pinned.
     pub(crate) fn read(&mut self, slot: u16, addr: u64, into: &mut [u8]) {
-        let fd = Fd(self.sink.as_raw_fd());
+        let fd = Fd(self.into_sink.as_raw_fd());
         let write = opcode::WriteFixed::new(fd, addr as *const u8, into.len() as u32, slot);
         assert_eq!(self.run(&write.offset(0).build()), into.len() as i32, "a fixed write");
-        self.sink.read_exact_at(into, 0).expect("written above");
+        self.sink.read_exact(into).expect("written above");
     }
 
     /// Does one operation, and returns what became of it.

@@ -1,0 +1,207 @@
+//! Up to which removal of pages every thread has been seen elsewhere.
+//!
+//! A thread that removes pages is in one of a few system calls until they are gone. So a thread that is seen to sleep in
+//! another call after a removal was announced is not in that removal: it never was, or has returned. When this is so of
+//! all threads, the removal is over. Each need be seen but once, in its own time.
+//!
+//! Nothing else tells the end of a removal. A page that was there and is not was perhaps taken by another thread, or by
+//! the kernel; and where nothing is mapped, something else may be mapped before the removal goes on, and be emptied by it.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+/// Bytes for the names of all threads, which must be read by one call: some 2,000 of them.
+const NAMES: usize = 64 << 10;
+
+/// After a look that found a thread that may be in a removal there is none for so many times as long as it took.
+const PAUSE: u32 = 20;
+
+/// Calls in which threads sleep, and which remove no pages. The numbers are this architecture's own.
+const ELSEWHERE: &[libc::c_long] = &[
+    libc::SYS_futex,
+    libc::SYS_epoll_pwait,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_read,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_rt_sigsuspend,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_select,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_pause,
+];
+
+/// What was seen of this process's threads; not of those of a child that inherits this.
+pub(super) struct Threads {
+    folder: OwnedFd,
+    /// The last removal that had been announced when a thread was last seen elsewhere.
+    seen: HashMap<u32, u64>,
+    /// When it may be looked again.
+    next: Option<Instant>,
+}
+
+impl Threads {
+    /// # Errors
+    /// Where there is no `/proc`.
+    pub(super) fn open() -> std::io::Result<Threads> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open("/proc/self/task", flags, Mode::empty())?;
+        Ok(Threads { folder, seen: HashMap::new(), next: None })
+    }
+
+    /// The last removal that is over, as all before it, or 0. `announced`: how many have been; `never`: a thread that
+    /// removes nothing. The caller is in no removal either. To look takes microseconds a thread; who asks again too soon
+    /// after one in vain is told 0.
+    pub(super) fn over(&mut self, announced: u64, never: u32) -> u64 {
+        let start = Instant::now();
+        if self.next.is_some_and(|next| start < next) {
+            return 0;
+        }
+        let over = self.look(announced, never).unwrap_or(0);
+        self.next = (over < announced).then(|| start + PAUSE * start.elapsed().max(Duration::from_micros(5)));
+        over
+    }
+
+    fn look(&mut self, announced: u64, never: u32) -> Option<u64> {
+        let threads = self.all()?;
+        let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let before = std::mem::take(&mut self.seen);
+        for thread in threads {
+            let last = before.get(&thread).copied().unwrap_or(0);
+            let is_elsewhere =
+                thread == this || thread == never || last >= announced || self.is_elsewhere(thread);
+            self.seen.insert(thread, if is_elsewhere { announced } else { last });
+        }
+        self.seen.values().min().copied()
+    }
+
+    /// All threads; `None` where one may be missing.
+    fn all(&self) -> Option<Vec<u32>> {
+        let links = rustix::fs::stat("/proc/self/task").ok()?.st_nlink as usize;
+        let mut buffer = vec![MaybeUninit::uninit(); NAMES];
+        rustix::fs::seek(&self.folder, rustix::fs::SeekFrom::Start(0)).ok()?;
+        let mut entries = RawDir::new(&self.folder, &mut buffer);
+        let mut threads = Vec::with_capacity(links);
+        while let Some(entry) = entries.next() {
+            threads.extend(entry.ok()?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
+            // A second call may leave out a thread that comes after one that has ended.
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+        // The kernel stops at a thread that ends while it is listed. What it then leaves out was there before, so that
+        // they are too few: threads that have begun since come last. (Two of the links are the folder's own.)
+        (threads.len() + 2 >= links).then_some(threads)
+    }
+
+    /// Whether the thread sleeps in a call that removes no pages, or has ended.
+    fn is_elsewhere(&self, thread: u32) -> bool {
+        let mut text = [0; 256];
+        let read = rustix::fs::openat(
+            &self.folder,
+            format!("{thread}/syscall"),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .and_then(|file| rustix::io::read(file, &mut text[..]));
+        match read {
+            Ok(count) => sleeps_elsewhere(&text[..count]),
+            Err(error) => error == Errno::NOENT || error == Errno::SRCH,
+        }
+    }
+}
+
+/// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the stack pointer
+/// and the program counter.
+fn sleeps_elsewhere(text: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(text) else { return false };
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let [call, _, _, _, _, _, _, stack, _] = words[..] else { return false };
+    // A thread of the kernel's that works for this process has the call of whoever started it, and no stack.
+    let has_stack = stack.trim_start_matches("0x").bytes().any(|digit| digit != b'0');
+    has_stack && call.parse::<libc::c_long>().is_ok_and(|call| ELSEWHERE.contains(&call))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// In a process of its own, as the threads of other tests do what they want.
+    #[test]
+    fn a_removal_is_over_when_each_thread_has_slept_elsewhere_since() {
+        const ALONE: &str = "STANDPIPE_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name =
+                "monitor::threads::tests::a_removal_is_over_when_each_thread_has_slept_elsewhere_since";
+            let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+            child.args(["--exact", name, "--test-threads", "1"]).env(ALONE, "");
+            let output = child.output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains(" 1 passed"), "{said}");
+            return;
+        }
+        let mut threads = Threads::open().expect("there is a /proc");
+        let (stop, is_running) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (wake, woken) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || woken.recv());
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    is_running.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_secs(1));
+            });
+            while !is_running.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            let mut look = |announced| {
+                threads.next = None;
+                threads.over(announced, 0)
+            };
+            assert!((0..20).all(|_| look(7) == 0), "one of them runs");
+            stop.store(true, Ordering::Relaxed);
+            let start = Instant::now();
+            while look(7) != 7 {
+                assert!(start.elapsed() < Duration::from_secs(1), "all sleep");
+                std::thread::yield_now();
+            }
+            drop(wake);
+        });
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_understood() {
+        let says = |call: i64, stack: &str| format!("{call} 0x0 0x80 0x0 0x0 0x0 0x0 {stack} 0x7f9f1b0\n");
+        let sleeps = |call, stack| sleeps_elsewhere(says(call, stack).as_bytes());
+        assert!(sleeps(libc::SYS_futex, "0x7ffc7a913b6f0") && sleeps(libc::SYS_nanosleep, "0x10"));
+        for call in
+            [libc::SYS_madvise, libc::SYS_process_madvise, libc::SYS_io_uring_enter, libc::SYS_clone, -1]
+        {
+            assert!(!sleeps(call, "0x7ffc7a913b6f0"), "{call}");
+        }
+        assert!(!sleeps(libc::SYS_futex, "0x0"), "a thread of the kernel's");
+        for text in ["running\n", "-1 0x7ffc7a913b6f0 0x7f9f1b0\n", "", "202\n", "202 0x0 0x80"] {
+            assert!(!sleeps_elsewhere(text.as_bytes()), "{text}");
+        }
+    }
+}
