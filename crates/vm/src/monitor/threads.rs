@@ -18,8 +18,10 @@ use rustix::io::Errno;
 /// Bytes for the names of all threads, which must be read by one call: some 2,000 of them.
 const NAMES: usize = 64 << 10;
 
-/// After a look that found a thread that may be in a removal there is none for so many times as long as it took.
-const PAUSE: u32 = 20;
+/// From one look to the next passes so many times the processor time of the first: where that showed that all removals are
+/// over, and where it was in vain.
+const PAUSE: u32 = 5;
+const PAUSE_IN_VAIN: u32 = 20;
 
 /// Calls in which threads sleep, and which remove no pages. The numbers are this architecture's own.
 const ELSEWHERE: &[libc::c_long] = &[
@@ -67,15 +69,17 @@ impl Threads {
     }
 
     /// The last removal that is over, as all before it, or 0. `announced`: how many have been; `never`: a thread that
-    /// removes nothing. The caller is in no removal either. To look takes microseconds a thread; who asks again too soon
-    /// after one in vain is told 0.
+    /// removes nothing. The caller is in no removal either. To look takes some ten microseconds a thread; who asks
+    /// again too soon is told 0.
     pub(super) fn over(&mut self, announced: u64, never: u32) -> u64 {
-        let start = Instant::now();
-        if self.next.is_some_and(|next| start < next) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
             return 0;
         }
+        let start = processor_time();
         let over = self.look(announced, never).unwrap_or(0);
-        self.next = (over < announced).then(|| start + PAUSE * start.elapsed().max(Duration::from_micros(5)));
+        let pause = if over < announced { PAUSE_IN_VAIN } else { PAUSE };
+        self.next = Some(now + pause * processor_time().saturating_sub(start));
         over
     }
 
@@ -126,6 +130,12 @@ impl Threads {
             Err(error) => error == Errno::NOENT || error == Errno::SRCH,
         }
     }
+}
+
+/// How long this thread has had a processor.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the stack pointer

@@ -1,5 +1,7 @@
 //! Removals of pages that another thread changes meanwhile.
 
+use std::time::{Duration, Instant};
+
 use crate::area::{Area, PAGE};
 use crate::cache::Cache;
 use crate::pairs::{self, Pair, pairs};
@@ -37,7 +39,7 @@ fn is_right_after(pair: &Pair, cache: &Cache, round: u32) -> bool {
     bytes.iter().all(|found| *found == byte)
 }
 
-/// Where all other threads sleep, who removes pages has them kept again at once, and finds what was written since. In a
+/// Where all other threads sleep, who removes pages has them kept again soon, and finds what was written since. In a
 /// process of its own, as other tests' threads run.
 #[test]
 fn removals_are_over_where_all_others_sleep() {
@@ -52,16 +54,20 @@ fn removals_are_over_where_all_others_sleep() {
     let Some(cache) = Cache::new(true) else { return };
     let area = Area::new(2);
     let mut bytes = [0; 2 * PAGE as usize];
-    for round in 0..200 {
+    for round in 0..50 {
         area.fill(round);
-        assert!(
-            cache.transfer(area.addr, &mut bytes) && bytes == [round; 2 * PAGE as usize],
-            "round {round}"
-        );
+        let (start, before) = (Instant::now(), cache.counts().1);
+        // It may be that a look is not due yet.
+        while cache.counts().1 == before {
+            assert!(
+                cache.transfer(area.addr, &mut bytes) && bytes == [round; 2 * PAGE as usize],
+                "round {round}"
+            );
+            assert!(start.elapsed() < Duration::from_secs(20), "round {round}: {:?}", cache.last_refusal());
+        }
         // SAFETY: the area is this test's alone, and nothing in it is borrowed.
         area.call("madvise", |at, len| unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) }.into());
     }
-    let (_, misses, refused) = cache.counts();
-    println!("{misses} pinned, {refused} not kept");
-    assert!(misses > 100, "of 200 {refused} were not kept");
+    let (hits, misses, refused) = cache.counts();
+    println!("{hits} hits, {misses} pinned, {refused} not kept");
 }
