@@ -10,7 +10,6 @@ mod members;
 mod support;
 
 use std::io::Write;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hosts::{Host, hosts};
@@ -98,11 +97,7 @@ fn room_for_peers_ends_with_the_number() {
 
 /// A node on one of the hosts. What it reaches others by is what it finds: `shm`, the default, where they are on its host.
 fn start_at(host: &Host, settings: &[(&str, &str)]) -> Other {
-    let this = itself("found");
-    let [nsenter, enter @ ..] = host.enter();
-    let mut command = Command::new(nsenter);
-    command.args(enter).arg(std::env::current_exe().expect("this program")).args(this.get_args());
-    command.envs(this.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut command = host.command(&itself("found"));
     command.envs(settings.iter().copied());
     Other::start_by(command)
 }
