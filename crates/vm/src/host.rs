@@ -2,6 +2,7 @@
 //!
 //! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something say so.
 
+use std::ffi::CStr;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -225,9 +226,16 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// The addresses by which this network namespace can be reached, of interfaces that are up, loopback last; of IPv6 none that
-/// mean something on one link only. Empty where the system does not tell.
+/// The addresses by which this network namespace can be reached, loopback last: those of its [`interfaces`].
 pub fn addresses() -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = interfaces().into_iter().map(|(_, ip)| ip).collect();
+    found.sort_by_key(IpAddr::is_loopback);
+    found
+}
+
+/// The addresses of this network namespace's interfaces that are up, each with the interface's name; of IPv6 none that mean
+/// something on one link only. Empty where the system does not tell.
+pub fn interfaces() -> Vec<(String, IpAddr)> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the pointer is valid for a write; what it is set to is given back below, and not used after that.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -239,13 +247,15 @@ pub fn addresses() -> Vec<IpAddr> {
         at = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
             // SAFETY: an interface's address is null or a socket address as long as its family says, for the list's life.
-            found.extend(unsafe { ip_of(entry.ifa_addr) });
+            let ip = unsafe { ip_of(entry.ifa_addr) };
+            // SAFETY: every entry of the list has a name, a C string that stays until the list is given back.
+            let name = || unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+            found.extend(ip.map(|ip| (name(), ip)));
         }
     }
     // SAFETY: the list is as the call above has made it, and no entry of it is used any more.
     unsafe { libc::freeifaddrs(list) };
-    found.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
-    found.sort_by_key(IpAddr::is_loopback);
+    found.retain(|(_, ip)| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
     found
 }
 
