@@ -10,6 +10,8 @@ use crate::outlet::{Outlet, OutletId, Outlets};
 use crate::provider::{Description, Provider};
 use crate::region::{self, Access, Memory, Region, RegionId, Regions};
 use crate::signals::kept;
+use crate::sockaddr;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 /// A peer, as one endpoint knows it.
@@ -105,6 +107,17 @@ impl Endpoint {
     /// Operations in flight, buffers that wait for messages included.
     pub fn in_flight(&self) -> usize {
         self.main.slots.used() + self.main.prepared.under_way().count()
+    }
+
+    /// Makes a peer known by the address that its endpoint says it has; where that stands for all of its host's, by that at
+    /// which it was `met`. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] if these bytes are no address, or of a family that this endpoint has not; [`Error::Call`] for
+    /// `fi_av_insert`.
+    pub fn add_peer_met(&mut self, address: &[u8], met: Option<SocketAddr>) -> Result<Peer, Error> {
+        let bad = Error::BadAddress { len: address.len() };
+        self.add_peer(&sockaddr::for_endpoint(&self.address, address, met).ok_or(bad)?)
     }
 
     /// Makes a peer known by the address that its endpoint says it has. Nothing is sent.

@@ -84,6 +84,7 @@ mod region;
 mod repeat;
 mod signals;
 mod slots;
+mod sockaddr;
 mod symbols;
 
 pub use channel::Options;

@@ -5,7 +5,9 @@ use crate::ffi;
 use crate::info::Info;
 use crate::library::Fabric;
 use crate::signals::kept;
+use crate::sockaddr;
 use std::ffi::CString;
+use std::net::SocketAddr;
 
 /// Which providers to look for. The default takes all that have reliable datagram endpoints with messages and
 /// one-sided reads and writes.
@@ -152,6 +154,11 @@ impl Provider {
     /// What it can do and needs.
     pub fn description(&self) -> &Description {
         &self.description
+    }
+
+    /// The address that its endpoints have, where it is one of IP; which may stand for all of the host's.
+    pub fn source(&self) -> Option<SocketAddr> {
+        sockaddr::read(&self.info.source())
     }
 
     pub(crate) fn info(&self) -> &Info {
