@@ -29,6 +29,7 @@
 //! ```
 
 mod address;
+pub(crate) mod addresses;
 mod broker;
 mod channel;
 mod door;

@@ -7,6 +7,7 @@ use engine::registration::Strategy;
 
 use crate::am::{Call, Handlers};
 pub use crate::bootstrap::Listen;
+use crate::bootstrap::addresses::own as own_addresses;
 use crate::readable::debug_is_display;
 use crate::transport::shm::PLACES_MAX;
 
@@ -118,6 +119,14 @@ pub const SETTINGS: &[Setting] = &[
         help: "outside a launched job, where the node listens once its program asks for its address or connects: auto: for this \
                host's processes, and at a free port of all of the host's addresses; IP:PORT: over TCP there only, and what \
                libfabric opens at that address; none: no socket ever, so that it has no address and can only call nodes of this host",
+    },
+    Setting {
+        name: "STANDPIPE_INTERFACE",
+        unit: "auto, the name of an interface that is up, or an IP address",
+        default: "auto",
+        cost: "none",
+        help: "in a job on several hosts, by which of its host's interfaces or addresses other hosts reach this rank over ofi; \
+               auto: the one that leads to rank 0, which takes the one at which most others have met it",
     },
     Setting {
         name: "STANDPIPE_TIMEOUT_MS",
@@ -240,6 +249,7 @@ pub struct Config {
     pub(crate) meet: Duration,
     pub(crate) peers: u32,
     pub(crate) listen: Listen,
+    pub(crate) interface: Option<String>,
     pub(crate) exposure: Exposure,
     pub(crate) transport: Transport,
     pub(crate) strategy: Option<Strategy>,
@@ -259,6 +269,7 @@ impl Default for Config {
             meet: MEET_WITHIN,
             peers: PEERS,
             listen: Listen::default(),
+            interface: None,
             exposure: Exposure::default(),
             transport: Transport::default(),
             strategy: None,
@@ -292,6 +303,9 @@ fn hint(name: &str, value: &str) -> String {
         },
         "STANDPIPE_TRANSPORT" if !value.contains(':') => {
             format!("; if {value} is a provider of libfabric's, it is named by ofi:{value}")
+        }
+        "STANDPIPE_INTERFACE" => {
+            own_addresses(Some(value)).err().map(|why| format!(": {why}")).unwrap_or_default()
         }
         _ => String::new(),
     }
@@ -350,6 +364,11 @@ impl Config {
             ("STANDPIPE_EXPOSE", "everything") => self.exposure = Exposure::Everything,
             ("STANDPIPE_EXPOSE", "ranges") => self.exposure = Exposure::Ranges,
             ("STANDPIPE_LISTEN", _) => self.listen = Listen::parse(value)?,
+            ("STANDPIPE_INTERFACE", "auto") => self.interface = None,
+            ("STANDPIPE_INTERFACE", _) => {
+                own_addresses(Some(value)).ok()?;
+                self.interface = Some(value.to_owned());
+            }
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
             ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
@@ -454,6 +473,14 @@ impl Config {
     /// [`Node::connect_to`](crate::Node::connect_to) on.
     pub fn listen(mut self, listen: Listen) -> Config {
         self.listen = listen;
+        self
+    }
+
+    /// Sets by which of its host's interfaces, or addresses, ranks on other hosts reach this one over a network: the name of an
+    /// interface, or an address of IP. Without it that is the address by which the ranks have met; where a launcher has brought
+    /// them together, the one that the system sends from to the host of rank 0. A node of no job has [`Config::listen`].
+    pub fn interface(mut self, name_or_address: impl Into<String>) -> Config {
+        self.interface = Some(name_or_address.into());
         self
     }
 

@@ -109,7 +109,8 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
         return Err(Error::Protocol { peer: number, what });
     }
     if !engine.transport().meet(number, outsider) {
-        let what = "an endpoint that cannot be reached from here".to_owned();
+        let at = outsider.met.map_or_else(String::new, |met| format!(", though it was met at {}", met.ip()));
+        let what = format!("an endpoint that cannot be reached from here{at}");
         return Err(Error::Protocol { peer: number, what });
     }
     tracing::debug!(peer = number, "connected over the network");

@@ -340,7 +340,7 @@ fn admit_far(
     inner: &Arc<Inner>,
     number: Rank,
     (place, places): (u32, u32),
-    Introduction { card, secret, called }: Introduction,
+    Introduction { card, secret, called, met }: Introduction,
     silence: Option<Duration>,
 ) -> Result<(), Error> {
     check_place(number, (place, places))?;
@@ -351,7 +351,7 @@ fn admit_far(
     };
     let (endpoint, secret) = (card.endpoint.clone(), secret.bytes()[..].into());
     let silence = silence.filter(|_| card.attends);
-    far::meet(inner, number, &card, &Outsider { endpoint, secret, called, place, silence })
+    far::meet(inner, number, &card, &Outsider { endpoint, met, secret, called, place, silence })
 }
 
 fn tell(inner: &Arc<Inner>) -> Box<dyn Fn(Notice) + Send + Sync> {

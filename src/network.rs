@@ -12,7 +12,7 @@
 //! is copied by the kernel, when it arrives: a bad address is a fault, and nothing else. So there `bounce` is the
 //! default, and the strategies that register are for programs that keep mapped what they let peers know of.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
@@ -20,6 +20,7 @@ use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Fabric, Hints, MrMode, Options, Origin, Provider};
 
 use crate::bootstrap::Listen;
+use crate::bootstrap::addresses::{everywhere, within_host};
 use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::transport::ofi::port::Port;
@@ -32,8 +33,12 @@ const PREFERRED: [&str; 5] = ["cxi", "efa", "verbs;ofi_rxm", "psm3", "tcp"];
 /// want memory registered, some copy by the processor of the owner.
 const PINNING: [&str; 2] = ["verbs", "cxi"];
 
-/// Where a job of one host looks first: nobody from outside is to reach its endpoints.
-const LOOPBACK: &str = "127.0.0.1";
+/// Providers, by how their names begin, whose endpoints are sockets: any of the host's addresses is theirs.
+const OVER_SOCKETS: [&str; 4] = ["tcp", "net", "sockets", "udp"];
+
+/// Those of them that may listen at all of the host's addresses: they tell a peer by the address that its connection comes
+/// from, where others believe the one that it says it has.
+const LISTEN_EVERYWHERE: [&str; 2] = ["tcp", "net"];
 
 /// Providers over sockets name their domains after interfaces.
 const LOOPBACK_DOMAIN: &str = "lo";
@@ -86,25 +91,34 @@ pub enum NetworkError {
         /// Bytes of a key of its, as it says.
         key_bytes: usize,
     },
+    /// This host has no address by which peers could reach it.
+    #[error("{why}; STANDPIPE_INTERFACE names another interface or address of this host's")]
+    NoAddress {
+        /// Which were tried.
+        why: String,
+    },
     /// A provider is there, and cannot be opened.
-    #[error("the provider {provider} cannot be opened: {source}")]
+    #[error("the provider {provider} cannot be opened{}: {source}", at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default())]
     Provider {
         /// Its name.
         provider: String,
+        /// At which address.
+        at: Option<String>,
         /// Why not.
         source: fabric::Error,
     },
 }
 
 /// From where an endpoint is to be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// From this host, and from no other where the provider can tell.
     Host,
-    /// From other hosts.
-    Network,
+    /// From other hosts, at this address, which may stand for all; or why there is none. A provider that has interfaces of its
+    /// own takes one of these where none has the address.
+    Network(Result<SocketAddr, String>),
     /// At this address of the host's only.
-    Interface(IpAddr),
+    Interface(SocketAddr),
 }
 
 /// How a node uses the network, when it comes to that.
@@ -137,7 +151,7 @@ pub struct Library {
 /// One provider of libfabric's.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Offer {
-    /// What it can do and needs, on the first interface that it names.
+    /// What it can do and needs, on the first interface that it names and that can be opened.
     #[serde(flatten)]
     pub description: Description,
     /// Whether a thread can sleep until something happens; otherwise those that wait look again now and then.
@@ -198,12 +212,20 @@ pub fn version() -> Result<String, NetworkError> {
 pub fn library() -> Result<Library, NetworkError> {
     let fabric = Fabric::load()?;
     let hints = Hints { manual: true, ..Hints::default() };
-    let failed = |source| NetworkError::Provider { provider: "of any name".to_owned(), source };
+    let failed = |source| NetworkError::Provider { provider: "of any name".to_owned(), at: None, source };
     let mut providers: Vec<Offer> = Vec::new();
     for provider in fabric.providers(&hints).map_err(failed)? {
         let name = &provider.description().provider;
-        if !providers.iter().any(|offer| offer.description.provider == *name) {
-            providers.push(offer(&provider));
+        match providers.iter_mut().find(|known| known.description.provider == *name) {
+            None => providers.push(offer(&provider)),
+            // Of several interfaces, one that can be opened.
+            Some(known) if known.error.is_some() => {
+                let other = offer(&provider);
+                if other.error.is_none() {
+                    *known = other;
+                }
+            }
+            Some(_) => {}
         }
     }
     let origin = if fabric.origin() == Origin::System { "system" } else { "bundled" };
@@ -242,13 +264,13 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
 
 /// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached, one for those of this host.
 pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, NetworkError> {
-    if let Listen::At(at) = listen
-        && !at.ip().is_unspecified()
-    {
-        return open(name, Reach::Interface(at.ip()));
+    if let Listen::At(at) = listen {
+        let at = SocketAddr::new(at.ip(), 0);
+        let reach = if at.ip().is_unspecified() { Reach::Network(Ok(at)) } else { Reach::Interface(at) };
+        return open(name, reach);
     }
     let alone = vm::host::addresses().iter().all(IpAddr::is_loopback);
-    open(name, if alone { Reach::Host } else { Reach::Network })
+    open(name, if alone { Reach::Host } else { Reach::Network(Ok(SocketAddr::new(everywhere(), 0))) })
 }
 
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.
@@ -257,7 +279,7 @@ pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkErro
     let names = name.map_or(PREFERRED.to_vec(), |name| vec![name]);
     let mut first: Option<NetworkError> = None;
     for name in names {
-        match open_named(fabric, name, reach) {
+        match open_named(fabric, name, &reach) {
             Ok(port) => {
                 if let Some(error) = &first {
                     tracing::warn!(%error, used = name, "another provider is used");
@@ -272,14 +294,17 @@ pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkErro
     Err(first.unwrap_or_else(|| NetworkError::NoProvider { name: name.unwrap_or("at all").to_owned() }))
 }
 
-fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port, NetworkError> {
-    let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
+fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Port, NetworkError> {
     let provider = provider(fabric, name, reach)?;
     quirks::warn(&provider.description().provider);
     // Some let nobody sleep; those who wait then look again now and then.
     let port = Port::open(&provider, true).or_else(|_| Port::open(&provider, false));
-    tracing::debug!(provider = %provider.description().provider, "opening an endpoint");
-    port.map_err(failed)
+    let port = port.map_err(|source| {
+        let at = provider.source().map(|at| at.ip().to_string());
+        NetworkError::Provider { provider: name.to_owned(), at, source }
+    })?;
+    tracing::debug!(provider = %provider.description().provider, at = ?provider.source(), "opening an endpoint");
+    Ok(port)
 }
 
 /// Whether there is libfabric on this host, and in it the provider of this name, if one is given. Nothing is opened. For
@@ -290,38 +315,81 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Port,
 pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
     let fabric = Fabric::load()?;
     match name {
-        Some(name) => provider(fabric, name, Reach::Host).map(drop),
+        Some(name) => provider(fabric, name, &Reach::Host).map(drop),
         None => Ok(()),
     }
 }
 
 /// The provider of this name on the interface to use.
-pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Provider, NetworkError> {
-    let failed = |source| NetworkError::Provider { provider: name.to_owned(), source };
-    let provider = find(fabric, name, reach).map_err(failed)?;
-    let provider = provider.ok_or_else(|| NetworkError::NoProvider { name: name.to_owned() })?;
-    refuse_raw_keys(provider.description())?;
-    Ok(provider)
+pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Provider, NetworkError> {
+    let failed = |source| NetworkError::Provider { provider: name.to_owned(), at: None, source };
+    let mut refused = None;
+    for source in sources(name, reach) {
+        let found = source
+            .map_err(|why| NetworkError::NoAddress { why })
+            .and_then(|source| find(fabric, name, source, *reach != Reach::Host).map_err(failed));
+        match found {
+            Ok(Some(provider)) => {
+                refuse_raw_keys(provider.description())?;
+                return Ok(provider);
+            }
+            Ok(None) => {}
+            // One that has no addresses of IP may take the question itself for a mistake.
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| NetworkError::NoProvider { name: name.to_owned() }))
 }
 
-fn find(fabric: &'static Fabric, name: &str, reach: Reach) -> Result<Option<Provider>, fabric::Error> {
-    let sources = match reach {
-        Reach::Host => vec![Some(LOOPBACK.to_owned()), None],
-        Reach::Network => vec![None],
-        Reach::Interface(ip) => vec![Some(ip.to_string())],
-    };
-    for (source, delivery) in sources.iter().flat_map(|source| [(source, true), (source, false)]) {
-        let source = source.clone();
-        let hints =
-            Hints { provider: Some(name.to_owned()), source, delivery, manual: true, ..Hints::default() };
-        // An interface that is just coming up is not among them, and this one always is.
-        let reaches =
-            |provider: &Provider| reach != Reach::Network || provider.description().domain != LOOPBACK_DOMAIN;
+/// The addresses to look for a provider at, the best first; `None` stands for whichever it has. Instead of one that there
+/// is not, why not.
+fn sources(name: &str, reach: &Reach) -> Vec<Result<Option<SocketAddr>, String>> {
+    let is_of = |names: &[&str]| names.iter().any(|begins| name.starts_with(begins));
+    let over_sockets = is_of(&OVER_SOCKETS);
+    match reach {
+        Reach::Host => {
+            let at = within_host().map(|ip| Some(SocketAddr::new(ip, 0)));
+            if over_sockets { vec![at] } else { at.into_iter().map(Ok).chain([Ok(None)]).collect() }
+        }
+        Reach::Network(Ok(at)) if at.ip().is_unspecified() && !is_of(&LISTEN_EVERYWHERE) => vec![Ok(None)],
+        Reach::Network(at) if over_sockets => vec![at.clone().map(Some)],
+        Reach::Network(Ok(at)) => vec![Ok(Some(*at)), Ok(None)],
+        Reach::Network(_) => vec![Ok(None)],
+        Reach::Interface(at) => vec![Ok(Some(*at))],
+    }
+}
+
+/// Of the providers of this name at an address, the first that others can reach, or anybody.
+fn find(
+    fabric: &'static Fabric,
+    name: &str,
+    at: Option<SocketAddr>,
+    from_others: bool,
+) -> Result<Option<Provider>, fabric::Error> {
+    for delivery in [true, false] {
+        let (provider, source) = (Some(name.to_owned()), at.map(written));
+        let hints = Hints { provider, source, delivery, manual: true, ..Hints::default() };
+        let reaches = |provider: &Provider| at.is_some() || !from_others || leads_away(provider);
         if let Some(provider) = fabric.providers(&hints)?.into_iter().find(reaches) {
             return Ok(Some(provider));
         }
     }
     Ok(None)
+}
+
+/// An address as the system's resolver reads it, with the interface of one that means something on one link only.
+fn written(at: SocketAddr) -> String {
+    match at {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        _ => at.ip().to_string(),
+    }
+}
+
+/// Whether processes of other hosts may reach what a provider found by itself. An interface that is just coming up is not
+/// among what it finds, and loopback always is; a link-local address means nothing without the interface that a peer has.
+fn leads_away(provider: &Provider) -> bool {
+    let of_a_link = |at: SocketAddr| matches!(at, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local());
+    provider.description().domain != LOOPBACK_DOMAIN && !provider.source().is_some_and(of_a_link)
 }
 
 /// How memory is registered where nobody says.
@@ -406,11 +474,27 @@ mod tests {
     #[test]
     fn firehose_is_for_providers_that_pin_unless_one_asks() {
         let Ok(fabric) = Fabric::load() else { return testbed::skip("no libfabric") };
-        let Ok(Some(tcp)) = find(fabric, "tcp", Reach::Host) else { return testbed::skip("no tcp") };
+        let Ok(tcp) = provider(fabric, "tcp", &Reach::Host) else { return testbed::skip("no tcp") };
         let mut description = tcp.description().clone();
         assert_eq!(default_strategy(&description), Strategy::Bounce);
         description.provider = "verbs;ofi_rxm".to_owned();
         assert_eq!(default_strategy(&description), Strategy::Firehose);
+    }
+
+    #[test]
+    fn without_an_address_sockets_are_refused_and_devices_look_for_their_own() {
+        let none = Reach::Network(Err("no way".to_owned()));
+        assert_eq!(sources("tcp", &none), [Err("no way".to_owned())]);
+        assert_eq!(sources("verbs;ofi_rxm", &none), [Ok(None)]);
+        let [met, all] =
+            ["10.0.0.1:0", "[::]:0"].map(|at| Reach::Network(Ok(at.parse().expect("an address"))));
+        assert_eq!(sources("verbs;ofi_rxm", &met).len(), 2);
+        assert_eq!((sources("verbs;ofi_rxm", &all), sources("tcp", &all).len()), (vec![Ok(None)], 1));
+        assert_eq!(sources("udp;ofi_rxd", &all), [Ok(None)]);
+        assert_eq!(written("[fe80::1%3]:0".parse().expect("an address")), "fe80::1%3");
+        let Ok(fabric) = Fabric::load() else { return testbed::skip("no libfabric") };
+        let error = provider(fabric, "tcp", &none).expect_err("no address").to_string();
+        assert!(error.starts_with("no way; STANDPIPE_INTERFACE"), "{error}");
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Node {
         if let Some(env) = JobEnv::from_env()? {
             return Node::open_in(config, Some(&env));
         }
-        match Host::meet(soon(config.meet))? {
+        match Host::meet(config.interface.as_deref(), soon(config.meet))? {
             Some(host) => Node::open_at(config, host),
             None => Node::open_in(config, None),
         }
@@ -110,9 +110,9 @@ impl Node {
         let _span = tracing::debug_span!("open", rank, size).entered();
         let port = match &config.transport {
             Transport::Ofi { provider } if host.is_spread() => {
-                Some(network::open(provider.as_deref(), Reach::Network)?)
+                Some(network::open(provider.as_deref(), Reach::Network(host.address()))?)
             }
-            Transport::Shm if host.is_spread() => Some(network::open(None, Reach::Network)?),
+            Transport::Shm if host.is_spread() => Some(network::open(None, Reach::Network(host.address()))?),
             Transport::Ofi { provider } if host.env().size() > 1 => {
                 Some(network::open(provider.as_deref(), Reach::Host)?)
             }

@@ -48,7 +48,7 @@ impl Wire {
     /// # Panics
     /// If the system has no memory.
     pub fn open(name: &str, len: usize) -> Result<Wire, NetworkError> {
-        let provider = provider(Fabric::load()?, name, Reach::Host)?;
+        let provider = provider(Fabric::load()?, name, &Reach::Host)?;
         let failed = |source| failure(&provider.description().provider, source);
         let open = |wait| Endpoint::open(&provider, &Options { wait, ..Options::default() });
         let mut endpoint = open(true).or_else(|_| open(false)).map_err(failed)?;
@@ -290,7 +290,7 @@ impl Wire {
 }
 
 fn failure(provider: &str, source: Error) -> NetworkError {
-    NetworkError::Provider { provider: provider.to_owned(), source }
+    NetworkError::Provider { provider: provider.to_owned(), at: None, source }
 }
 
 #[cfg(test)]

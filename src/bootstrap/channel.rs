@@ -93,6 +93,11 @@ impl Channel {
         Ok(text.split_off(size_of::<u32>()))
     }
 
+    /// The connection itself: whom it is with, and by which addresses.
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// The bare connection, when all has been said.
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream

@@ -4,11 +4,13 @@
 //! may. If it is killed, the others of its host are told that all there are lost, which is also when launchers end a
 //! job.
 
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::parent_id;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::addresses::{self, Other, listed};
 use super::broker::{Broker, BrokerError};
 use super::env::{JobEnv, JobEnvError};
 use super::exchange::{Exchange, ExchangeError, from_env};
@@ -32,6 +34,9 @@ pub enum HostError {
         /// The other process.
         rank: u32,
     },
+    /// The user names an interface that this host has not.
+    #[error("{0}")]
+    Interface(String),
     /// The lowest rank of a host could not start its broker.
     #[error(transparent)]
     Broker(#[from] BrokerError),
@@ -43,6 +48,12 @@ pub enum HostError {
 /// What a broker's [`JobEnv::vars`] are.
 type Invitation = Vec<(String, String)>;
 
+/// What each process tells first: where it is, and by which addresses others may reach it.
+type Whereabouts = (HostId, Vec<IpAddr>);
+
+/// What each tells then: how to join at its host, if it has the broker there; of rank 0, its address, or why it has none.
+type Terms = (Invitation, Option<Result<IpAddr, String>>);
+
 /// This process's part in such a job. Dropping it, which comes after the node has left the job, waits at the lowest rank
 /// of a host until all others there have.
 pub(crate) struct Host {
@@ -52,30 +63,41 @@ pub(crate) struct Host {
     broker: Option<Broker>,
     /// By rank, whether it is on this host.
     here: Vec<bool>,
+    /// The address of this host that processes of others reach it by; or why there is none.
+    at: Result<SocketAddr, String>,
     /// Kept to the end: closing it tells the launcher that this process ends as it should.
     exchange: Box<dyn Exchange>,
 }
 
 impl Host {
-    /// Meets the other processes of the job that the environment's launcher has started; `None` where none has.
-    pub(crate) fn meet(deadline: Instant) -> Result<Option<Host>, HostError> {
+    /// Meets the other processes of the job that the environment's launcher has started; `None` where none has. Others are
+    /// to reach it by the `interface` of that name or address, if one is given.
+    pub(crate) fn meet(interface: Option<&str>, deadline: Instant) -> Result<Option<Host>, HostError> {
         match from_env(deadline)? {
-            Some(exchange) => Host::meet_by(exchange, deadline).map(Some),
+            Some(exchange) => Host::meet_by(exchange, interface, deadline).map(Some),
             None => Ok(None),
         }
     }
 
-    fn meet_by(mut exchange: Box<dyn Exchange>, deadline: Instant) -> Result<Host, HostError> {
+    fn meet_by(
+        mut exchange: Box<dyn Exchange>,
+        interface: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Host, HostError> {
         let (rank, size) = (exchange.rank(), exchange.size());
-        let own = HostId::own();
-        let hosts: Vec<HostId> = gather(&mut *exchange, &own, deadline)?;
-        let here: Vec<bool> = hosts.iter().map(|host| *host == own).collect();
+        let own = (HostId::own(), addresses::own(interface).map_err(HostError::Interface)?);
+        let all: Vec<Whereabouts> = gather(&mut *exchange, &own, deadline)?;
+        let here: Vec<bool> = all.iter().map(|(host, _)| *host == own.0).collect();
         let lowest = (0..).zip(&here).find(|(_, here)| **here).map_or(rank, |(lowest, _)| lowest);
         let broker = if rank == lowest { Some(Broker::start_among(size, parent_id())?) } else { None };
-        let own = broker.as_ref().map_or(Vec::new(), invitation);
-        let invited: Vec<Invitation> = gather(&mut *exchange, &own, deadline)?;
-        let (env, job) = (accept(&invited, lowest, rank)?, accept(&invited, 0, rank)?);
-        Ok(Host { env, job, broker, here, exchange })
+        let named = interface.is_some();
+        let zero = (rank == 0).then(|| address_of_rank_0(&*exchange, &own, named, &all));
+        let own_terms: Terms = (broker.as_ref().map_or(Vec::new(), invitation), zero);
+        let terms: Vec<Terms> = gather(&mut *exchange, &own_terms, deadline)?;
+        let (env, job) = (accept(&terms, lowest, rank)?, accept(&terms, 0, rank)?);
+        let zero = terms.first().and_then(|(_, zero)| zero.clone()).ok_or(HostError::Card { rank: 0 })?;
+        let at = zero.and_then(|zero| own_address(&*exchange, &own.1, named, zero));
+        Ok(Host { env, job, broker, here, at, exchange })
     }
 
     /// The invitation to this host's broker.
@@ -101,6 +123,11 @@ impl Host {
         !self.here.iter().all(|here| *here)
     }
 
+    /// The address of this host that leads to and from the others, with a port of nought; or why there is none.
+    pub(crate) fn address(&self) -> Result<SocketAddr, String> {
+        self.at.clone()
+    }
+
     /// What each process of another host tells of itself, by rank; `None` for those of this one. All must call it.
     pub(crate) fn tell<T>(&mut self, own: &T, deadline: Instant) -> Result<Box<[Option<T>]>, HostError>
     where
@@ -124,9 +151,48 @@ fn invitation(broker: &Broker) -> Invitation {
     broker.env(0).vars().into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// The address of this process, which is rank 0, for those of other hosts.
+fn address_of_rank_0(
+    exchange: &dyn Exchange,
+    (host, own): &Whereabouts,
+    named: bool,
+    all: &[Whereabouts],
+) -> Result<IpAddr, String> {
+    let mut others = Vec::new();
+    for (rank, (other, told)) in (0..).zip(all) {
+        if !other.shares_sockets(host) {
+            others.push(Other { reached: exchange.met_at(rank).map(|at| at.ip()), told });
+        }
+    }
+    if others.is_empty() {
+        return addresses::within_host();
+    }
+    addresses::of_rank_0(own, named, &others).ok_or_else(|| {
+        let theirs: Vec<String> = others.iter().map(|other| listed(other.told)).collect();
+        format!("no way leads from rank 0's host, of {}, to another, of {}", listed(own), theirs.join("; "))
+    })
+}
+
+/// The address of this process that leads to rank 0's, with the scope that it has here if it means something on one link only.
+fn own_address(
+    exchange: &dyn Exchange,
+    own: &[IpAddr],
+    named: bool,
+    zero: IpAddr,
+) -> Result<SocketAddr, String> {
+    let of_a_link = matches!(zero, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let mut met = (0..exchange.size()).filter_map(|rank| exchange.met_at(rank));
+    let mut at = match met.find(|at| of_a_link && at.is_ipv6()) {
+        Some(at) => at,
+        None => SocketAddr::new(addresses::towards_rank_0(own, named, zero)?, 0),
+    };
+    at.set_port(0);
+    Ok(at)
+}
+
 /// The invitation of rank `of`, as `rank` takes it.
-fn accept(invited: &[Invitation], of: u32, rank: u32) -> Result<JobEnv, HostError> {
-    let vars = invited.get(of as usize).ok_or(HostError::Card { rank: of })?;
+fn accept(terms: &[Terms], of: u32, rank: u32) -> Result<JobEnv, HostError> {
+    let (vars, _) = terms.get(of as usize).ok_or(HostError::Card { rank: of })?;
     let lookup = |name: &str| {
         if name == JobEnv::RANK {
             return Some(rank.to_string().into());
@@ -184,12 +250,15 @@ mod tests {
         assert!(!here.boot.is_empty() && here.network != 0);
         let apart = HostId { network: here.network + 1, ..here.clone() };
         let (zero, nothing) = (Broker::start(3).expect("a broker"), Invitation::new());
+        let ip = addresses::within_host().expect("loopback");
+        let reached = vec![ip];
         let rounds = vec![
-            told([&apart, &here, &here]),
-            told([&invitation(&zero), &nothing, &nothing]),
+            told([&(apart, reached), &(here.clone(), vec![]), &(here, vec![])]),
+            told::<Terms>([&(invitation(&zero), Some(Ok(ip))), &(nothing.clone(), None), &(nothing, None)]),
             told([&"zero".to_owned(), &String::new(), &"two".to_owned()]),
         ];
-        let mut host = Host::meet_by(Box::new(Told { rounds }), Instant::now()).expect("two hosts");
+        let mut host = Host::meet_by(Box::new(Told { rounds }), None, Instant::now()).expect("two hosts");
+        assert_eq!(host.address(), Ok(SocketAddr::new(ip, 0)), "what leads to rank 0");
         assert!(host.is_spread() && host.broker.is_some());
         assert_eq!((host.env().rank(), host.env().size()), (1, 3));
         assert!(!host.env().is_same_job(&zero.env(1)));
@@ -203,8 +272,9 @@ mod tests {
     #[test]
     fn nonsense_is_no_invitation() {
         let here = HostId::own();
-        let rounds = vec![told([&here; 3]), told([&here; 3])];
-        let error = Host::meet_by(Box::new(Told { rounds }), Instant::now()).err().expect("no invitation");
+        let rounds = vec![told([&(here.clone(), Vec::<IpAddr>::new()); 3]), told([&here; 3])];
+        let error =
+            Host::meet_by(Box::new(Told { rounds }), None, Instant::now()).err().expect("no invitation");
         assert!(matches!(error, HostError::Card { .. } | HostError::Invitation(_)), "{error}");
     }
 }

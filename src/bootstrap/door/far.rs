@@ -14,7 +14,7 @@
 //! directory.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
@@ -24,6 +24,7 @@ use super::book::{Line, Who, Wire};
 use super::call::CallError;
 use super::shared::{Arrival, Introduction, Shared, Way};
 use crate::bootstrap::address::Told;
+use crate::bootstrap::addresses::canonical;
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::env::{JobName, NAME_BYTES};
 use crate::bootstrap::host_id::HostId;
@@ -141,7 +142,8 @@ impl Shared {
         match read(&heard).map_err(broken)? {
             Answer::Met { place, places, salt: theirs, card } => {
                 let secret = secret_of_two(&told.secret, (&self.node, &salt), (&who.node, &theirs));
-                let way = Way::Far(Introduction { card, secret, called: true });
+                let met = met_at(&channel);
+                let way = Way::Far(Introduction { card, secret, called: true, met });
                 let stream = self.watched(channel.into_stream());
                 let stream = stream.map_err(|error| (CallError::Join(JoinError::Io(error)), false))?;
                 let line = Line { who: who.clone(), wire: Wire::Far(stream) };
@@ -171,6 +173,11 @@ impl Shared {
         }
         Ok(stream)
     }
+}
+
+/// The address of the other's host by which the two have just met: what data take, too.
+fn met_at(channel: &Channel) -> Option<SocketAddr> {
+    channel.stream().peer_addr().ok().map(canonical)
 }
 
 fn salt() -> io::Result<[u8; SALT_BYTES]> {
@@ -239,7 +246,7 @@ pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
         Ok(number) => number,
         Err(decline) => return channel.say(&written(&Answer::Declined(decline)), deadline),
     };
-    let admitted = admit(shared, &who, number, hello);
+    let admitted = admit(shared, &who, number, hello, met_at(&channel));
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     let done = match admitted {
         Ok(answer) => {
@@ -261,12 +268,18 @@ pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
 }
 
 /// Makes a guest a peer, which from now on may send messages.
-fn admit(shared: &Shared, who: &Who, number: u32, hello: Hello) -> Result<Answer, Decline> {
+fn admit(
+    shared: &Shared,
+    who: &Who,
+    number: u32,
+    hello: Hello,
+    met: Option<SocketAddr>,
+) -> Result<Answer, Decline> {
     let unfit = |what: String| Decline::Unfit { what: short_reason(&what) };
     let card = (shared.house.introduce)().map_err(unfit)?;
     let salt = salt().map_err(|error| unfit(error.to_string()))?;
     let secret = secret_of_two(&shared.secret, (&who.node, &hello.salt), (&shared.node, &salt));
-    let way = Way::Far(Introduction { card: hello.card, secret, called: false });
+    let way = Way::Far(Introduction { card: hello.card, secret, called: false, met });
     let arrival = Arrival { number, place: hello.place, places: hello.places, way };
     (shared.house.admit)(arrival).map_err(unfit)?;
     Ok(Answer::Met { place: number, places: shared.house.places, salt, card })

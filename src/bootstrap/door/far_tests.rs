@@ -27,8 +27,9 @@ struct Come {
 fn far_door(room: u32) -> (Door, Receiver<Come>, Receiver<Notice>) {
     let (arrived, arrivals) = channel();
     let admit = move |Arrival { number, place, way, .. }| {
-        let Way::Far(Introduction { card, secret, called }) = way else { panic!("it came by a socket") };
+        let Way::Far(Introduction { card, secret, called, met }) = way else { panic!("it came by a socket") };
         assert_eq!(card, b"a card");
+        assert!(met.is_some(), "it was reached at some address");
         let _ = arrived.send(Come { number, place, secret, called });
         Ok(())
     };

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-
 use super::far::welcome;
 use super::shared::{DoorError, Shared};
+use crate::bootstrap::addresses::listen_everywhere;
 
 /// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
 /// waiting.
@@ -66,19 +65,14 @@ pub(super) struct Porch {
 impl Porch {
     /// Listens where it is to. The error: it cannot do so at the one address that it was given.
     pub(super) fn open(listen: Listen) -> Result<Porch, DoorError> {
-        let bind = |at: SocketAddr| {
-            let listener = TcpListener::bind(at)?;
-            listener.set_nonblocking(true)?;
-            Ok::<_, std::io::Error>(listener)
-        };
         let failed = |error: &std::io::Error| tracing::warn!(%error, "no peers can come over the network");
         let listener = match listen {
             Listen::Nowhere => None,
-            Listen::At(at) => Some(bind(at).map_err(|source| DoorError::Listen { at, source })?),
-            Listen::Auto => of_both_kinds()
-                .or_else(|_| bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0)))
-                .inspect_err(failed)
-                .ok(),
+            Listen::At(at) => {
+                let listener = TcpListener::bind(at).and_then(unblocked);
+                Some(listener.map_err(|source| DoorError::Listen { at, source })?)
+            }
+            Listen::Auto => listen_everywhere(0).and_then(unblocked).inspect_err(failed).ok(),
         };
         Ok(Porch { listener, inside: Arc::default(), pause_until: None })
     }
@@ -141,14 +135,10 @@ impl Porch {
     }
 }
 
-/// A listener at all addresses of the host, also where the system would have it take those of IPv6 only.
-fn of_both_kinds() -> std::io::Result<TcpListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
-    sockopt::set_ipv6_v6only(&socket, false)?;
-    rustix::net::bind(&socket, &SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0))?;
-    rustix::net::listen(&socket, GUESTS_MAX as i32)?;
-    Ok(TcpListener::from(socket))
+/// A listener whose thread also has others to wait for.
+fn unblocked(listener: TcpListener) -> std::io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// A guest that is there, counted while this lives.

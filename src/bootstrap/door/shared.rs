@@ -39,6 +39,8 @@ pub(crate) struct Introduction {
     pub(crate) secret: Secret,
     /// Whether this process has called that one.
     pub(crate) called: bool,
+    /// The address of its host at which the two have met.
+    pub(crate) met: Option<SocketAddr>,
 }
 
 /// Says what far peers must know of this process, which from then on is to be reached over the network; or why it is not. May

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::aside::once;
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
+use crate::bootstrap::addresses::{canonical, listen_everywhere};
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
@@ -103,6 +104,13 @@ impl Exchange for Rendezvous {
         self.size
     }
 
+    fn met_at(&self, rank: u32) -> Option<SocketAddr> {
+        // Rank 0 has met all others, and they have met rank 0.
+        let at = if self.rank == 0 { rank.checked_sub(1)? } else { rank };
+        let at = self.others.get(at as usize)?.stream().local_addr();
+        at.ok().map(canonical)
+    }
+
     fn all_gather(&mut self, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let done =
             if self.rank == 0 { self.gather_words(own, deadline) } else { self.send_words(own, deadline) };
@@ -131,7 +139,7 @@ fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, Excha
         }
     }
     match bound {
-        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => TcpListener::bind(("::", port)),
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => listen_everywhere(port),
         bound => bound,
     }
     .map_err(|source| failed(&with, source))

@@ -1,5 +1,6 @@
 //! What all exchanges have in common: what they do, how they fail, how they read the environment.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::bootstrap::env::RANKS_MAX;
@@ -15,6 +16,11 @@ pub(crate) trait Exchange: Send + Sync {
 
     /// Processes in the job.
     fn size(&self) -> u32;
+
+    /// This process's own address in the connection by which it has met that one, if it has, and still has one.
+    fn met_at(&self, _rank: u32) -> Option<SocketAddr> {
+        None
+    }
 
     /// What each process has given, by rank. All must call it, the same number of times.
     ///

@@ -12,6 +12,7 @@
 mod outlets;
 mod small;
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -188,8 +189,9 @@ impl Port {
         self.idle.is_empty() && self.endpoint.as_mut().is_some_and(asleep)
     }
 
-    pub(super) fn add_peer(&mut self, address: &[u8]) -> Option<Peer> {
-        let added = self.endpoint.as_mut()?.add_peer(address);
+    /// Makes a peer known by the address that its port says it has, and by the one at which it was met, if it was.
+    pub(super) fn add_peer(&mut self, address: &[u8], met: Option<SocketAddr>) -> Option<Peer> {
+        let added = self.endpoint.as_mut()?.add_peer_met(address, met);
         added.inspect_err(|error| tracing::warn!(%error, "a peer's address cannot be used")).ok()
     }
 

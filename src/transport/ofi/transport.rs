@@ -1,6 +1,7 @@
 //! The transport's state, and making links.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -53,8 +54,9 @@ pub(crate) struct Members {
 
 /// A process from outside the job, which has met this one.
 pub(crate) struct Outsider {
-    /// The address of its port.
+    /// The address of its port, and at which its process was met.
     pub(crate) endpoint: Vec<u8>,
+    pub(crate) met: Option<SocketAddr>,
     /// What only the two know.
     pub(crate) secret: Box<[u8]>,
     /// Whether this process has called it, and speaks first.
@@ -308,7 +310,8 @@ impl OfiTransport {
         let (own, peer) = (self.members.own, Party { rank, incarnation });
         let secret = &self.members.secret;
         let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
-        let known = if rank == own.rank { None } else { self.port.add_peer(&(self.members.find)(rank)?) };
+        let known =
+            if rank == own.rank { None } else { self.port.add_peer(&(self.members.find)(rank)?, None) };
         if known.is_none() && rank != own.rank {
             self.lose(rank);
             return Err(OpError::PeerLost { peer: rank });
@@ -322,7 +325,7 @@ impl OfiTransport {
     /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that was called says
     /// nothing before it has heard from the other, which may not have come so far. `false`: its address cannot be used.
     pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
-        let Some(known) = self.port.add_peer(&outsider.endpoint) else { return false };
+        let Some(known) = self.port.add_peer(&outsider.endpoint, outsider.met) else { return false };
         let [caller, called] = [0, 1].map(|rank| Party { rank, incarnation: 0 });
         let (own, peer) = if outsider.called { (caller, called) } else { (called, caller) };
         let secret = &outsider.secret;

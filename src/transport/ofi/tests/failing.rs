@@ -145,7 +145,7 @@ fn what_a_peer_that_dies_held_is_taken_back() {
 
 /// Writes with this key; whether the provider says that it went well.
 fn writes(port: &mut Port, target: &mut Port, address: &[u8], (addr, key): (u64, u64), byte: u8) -> bool {
-    let peer = port.add_peer(address).expect("its own address");
+    let peer = port.add_peer(address, None).expect("its own address");
     let start = Instant::now();
     let remote = [RemotePiece { addr, len: 64, key }];
     let mut buffer = port.take(Size::Small);

@@ -101,7 +101,7 @@ fn a_stranger_with_an_endpoint_disturbs_nobody() {
         let mut cluster = OfiCluster::new(2, setting(&provider));
         let mut stranger = Port::open(&provider, false).expect("the provider was offered");
         let address: Box<[u8]> = cluster.transport(0).port.address().into();
-        let victim = stranger.add_peer(&address).expect("its own address");
+        let victim = stranger.add_peer(&address, None).expect("its own address");
         let start = std::time::Instant::now();
         // More than there are buffers, some longer than any message.
         let mut sent = 0;

@@ -1,0 +1,232 @@
+//! Which of a host's addresses the data of its processes take.
+//!
+//! The one by which the two have met, which has just been shown to work. Where nothing was reached, the kernel says from which
+//! of its addresses it would send to those of the peer. What comes first in a list decides nothing: an interface may lead nowhere
+//! (a container bridge, whose address is the same on all hosts), or mean something on one link only.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+
+/// A host tells no more addresses than that.
+const TOLD_MAX: usize = 32;
+
+/// Connections that wait to be accepted, as the standard library has it.
+const BACKLOG: i32 = 128;
+
+/// A port to ask the kernel for a way to. Nothing is sent there.
+const ANY_PORT: u16 = 9;
+
+/// The address that the kernel would send from to that one; `None` where no way leads there. Nothing is sent.
+pub(crate) fn source_towards(there: IpAddr) -> Option<IpAddr> {
+    let any = if there.is_ipv4() { unspecified_v4() } else { unspecified_v6() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((there, ANY_PORT)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// An address by which the processes of this host reach each other, of loopback if there is one; the error names those
+/// that were tried.
+pub(crate) fn within_host() -> Result<IpAddr, String> {
+    let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let all = loopback.into_iter().chain(vm::host::addresses());
+    let (mut tried, leads) = (Vec::new(), |ip: &IpAddr| source_towards(*ip) == Some(*ip));
+    for ip in all {
+        if leads(&ip) {
+            return Ok(ip);
+        }
+        tried.push(ip);
+    }
+    Err(format!("no address of this host's leads to itself: {}", listed(&tried)))
+}
+
+/// What stands for all addresses of this host: of both families, where the system lets one socket have both.
+pub(crate) fn everywhere() -> IpAddr {
+    let has_v4 = || vm::host::addresses().iter().any(|ip| ip.is_ipv4() && !ip.is_loopback());
+    match takes_both() {
+        Some(both) if both || !has_v4() => unspecified_v6(),
+        _ => unspecified_v4(),
+    }
+}
+
+/// Whether a socket of IPv6 takes what comes by IPv4, too, unless it is told otherwise; `None`: there is no IPv6.
+fn takes_both() -> Option<bool> {
+    sockopt::ipv6_v6only(socket_of_v6().ok()?).ok().map(|only| !only)
+}
+
+fn socket_of_v6() -> rustix::io::Result<OwnedFd> {
+    socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// A listener at this port of all addresses of the host, of both families whatever the system would have it take; of
+/// IPv4 alone where that is all there is.
+pub(super) fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
+    of_both_families(port).or_else(|_| TcpListener::bind((unspecified_v4(), port)))
+}
+
+fn of_both_families(port: u16) -> io::Result<TcpListener> {
+    let socket = socket_of_v6()?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    // As the standard library does: a port is free again as soon as nobody listens there.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddr::new(unspecified_v6(), port))?;
+    listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn unspecified_v4() -> IpAddr {
+    Ipv4Addr::UNSPECIFIED.into()
+}
+
+fn unspecified_v6() -> IpAddr {
+    Ipv6Addr::UNSPECIFIED.into()
+}
+
+/// This host's addresses, as it tells them to others: those of the interface, or the one, that the user names.
+///
+/// # Errors
+/// There is no such interface; which there are.
+pub(crate) fn own(named: Option<&str>) -> Result<Vec<IpAddr>, String> {
+    let all = vm::host::interfaces();
+    let mut told: Vec<IpAddr> = match named {
+        // An address may lead here and be no interface's.
+        Some(name) if name.parse::<IpAddr>().is_ok() => name.parse().into_iter().collect(),
+        Some(name) => all.iter().filter(|(of, _)| of == name).map(|(_, ip)| *ip).collect(),
+        None => all.iter().map(|(_, ip)| *ip).filter(|ip| !ip.is_loopback()).collect(),
+    };
+    if let (Some(name), true) = (named, told.is_empty()) {
+        let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        names.dedup();
+        return Err(format!(
+            "no interface named {name} is up and has an address; these are: {}",
+            names.join(", ")
+        ));
+    }
+    told.truncate(TOLD_MAX);
+    Ok(told)
+}
+
+/// A process of another host, as rank 0 sees it: this host's address that it has reached, and its own.
+pub(super) struct Other<'a> {
+    pub(super) reached: Option<IpAddr>,
+    pub(super) told: &'a [IpAddr],
+}
+
+/// The address of rank 0's host that its endpoint has: the one that most of the others have reached, or, where nothing was
+/// reached, that the kernel sends from to most of them. `None`: there is none that leads to any of them.
+pub(super) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>]) -> Option<IpAddr> {
+    let towards = |other: &Other<'_>| -> Vec<IpAddr> {
+        match other.reached {
+            Some(ip) => vec![ip],
+            // One that this host has, too, is of some bridge.
+            None => other
+                .told
+                .iter()
+                .filter(|ip| !own.contains(ip))
+                .filter_map(|ip| source_towards(*ip))
+                .collect(),
+        }
+    };
+    let votes: Vec<Vec<IpAddr>> = others.iter().map(towards).collect();
+    let reached = others.iter().filter_map(|other| other.reached).filter(|_| !named);
+    let mut best = (0, None);
+    for ip in reached.chain(own.iter().copied()).filter(|ip| !ip.is_loopback()) {
+        let count = votes.iter().filter(|vote| vote.contains(&ip)).count();
+        if count > best.0 {
+            best = (count, Some(ip));
+        }
+    }
+    best.1.or_else(|| own.first().copied().filter(|_| named))
+}
+
+/// The address of this host that leads to rank 0's; of those named by the user, if any were. The error says what was tried.
+pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Result<IpAddr, String> {
+    let source = source_towards(zero);
+    let alike = |ip: &&IpAddr| ip.is_ipv4() == zero.is_ipv4();
+    match source.filter(|ip| !named || own.contains(ip)) {
+        Some(ip) => Ok(ip),
+        None if named => own.iter().find(alike).copied().ok_or(format!(
+            "STANDPIPE_INTERFACE names {}, which is of another family than rank 0's {zero}",
+            listed(own)
+        )),
+        None => Err(format!("no way leads from this host, of {}, to rank 0 at {zero}", listed(own))),
+    }
+}
+
+/// Addresses in words.
+pub(super) fn listed(all: &[IpAddr]) -> String {
+    let texts: Vec<String> = all.iter().map(IpAddr::to_string).collect();
+    if texts.is_empty() { "no address".to_owned() } else { texts.join(", ") }
+}
+
+/// An address that was reached over a socket of both families, as one of its own.
+pub(super) fn canonical(at: SocketAddr) -> SocketAddr {
+    match at.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
+        IpAddr::V6(_) => at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips<const N: usize>(texts: [&str; N]) -> Vec<IpAddr> {
+        texts.map(|text| text.parse().expect("an address")).to_vec()
+    }
+
+    #[test]
+    fn what_was_reached_counts_before_what_is_listed_first() {
+        let own = ips(["172.17.0.1", "10.0.0.1"]);
+        let [reached, service] = ["10.0.0.1", "10.99.0.1"].map(|ip| ip.parse().expect("an address"));
+        let other = |reached| Other { reached: Some(reached), told: &[] };
+        assert_eq!(of_rank_0(&own, false, &[other(reached)]), Some(reached));
+        let most = [other(service), other(reached), other(service)];
+        assert_eq!(of_rank_0(&own, false, &most), Some(service));
+        // The user's word counts most.
+        assert_eq!(of_rank_0(&own[..1], true, &most), Some(own[0]));
+        assert_eq!(of_rank_0(&own, false, &[]), None);
+    }
+
+    #[test]
+    fn a_bridge_that_both_hosts_have_is_no_way() {
+        let own = ips(["192.0.2.77"]);
+        let other = Other { reached: None, told: &own };
+        assert_eq!(of_rank_0(&own, false, &[other]), None);
+    }
+
+    #[test]
+    fn a_host_reaches_itself_and_what_it_has_not_is_named() {
+        let ip = within_host().expect("loopback is up");
+        assert_eq!(source_towards(ip), Some(ip));
+        let error = own(Some("no-such-0")).expect_err("no interface has that name");
+        assert!(error.contains("no-such-0") && error.contains("lo"), "{error}");
+        assert_eq!(own(Some("10.99.0.5")), Ok(ips(["10.99.0.5"])));
+        let named = ips(["fd00::77"]);
+        let zero = "127.0.0.1".parse().expect("an address");
+        let error = towards_rank_0(&named, true, zero).expect_err("of another family");
+        assert!(error.contains("fd00::77") && error.contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_reached_by_each_family() {
+        let port = listen_everywhere(0).and_then(|it| it.local_addr()).expect("a free port").port();
+        let listener = listen_everywhere(port).expect("free again");
+        let of_host = vm::host::addresses();
+        for ip in
+            [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()].iter().filter(|ip| of_host.contains(ip))
+        {
+            std::net::TcpStream::connect((*ip, port)).expect("it listens there");
+            listener.accept().expect("it has come");
+        }
+    }
+
+    #[test]
+    fn addresses_of_sockets_of_both_families_are_told_as_their_own() {
+        let of = |text: &str| canonical(text.parse().expect("an address")).to_string();
+        assert_eq!(of("[::ffff:10.0.0.1]:7"), "10.0.0.1:7");
+        assert_eq!(of("[fe80::1%3]:7"), "[fe80::1%3]:7");
+    }
+}
