@@ -50,6 +50,7 @@ mod watcher;
 mod watchers;
 mod wire;
 
+pub(crate) use address::ways_to;
 pub use address::{Address, AddressError, check_address};
 pub use broker::{Broker, BrokerError};
 pub(crate) use door::{Arrival, CallError, Door, DoorError, House, Introduce, Introduction, Way};

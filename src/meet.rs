@@ -8,7 +8,7 @@ use engine::Rank;
 
 use crate::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
-    JoinError, Listen, Notice, Refusal, Way, check_address,
+    JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
 use crate::error::Error;
 use crate::far;
@@ -22,6 +22,9 @@ use crate::transport::shm::peers::{Card, check_place};
 
 /// How long a connection may take when the node has no timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
+
+/// Meetings that may come to nothing in one call, as each takes a number: the first may find a peer that was lost just now.
+const TRIES: u32 = 2;
 
 debug_is_display!(MeetError);
 
@@ -232,12 +235,15 @@ impl Node {
             check_address(address.as_ref())?;
         }
         let door = self.door()?;
+        let mut tries = 0;
         loop {
             let number =
                 door.call(address.as_ref(), deadline).map_err(|error| match MeetError::from(error) {
                     MeetError::Timeout { .. } => MeetError::Timeout { waited: now.elapsed() },
                     error => error,
                 })?;
+            // Its first word may have been refused.
+            self.inner.note_losses();
             if !self.inner.peers.is_gone(number) {
                 return Ok(number);
             }
@@ -245,6 +251,15 @@ impl Node {
             door.forget(number);
             if Instant::now() >= deadline {
                 return Err(MeetError::Timeout { waited: now.elapsed() });
+            }
+            tries += 1;
+            if tries == TRIES {
+                let ways: Vec<String> = ways_to(address.as_ref()).iter().map(SocketAddr::to_string).collect();
+                let tried = format!(
+                    "the two have met, and lost each other at once, {tries} times, by {}",
+                    ways.join(", ")
+                );
+                return Err(MeetError::Unreachable { tried });
             }
         }
     }

@@ -207,6 +207,21 @@ fn a_node_at_two_networks_reaches_the_peers_of_both() {
     do_well(&mut two, "1", &mut one, 50);
 }
 
+/// Two that have met, and cannot reach each other's data, do not meet again and again: each time takes a number for good.
+#[test]
+fn who_is_met_in_vain_is_told_so_and_takes_few_numbers() {
+    let Some(hosts) = PLAIN.hosts() else { return };
+    // Nothing leads from there to any other host.
+    let here = [("STANDPIPE_LISTEN", "127.0.0.1:0")];
+    let mut here = Case { settings: &here, ..PLAIN }.node(&hosts[0], "found");
+    let mut there = PLAIN.node(&hosts[1], "found");
+    let said = here.order(&format!("connect {}", hex(&there.address)), "peer");
+    assert!(said.starts_with("not: the node was not reached") && said.contains("10.77.0.2:"), "{said}");
+    assert!(support::eventually(|| there.order("lost", "lost") != "[]"));
+    let lost = [&mut here, &mut there].map(|node| node.order("lost", "lost"));
+    assert!(lost.iter().all(|lost| ["[1]", "[1, 2]"].contains(&lost.as_str())), "{lost:?}");
+}
+
 /// The system may keep the families apart.
 #[test]
 fn hosts_that_keep_the_families_apart_talk() {

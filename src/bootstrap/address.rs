@@ -199,6 +199,11 @@ fn sum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The ways over the network that an address names; none where it is no address.
+pub(crate) fn ways_to(address: &[u8]) -> Vec<SocketAddr> {
+    Told::parse(address).map(|told| told.ways).unwrap_or_default()
+}
+
 /// Reads what somebody says is an address, and forgets it: for the fuzzer.
 ///
 /// # Errors
