@@ -320,7 +320,7 @@ fn ranks_of_mpiexec_pass_the_docker_bridges_of_their_hosts_by() {
                 "{output:?}"
             );
         }
-        Err(error) => eprintln!("skipped: mpiexec.hydra: {error}"),
+        Err(error) => testbed::skip(format_args!("mpiexec.hydra: {error}")),
     }
 }
 

@@ -65,7 +65,9 @@ fn bursts_over_the_network_where_memory_is_registered() {
 
 #[test]
 fn bursts_over_providers_that_are_named() {
-    let Ok(named) = std::env::var(NAMED) else { return eprintln!("skipped: {NAMED} names no provider") };
+    let Ok(named) = std::env::var(NAMED) else {
+        return testbed::skip(format_args!("{NAMED} names no provider"));
+    };
     for provider in named.split(',') {
         bursts(&[("STANDPIPE_TRANSPORT", &format!("ofi:{provider}"))], false);
     }

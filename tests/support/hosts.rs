@@ -171,9 +171,7 @@ pub(crate) fn hosts_of(count: usize, family: Family) -> Option<Vec<Host>> {
     };
     let hosts = made();
     if hosts.is_none() {
-        eprintln!(
-            "skipped: no network namespaces (they take root, and the commands unshare, nsenter and ip)"
-        );
+        testbed::skip("no network namespaces (they take root, and the commands unshare, nsenter and ip)");
     }
     hosts
 }
