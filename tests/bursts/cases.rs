@@ -28,6 +28,8 @@ pub(crate) enum Operation {
 pub(crate) enum State {
     /// The two have never talked.
     Cold,
+    /// They know of each other's memory, and have moved few bytes: nothing long has connected yet.
+    Met,
     Warm,
     /// A call has just timed out, as the peer stood still.
     Lost,
@@ -45,7 +47,7 @@ use Operation::{Atomic, Collective, Directory, Get, GetNb, List, Put, PutNbi, Pu
 
 const OPERATIONS: [Operation; 11] =
     [Put, Get, PutNbi, GetNb, PutSignal, Atomic, Request, List, Strided, Collective, Directory];
-const STATES: [State; 4] = [State::Cold, State::Warm, State::Lost, State::Cut];
+const STATES: [State; 5] = [State::Cold, State::Met, State::Warm, State::Lost, State::Cut];
 const MEMORIES: [Memory; 2] = [Memory::Heap, Memory::Private];
 
 /// Inline, short, long and huge: what goes in an instruction, in a small buffer, straight from the caller's memory, and through
@@ -120,8 +122,8 @@ pub(crate) fn first() -> Vec<Case> {
         both: false,
     };
     vec![
-        case(PutNbi, 65, 5000, 1, State::Cold, Memory::Heap),
-        case(Get, 80, 5000, 80, State::Cold, Memory::Heap),
+        case(PutNbi, 65, 5000, 1, State::Met, Memory::Heap),
+        case(Get, 80, 5000, 80, State::Met, Memory::Heap),
         case(PutNbi, 65, 5000, 1, State::Lost, Memory::Heap),
         case(GetNb, 65, 5000, 1, State::Lost, Memory::Heap),
         case(PutNbi, 90, 70_000, 1, State::Cut, Memory::Private),
@@ -131,7 +133,7 @@ pub(crate) fn first() -> Vec<Case> {
 /// The cases of a route whose connections can be `cut`, or not, in an order that seldom repeats what the one before was about.
 pub(crate) fn all(cut: bool) -> Vec<Case> {
     let limits = limits();
-    let states = if cut { 4 } else { 3 };
+    let states = STATES.len() - usize::from(!cut);
     let factors = [limits.len(), 4, OPERATIONS.len(), SIZES.len(), THREADS.len(), states, MEMORIES.len(), 2];
     let case = |values: &[usize; 8]| {
         let [limit, at, operation, size, threads, state, memory, both] = *values;

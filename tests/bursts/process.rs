@@ -210,6 +210,7 @@ impl Member {
         };
         match self.case.state {
             State::Cold => {}
+            State::Met => self.meet_by_few_bytes(),
             State::Warm => warm(),
             State::Lost => {
                 warm();
@@ -218,6 +219,8 @@ impl Member {
                 let late = self.node.within(HURRY).get_bytes(self.place(0), &mut vec![0; self.case.bytes]);
                 assert!(matches!(late, Ok(()) | Err(Error::Timeout { .. })), "{}: {late:?}", self.case);
                 kill_process(pid, Kill::CONT).expect("it is this test's");
+                // It goes on, and is trusted again; what connected before does not.
+                self.node.fetch_add(self.word(ADDED), 0).expect("added");
             }
             State::Cut => {
                 warm();
@@ -227,6 +230,15 @@ impl Member {
                     self.node.progress();
                 }
             }
+        }
+    }
+
+    /// Asks for the key of the other's heap, and waits until it has come.
+    fn meet_by_few_bytes(&self) {
+        for _ in 0..3 {
+            let mut bytes = [0; 8];
+            self.node.get_bytes(self.place(0), &mut bytes[..7]).expect("got");
+            self.node.fetch_add(self.word(ADDED), 0).expect("added");
         }
     }
 
