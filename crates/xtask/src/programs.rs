@@ -19,9 +19,9 @@ const PRINTS: &str = "standpipe-cli";
 const LONG: [&str; 9] =
     ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
 
-/// Unit tests of it that count for long and print nothing.
-const COUNTING: [&str; 5] =
-    ["kernels::product", "kernels::trace", "kv::generate", "kv::store", "study::isx::sort"];
+/// Tests of it that count or measure for long and print nothing.
+const COUNTING: [&str; 6] =
+    ["kernels::product", "kernels::trace", "kv::generate", "kv::store", "study::isx::sort", "measured"];
 
 /// The library's test programs that launch jobs.
 const LAUNCH: [&str; 4] = ["launch", "launch_join", "launch_signals", "launchers"];

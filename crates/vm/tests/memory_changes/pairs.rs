@@ -110,7 +110,7 @@ struct Removal {
 
 impl Removal {
     fn remove(&self, area: &Area) {
-        // SAFETY: both take nothing, and tell numbers.
+        // SAFETY: both calls take nothing, touch no memory, and return numbers.
         let (processor, thread) = unsafe { (libc::sched_getcpu() as usize, libc::gettid()) };
         stay_on(processor);
         self.processor.store(processor, Ordering::SeqCst);
@@ -256,7 +256,7 @@ fn merged_and_not(part: &Area) {
 
 /// Nothing locked can be removed.
 fn locked(part: &Area) {
-    // SAFETY: locking changes no byte.
+    // SAFETY: the area is this test's alone, and locking changes no byte of it.
     unsafe {
         libc::mlock(part.start(), part.len());
         libc::munlock(part.start(), part.len());
