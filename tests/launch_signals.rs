@@ -25,10 +25,11 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// Launches `ranks` shells that run `script`, and hear of hangups though these tests may be run under nohup.
+    /// Launches `ranks` shells that run `script`, and hear of every signal though these tests may be run under nohup, or in a
+    /// script's background, which ignores interrupts.
     fn of(ranks: u32, script: &str) -> Self {
         let env = [(SCRIPT, script), ("RANKS", &ranks.to_string())];
-        Self::start("launcher", &env, &["env", "--default-signal=HUP"])
+        Self::start("launcher", &env, &["env", "--default-signal"])
     }
 
     /// `wrap` is a command that this program is started by.

@@ -99,10 +99,12 @@ impl Terminal {
     }
 }
 
-/// `setsid --ctty` before the same command.
+/// `setsid --ctty` before the same command, which begins as from a shell.
 fn in_session(command: &Command) -> Command {
     let mut session = Command::new("setsid");
-    session.arg("--ctty").arg(command.get_program()).args(command.get_args()).env("TERM", "xterm");
+    // A shell's children hear of every signal, whatever the process that stands in for one here has been told to ignore.
+    session.args(["--ctty", "env", "--default-signal"]);
+    session.arg(command.get_program()).args(command.get_args()).env("TERM", "xterm");
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => session.env(name, value),
