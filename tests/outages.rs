@@ -33,6 +33,15 @@ const NOTICE_MAX: Duration = Duration::from_secs(15);
 const SILENCE_MS: &str = "3000";
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 
+/// Hosts that processes reach each other from, which takes libfabric; `None`, said aloud, where that or they cannot be had.
+fn far_hosts(count: usize) -> Option<Vec<Host>> {
+    if let Err(error) = standpipe::network::look_for(None) {
+        testbed::skip(&error);
+        return None;
+    }
+    hosts(count)
+}
+
 /// Not a test: what the ranks do.
 #[test]
 fn child() {
@@ -304,7 +313,7 @@ fn ranks_of(host: usize) -> Vec<usize> {
 #[test]
 fn a_host_that_dies_is_noticed_by_those_who_never_talked_to_it() {
     for victim in 0..3 {
-        let Some(hosts) = hosts(3) else { return };
+        let Some(hosts) = far_hosts(3) else { return };
         let job = Job::start(&hosts, "idle", &[]);
         let survivors: Vec<usize> = (0..job.size()).filter(|rank| rank / PER_HOST != victim).collect();
         job.nobody_is_lost();
@@ -321,7 +330,7 @@ fn a_host_that_dies_is_noticed_by_those_who_never_talked_to_it() {
 #[test]
 fn survivors_of_a_host_that_dies_at_work_go_on() {
     for strategy in ["bounce", "firehose"] {
-        let Some(hosts) = hosts(3) else { return };
+        let Some(hosts) = far_hosts(3) else { return };
         let job = Job::start(&hosts, "work", &[("STANDPIPE_STRATEGY", strategy)]);
         job.do_well(&[0, 1, 2, 3, 4, 5], NOTICE_MAX);
         job.signal_host(1, Signal::KILL);
@@ -338,7 +347,7 @@ fn survivors_of_a_host_that_dies_at_work_go_on() {
 
 #[test]
 fn a_link_that_comes_up_again_costs_nobody() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     let job = Job::start(&hosts, "work", &[]);
     job.do_well(&[0, 1, 2, 3], NOTICE_MAX);
     hosts[1].set_link(false);
@@ -360,7 +369,7 @@ fn a_link_that_comes_up_again_costs_nobody() {
 
 #[test]
 fn a_link_that_flutters_is_put_up_with() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     let job = Job::start(&hosts, "work", &[]);
     job.do_well(&[0, 1, 2, 3], NOTICE_MAX);
     for _ in 0..12 {
@@ -376,7 +385,7 @@ fn a_link_that_flutters_is_put_up_with() {
 
 #[test]
 fn ranks_behind_a_link_that_stays_down_are_lost_within_what_silence_is_allowed() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     let job = Job::start(&hosts, "work", &[("STANDPIPE_SILENCE_MS", SILENCE_MS)]);
     job.do_well(&[0, 1, 2, 3], NOTICE_MAX);
     hosts[1].set_link(false);
@@ -392,7 +401,7 @@ fn ranks_behind_a_link_that_stays_down_are_lost_within_what_silence_is_allowed()
 
 #[test]
 fn a_host_that_stops_is_waited_for_and_holds_up_nobody() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     let job = Job::start(&hosts, "work", &[]);
     job.do_well(&[0, 1, 2, 3], NOTICE_MAX);
     job.signal_host(1, Signal::STOP);
@@ -409,7 +418,7 @@ fn a_host_that_stops_is_waited_for_and_holds_up_nobody() {
 
 #[test]
 fn a_host_that_stops_for_too_long_is_lost_and_told_so() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     let job = Job::start(&hosts, "work", &[("STANDPIPE_SILENCE_MS", SILENCE_MS)]);
     job.do_well(&[0, 1, 2, 3], NOTICE_MAX);
     job.signal_host(1, Signal::STOP);
@@ -427,7 +436,7 @@ fn a_host_that_stops_for_too_long_is_lost_and_told_so() {
 
 #[test]
 fn delay_is_waited_for() {
-    let Some(hosts) = hosts(2) else { return };
+    let Some(hosts) = far_hosts(2) else { return };
     if hosts[1].delay("20ms").is_none() {
         return testbed::skip("this kernel, or this user, has no `tc qdisc add … netem delay`");
     }
