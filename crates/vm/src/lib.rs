@@ -18,6 +18,7 @@
 //! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
+//! | `robust` | a word that the kernel marks when this process ends | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
@@ -52,6 +53,8 @@ pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
 pub mod ring;
+#[cfg(not(any(loom, miri)))]
+pub mod robust;
 pub mod segment;
 pub mod shared;
 pub mod spawn;
