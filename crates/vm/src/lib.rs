@@ -18,6 +18,7 @@
 //! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
+//! | `proc_mem` | writing another process's memory by a descriptor | yes |
 //! | `robust` | a word that the kernel marks when this process ends | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
@@ -52,6 +53,8 @@ pub mod link;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
+#[cfg(not(loom))]
+pub mod proc_mem;
 pub mod ring;
 #[cfg(not(any(loom, miri)))]
 pub mod robust;
