@@ -6,7 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal,
+};
 
 /// Makes the process that `command` starts die by `SIGKILL` when the thread that starts it ends, however that
 /// happens. That thread must therefore live as long as the process is wanted. A process that the started one starts
@@ -80,6 +83,36 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     Ok(PeerCredentials { pid: u32::try_from(ucred.pid).unwrap_or(0), uid: ucred.uid })
 }
 
+/// The kernel's `SO_PEERPIDFD`, since Linux 6.5; libc has no name for it.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// A descriptor of the process at the other end of the connected Unix socket `socket`, whose number is `pid` here. Older kernels
+/// have one by the number only, which may have been given away since the process connected.
+///
+/// # Errors
+/// When the process has no number here, is gone, or there are no descriptors.
+pub fn peer_process(socket: BorrowedFd<'_>, pid: u32) -> io::Result<OwnedFd> {
+    let known = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let mut process: libc::c_int = -1;
+    let mut len = libc::socklen_t::try_from(size_of::<libc::c_int>()).expect("four bytes");
+    // SAFETY: two live locals for the length of the call, of which the kernel writes no more than `len` says; `socket` is
+    // borrowed, so it is open.
+    let rc = unsafe {
+        let to = (&raw mut process).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, to, &mut len)
+    };
+    if rc == 0 && process >= 0 {
+        // SAFETY: a descriptor that the kernel has just made, and nobody else knows of.
+        return Ok(unsafe { OwnedFd::from_raw_fd(process) });
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            Ok(pidfd_open(known, PidfdFlags::empty())?)
+        }
+        error => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -96,6 +129,23 @@ mod tests {
         let peer = peer_credentials(socket.as_fd()).expect("a connected socket");
         assert_eq!(peer.pid, std::process::id());
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "has no kernel to ask about a socket")]
+    fn the_process_at_the_other_end_is_told_by_the_socket_and_not_by_its_number() {
+        let (socket, _other) = UnixStream::pair().expect("a socket pair");
+        let mut stranger = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
+        let process = peer_process(socket.as_fd(), stranger.id()).expect("ourselves");
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()));
+        let number = |info: String| info.lines().find_map(|line| line.strip_prefix("Pid:\t")?.parse().ok());
+        let number: Option<u32> = info.ok().and_then(number);
+        let _ = (stranger.kill(), stranger.wait());
+        if number == Some(stranger.id()) {
+            return eprintln!("skipped: this kernel tells of processes by their numbers only");
+        }
+        assert_eq!(number, Some(std::process::id()));
+        assert!(peer_process(socket.as_fd(), 0).is_err(), "it has no number here");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use vm::spawn::peer_process;
 
 use crate::bootstrap::guests::{Applicant, Guests};
 use crate::bootstrap::line::{Handles, Line, STARVED_PAUSE};
@@ -234,11 +234,7 @@ impl Service {
             return Err(Refusal::Malformed);
         }
         let pid = applicant.pid;
-        let process = i32::try_from(pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-            .ok_or(Refusal::Unseen { pid })?;
+        let process = peer_process(applicant.socket.as_fd(), pid).map_err(|_| Refusal::Unseen { pid })?;
         Ok((Candidate { rank, size, pid, program, handles: handles.into() }, process))
     }
 
@@ -348,7 +344,7 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use rustix::process::getpid;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::*;
     use crate::bootstrap::env::JobName;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use vm::spawn::peer_credentials;
+use vm::spawn::{peer_credentials, peer_process};
 
 use super::book::{Asked, Line, Standing, Who, Wire};
 use super::shared::{Arrival, Shared, Way};
@@ -246,7 +245,8 @@ impl Shared {
                 let pid = peer_credentials(socket.as_fd()).map_err(failed)?.pid;
                 // The system hands over none where this process has no room for them.
                 let handles = handles_of(pid, fds).ok_or(failed(Errno::MFILE.into()))?;
-                let wire = Wire::Near { socket: socket.try_clone().map_err(failed)?, process: watch(pid)? };
+                let wire =
+                    Wire::Near { socket: socket.try_clone().map_err(failed)?, process: watch(socket, pid)? };
                 let line = Line { who: who.clone(), wire };
                 self.enter(line, Arrival { number, place, places, way: Way::Near(handles) }, None)
             }
@@ -317,8 +317,7 @@ pub(super) fn handles_of(pid: u32, fds: Vec<OwnedFd>) -> Option<PeerHandles> {
     Some(PeerHandles { pid, control, heap })
 }
 
-/// A descriptor that tells of the process's end.
-pub(super) fn watch(pid: u32) -> Result<OwnedFd, CallError> {
-    let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    known.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).ok_or(CallError::Unseen { pid })
+/// A descriptor that tells of the end of the process at the other end of a connection, whose number is `pid`.
+pub(super) fn watch(socket: &OwnedFd, pid: u32) -> Result<OwnedFd, CallError> {
+    peer_process(socket.as_fd(), pid).map_err(|_| CallError::Unseen { pid })
 }

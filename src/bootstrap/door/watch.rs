@@ -198,7 +198,7 @@ impl Doorkeeper {
         let (shared, number, pid) = (&*self.shared, arrival.number, applicant.pid);
         let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };
         let socket = applicant.socket.try_clone().map_err(|error| unfit(&error))?;
-        let process = watch(pid).map_err(|_| Decline::Unseen { pid })?;
+        let process = watch(&applicant.socket, pid).map_err(|_| Decline::Unseen { pid })?;
         let line = Line { who: who.clone(), wire: Wire::Near { socket, process } };
         let met = Reply::Met { place: number, places: shared.house.places };
         match shared.enter(line, arrival, Some(&met)) {
