@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+pub(crate) use self::service::Forgotten;
 use self::service::{Command, Service, Terms};
 use super::env::{JobEnv, JobName, RANKS_MAX};
 use super::poll::Waker;
@@ -28,6 +29,7 @@ pub struct Broker {
     size: u32,
     commands: Sender<Command>,
     waker: Arc<Waker>,
+    forgotten: Arc<Forgotten>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -87,9 +89,10 @@ impl Broker {
         let waker = Arc::new(Waker::new()?);
         let (commands, inbox) = channel();
         let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
-        let service = Service::new(terms, listener, inbox, Arc::clone(&waker));
+        let forgotten = Arc::new(Forgotten::new()?);
+        let service = Service::new(terms, listener, inbox, Arc::clone(&waker), Arc::clone(&forgotten));
         let thread = std::thread::Builder::new().name("standpipe-broker".into()).spawn(|| service.run())?;
-        Ok(Self { name, secret, size, commands, waker, thread: Some(thread) })
+        Ok(Self { name, secret, size, commands, waker, forgotten, thread: Some(thread) })
     }
 
     /// The invitation for `rank`.
@@ -101,10 +104,16 @@ impl Broker {
         JobEnv { name: self.name.clone(), secret: self.secret.clone(), rank, size: self.size }
     }
 
-    /// The process `pid`, started as `rank`, has been reaped: tells the members, unless another process has joined
+    /// The process `pid`, started as `rank`, has ended: tells the members, unless another process has joined
     /// in its stead.
     pub fn ended(&self, rank: u32, pid: u32, how: How) {
         self.command(Command::Ended { rank, pid, how });
+    }
+
+    /// Tells which of the [`ended`](Self::ended) processes no member reaches by number any more. Until then they should not
+    /// be reaped: another process could get the number.
+    pub(crate) fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
     }
 
     /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not joined are

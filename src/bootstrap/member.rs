@@ -16,6 +16,7 @@ pub(super) use self::join::{ask, greet, hear_answer};
 pub use self::notice::{Notice, OnNotice};
 use self::watch::Shared;
 use super::env::JobEnv;
+use super::wire::Request;
 
 /// This process's place in a job. Dropping it takes leave: the others are told that this rank left.
 ///
@@ -81,7 +82,13 @@ impl Membership {
     /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to from here.
     /// Does not wait.
     pub fn ask_to_serve(&self, peer: u32) {
-        self.shared.ask_to_serve(peer);
+        self.shared.say(Request::Serve { peer });
+    }
+
+    /// Lets the launcher know that this process, which has been told that `rank` is gone, reaches that process by its
+    /// number no more. Does not wait.
+    pub(crate) fn acknowledge(&self, rank: u32) {
+        self.shared.say(Request::Heard { rank });
     }
 }
 

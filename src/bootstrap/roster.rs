@@ -1,6 +1,6 @@
 //! Who is in the job, who is gone, and who waits for whom. No socket and no clock: what is to be sent is returned.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::wire::{How, Refusal, Reply, short_program};
 
@@ -31,6 +31,8 @@ pub(super) struct Candidate<H> {
 #[derive(Debug)]
 pub(super) struct Roster<H> {
     places: Vec<Place<H>>,
+    /// By rank that is gone: the members that have been told and have not said that they have heard.
+    unheard: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
@@ -58,17 +60,19 @@ pub(super) enum Standing<'a, H> {
 
 impl<H: Clone> Roster<H> {
     pub(super) fn new(size: u32) -> Self {
-        Self { places: (0..size).map(|_| Place::Open { wanted_by: BTreeSet::new() }).collect() }
+        let places = (0..size).map(|_| Place::Open { wanted_by: BTreeSet::new() }).collect();
+        Self { places, unheard: BTreeMap::new() }
     }
 
     pub(super) fn size(&self) -> u32 {
         u32::try_from(self.places.len()).expect("made from a u32")
     }
 
-    /// How many messages can be on their way to one member: each rank is lost once, and asked for once at a time;
-    /// besides, the member is welcomed once, and asked to serve once.
+    /// How many messages can be on their way to or from one member: each rank is lost once, and asked for once at a time;
+    /// besides, the member is welcomed once, and asked to serve once. It asks for each rank, asks it to serve, and has heard of its
+    /// loss, and leaves.
     pub(super) fn mail_max(&self) -> usize {
-        2 * self.places.len() + 2
+        3 * self.places.len() + 2
     }
 
     pub(super) fn pid(&self, rank: u32) -> Option<u32> {
@@ -168,6 +172,8 @@ impl<H: Clone> Roster<H> {
             return Vec::new();
         }
         *place = Place::Over(how);
+        self.unheard.values_mut().for_each(|members| _ = members.remove(&rank));
+        let mut unheard = BTreeSet::new();
         let mut mails = Vec::new();
         for (to, place) in (0..).zip(&mut self.places) {
             match place {
@@ -175,12 +181,30 @@ impl<H: Clone> Roster<H> {
                     wanted_by.remove(&rank);
                 }
                 Place::Joined { .. } => {
+                    unheard.insert(to);
                     mails.push(Mail { to, reply: Reply::Lost { rank, how }, handles: None });
                 }
                 Place::Over(_) => {}
             }
         }
+        self.unheard.insert(rank, unheard);
         mails
+    }
+
+    /// Member `from` has heard that `rank` is gone. It says so of those, too, that were gone before it joined.
+    pub(super) fn heard(&mut self, from: u32, rank: u32) -> Result<(), Violation> {
+        if !matches!(self.place(rank), Some(Place::Over(_))) {
+            return Err(Violation);
+        }
+        if let Some(members) = self.unheard.get_mut(&rank) {
+            members.remove(&from);
+        }
+        Ok(())
+    }
+
+    /// Whether `rank` is gone, and every member that is not has heard so.
+    pub(super) fn is_forgotten(&self, rank: u32) -> bool {
+        self.unheard.get(&rank).is_some_and(BTreeSet::is_empty)
     }
 
     fn place(&self, rank: u32) -> Option<&Place<H>> {
@@ -228,6 +252,23 @@ mod tests {
         let mails = roster.join(candidate(0), 7).expect("open");
         assert_eq!(mails[0].reply, Reply::Welcome { launcher_pid: 7 });
         assert_eq!(mails[1].reply, Reply::Lost { rank: 2, how: How::Killed(9) });
+    }
+
+    #[test]
+    fn a_rank_is_forgotten_once_all_who_are_left_have_heard() {
+        let mut roster = Roster::new(SIZE);
+        (0..SIZE).for_each(|rank| _ = roster.join(candidate(rank), 1).expect("open"));
+        assert_eq!(roster.heard(0, 3), Err(Violation), "it is not gone");
+        assert_eq!(roster.heard(0, SIZE), Err(Violation), "there is none");
+        roster.over(3, How::Killed(9));
+        roster.heard(0, 3).expect("it is gone");
+        assert!(!roster.is_forgotten(3));
+        roster.over(2, How::Left);
+        roster.heard(1, 3).expect("it is gone");
+        assert!(roster.is_forgotten(3), "rank 2 reaches nobody any more");
+        assert!(!roster.is_forgotten(2) && !roster.is_forgotten(0));
+        roster.over(3, How::Vanished);
+        assert!(roster.is_forgotten(3), "it is over once");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::env::NAME_BYTES;
 use super::proof::Proof;
 use super::secret::Secret;
 
-pub(crate) const WIRE_VERSION: u16 = 2;
+pub(crate) const WIRE_VERSION: u16 = 3;
 const MAGIC: [u8; 4] = *b"SPJ\n";
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u16>();
 
@@ -43,6 +43,8 @@ pub(crate) enum Request {
     /// `Join` does. Says which node the sender is, with the proof of it for those who have its address, and which place of how
     /// many in its control segment the other has.
     Meet { secret: Secret, node: [u8; NAME_BYTES], proof: Proof, place: u32, places: u32 },
+    /// The sender has heard that `rank` is gone, and reaches its process by number no more.
+    Heard { rank: u32 },
 }
 
 /// From the broker to a joining process, a member or a watcher.

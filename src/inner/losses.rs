@@ -103,5 +103,8 @@ impl Inner {
             self.news.fetch_or(LOSSES, Ordering::AcqRel);
             self.wake_from_afar();
         }
+        if let Notice::Lost { rank, .. } = notice {
+            self.peers.acknowledge(*rank);
+        }
     }
 }

@@ -39,6 +39,7 @@ impl Started {
             signals,
             policy,
             running: ranks,
+            unreaped: Vec::new(),
             ended: Vec::new(),
             first_failed: None,
             ending: Ending::No,
@@ -58,6 +59,8 @@ struct Supervisor {
     signals: Signals,
     policy: Policy,
     running: Vec<Rank>,
+    /// Those that have ended, and that others may still reach by number: as long as they are not reaped, nobody else gets it.
+    unreaped: Vec<Rank>,
     ended: Vec<RankOutcome>,
     first_failed: Option<u32>,
     ending: Ending,
@@ -83,7 +86,8 @@ enum Ending {
 impl Supervisor {
     fn run(mut self) -> Outcome {
         while !self.running.is_empty() {
-            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            let forgotten = PollFd::new(self.broker.forgotten(), PollFlags::IN);
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), forgotten];
             fds.extend(self.running.iter().map(|rank| PollFd::new(&rank.handle, PollFlags::IN)));
             if poll_until(&mut fds, self.next_deadline()).is_err() {
                 // For want of memory, which may be over soon. The ranks must not be left alone for that.
@@ -92,10 +96,12 @@ impl Supervisor {
             for signal in self.signals.take() {
                 self.forward(signal);
             }
-            self.reap();
+            self.note_ended();
+            self.reap_forgotten();
             self.press();
             self.press_after_interrupt();
         }
+        self.unreaped.iter().for_each(reap);
         self.ended.sort_by_key(|rank| rank.rank);
         let interrupted = self.killed_by_interrupt;
         Outcome { ranks: self.ended, first_failed: self.first_failed, interrupted }
@@ -135,24 +141,33 @@ impl Supervisor {
         }
     }
 
-    /// Collects whoever has ended, and decides what that means for the others.
-    fn reap(&mut self) {
+    /// Takes note of whoever has ended, and decides what that means for the others.
+    fn note_ended(&mut self) {
         let ended_by_launcher = self.ending != Ending::No;
         let mut failed = Vec::new();
         for rank in std::mem::take(&mut self.running) {
-            let Some(end) = collect(&rank, ended_by_launcher) else {
+            let Some(end) = end_of(&rank, ended_by_launcher) else {
                 self.running.push(rank);
                 continue;
             };
             self.broker.ended(rank.rank, rank.pid(), end.how());
             let outcome = RankOutcome { rank: rank.rank, pid: rank.pid(), end, ended_by_launcher };
             self.ended.push(outcome);
+            self.unreaped.push(rank);
             if end.is_failure() && !ended_by_launcher {
                 failed.push(outcome);
             }
         }
         for outcome in failed {
             self.answer_failure(outcome);
+        }
+    }
+
+    /// Reaps those that no other rank reaches by number any more. One that is stopped may be about to, for as long as it is.
+    fn reap_forgotten(&mut self) {
+        let forgotten = self.broker.forgotten().take();
+        for rank in self.unreaped.extract_if(.., |rank| forgotten.contains(&rank.rank)) {
+            reap(&rank);
         }
     }
 
@@ -224,28 +239,33 @@ impl Supervisor {
     }
 }
 
-/// How `rank` ended, if it has. What a failed or ended rank leaves in its process group is killed first, while the
+/// How `rank` ended, if it has. What a failed or ended rank leaves in its process group is killed, while the
 /// unreaped process still keeps the group's number from being used again.
-fn collect(rank: &Rank, ended_by_launcher: bool) -> Option<End> {
+fn end_of(rank: &Rank, ended_by_launcher: bool) -> Option<End> {
     let end = look(rank, WaitIdOptions::NOWAIT)?;
-    if end.is_failure() || ended_by_launcher {
+    // Where somebody else has reaped it, the number may be another group's by now.
+    if end != End::Unknown && (end.is_failure() || ended_by_launcher) {
         rank.signal(Signal::KILL);
     }
-    look(rank, WaitIdOptions::empty());
     Some(end)
+}
+
+/// Lets the kernel use the number of `rank`, which has ended, again.
+fn reap(rank: &Rank) {
+    look(rank, WaitIdOptions::empty());
 }
 
 fn look(rank: &Rank, how: WaitIdOptions) -> Option<End> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | how;
     match waitid(WaitId::PidFd(rank.handle.as_fd()), options) {
-        Ok(status) => status.map(end_of),
+        Ok(status) => status.map(told_by),
         Err(rustix::io::Errno::INTR) => None,
         // Not our child any more: it has been reaped by somebody else.
         Err(_) => Some(End::Unknown),
     }
 }
 
-fn end_of(status: WaitIdStatus) -> End {
+fn told_by(status: WaitIdStatus) -> End {
     let exited = status.exit_status().map(End::Exited);
     exited.or(status.terminating_signal().map(End::Killed)).unwrap_or(End::Unknown)
 }

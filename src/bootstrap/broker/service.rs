@@ -1,13 +1,14 @@
 //! The broker's loop: sleeps until something happens at the listener, a guest, a member's connection or a member's
 //! process, and never waits for anyone in particular.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use vm::spawn::peer_process;
 
 use crate::bootstrap::guests::{Applicant, Guests};
@@ -18,6 +19,7 @@ use crate::bootstrap::secret::Secret;
 use crate::bootstrap::socket::{HANDLES, Received, receive};
 use crate::bootstrap::watchers::Watchers;
 use crate::bootstrap::wire::{How, Refusal, Reply, Request, decode};
+use crate::sync::lock;
 
 /// Connections that have not joined: one for each rank, and some for strangers.
 const STRANGERS_MAX: usize = 64;
@@ -49,6 +51,37 @@ pub(super) struct Terms {
     pub(super) launcher_pid: u32,
 }
 
+/// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more: those numbers may
+/// become others'.
+#[derive(Debug)]
+pub(crate) struct Forgotten {
+    ranks: Mutex<Vec<u32>>,
+    waker: Waker,
+}
+
+impl Forgotten {
+    pub(super) fn new() -> Result<Forgotten, Errno> {
+        Ok(Forgotten { ranks: Mutex::default(), waker: Waker::new()? })
+    }
+
+    fn tell(&self, rank: u32) {
+        lock(&self.ranks).push(rank);
+        self.waker.wake();
+    }
+
+    /// Those of which nobody has taken note.
+    pub(crate) fn take(&self) -> Vec<u32> {
+        self.waker.clear();
+        std::mem::take(&mut *lock(&self.ranks))
+    }
+}
+
+impl AsFd for Forgotten {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
 pub(super) struct Service {
     roster: Roster<Handles>,
     terms: Terms,
@@ -57,6 +90,9 @@ pub(super) struct Service {
     watchers: Watchers,
     inbox: Receiver<Command>,
     waker: Arc<Waker>,
+    /// Ranks whose processes have ended, as the launcher says, and of which it is to be told once they are forgotten.
+    ended: BTreeSet<u32>,
+    forgotten: Arc<Forgotten>,
     /// Set when the broker is to end with the job: who may still join, and until when.
     retires: Option<(Vec<u32>, Instant)>,
 }
@@ -95,11 +131,18 @@ enum Source {
 type Mails = Vec<Mail<Handles>>;
 
 impl Service {
-    pub(super) fn new(terms: Terms, listener: OwnedFd, inbox: Receiver<Command>, waker: Arc<Waker>) -> Self {
+    pub(super) fn new(
+        terms: Terms,
+        listener: OwnedFd,
+        inbox: Receiver<Command>,
+        waker: Arc<Waker>,
+        forgotten: Arc<Forgotten>,
+    ) -> Self {
         let guests = Guests::new(Some(listener), terms.size as usize + STRANGERS_MAX);
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
-        Self { roster, terms, guests, members, watchers, inbox, waker, retires: None }
+        let ended = BTreeSet::new();
+        Self { roster, terms, guests, members, watchers, inbox, waker, ended, forgotten, retires: None }
     }
 
     /// Serves until told to stop.
@@ -129,6 +172,7 @@ impl Service {
                 }
             }
             self.expire(Instant::now());
+            self.tell_forgotten();
             if self.is_done(Instant::now()) {
                 return self.watchers.tell(&self.roster, Instant::now());
             }
@@ -197,9 +241,23 @@ impl Service {
     /// it, say), that one's end is what counts.
     fn ended(&mut self, rank: u32, pid: u32, how: How) {
         self.serve(rank);
-        if self.roster.is_open(rank) || self.roster.pid(rank) == Some(pid) {
-            self.bury(rank, how);
+        if self.roster.pid(rank).is_some_and(|joined| joined != pid) {
+            return self.forgotten.tell(rank);
         }
+        self.bury(rank, how);
+        self.ended.insert(rank);
+    }
+
+    /// Tells the launcher of ended processes that no member reaches by number any more.
+    fn tell_forgotten(&mut self) {
+        let (roster, forgotten) = (&self.roster, &self.forgotten);
+        self.ended.retain(|rank| {
+            let is_forgotten = roster.is_forgotten(*rank);
+            if is_forgotten {
+                forgotten.tell(*rank);
+            }
+            !is_forgotten
+        });
     }
 
     fn consider(&mut self, mut applicant: Applicant) {
@@ -259,6 +317,11 @@ impl Service {
                     Ok(mail) => self.deliver(mail.into_iter().collect()),
                     Err(_) => return self.expel(rank),
                 },
+                Ok(Request::Heard { rank: gone }) => {
+                    if self.roster.heard(rank, gone).is_err() {
+                        return self.expel(rank);
+                    }
+                }
                 Ok(Request::Join { .. } | Request::Meet { .. } | Request::Watch { .. } | Request::Look)
                 | Err(_) => {
                     return self.expel(rank);
@@ -358,8 +421,9 @@ mod tests {
         let (_, inbox) = std::sync::mpsc::channel();
         let waker = Arc::new(Waker::new().expect("an event"));
         let secret = Secret::random().expect("random");
-        let mut service =
-            Service::new(Terms { size: 2, secret, supervised, launcher_pid: 1 }, listener, inbox, waker);
+        let forgotten = Arc::new(Forgotten::new().expect("an event"));
+        let terms = Terms { size: 2, secret, supervised, launcher_pid: 1 };
+        let mut service = Service::new(terms, listener, inbox, waker, forgotten);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");

@@ -52,8 +52,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn ask_to_serve(&self, peer: u32) {
-        self.desk().outbox.push_back(Request::Serve { peer });
+    /// Has the watching thread say something to the broker.
+    pub(super) fn say(&self, request: Request) {
+        self.desk().outbox.push_back(request);
         self.waker.wake();
     }
 

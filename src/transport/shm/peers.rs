@@ -520,6 +520,13 @@ impl Peers {
         }
     }
 
+    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone.
+    pub(crate) fn acknowledge(&self, rank: Rank) {
+        if let Some(membership) = &*lock(&self.membership) {
+            membership.acknowledge(rank);
+        }
+    }
+
     /// Whether the peer is known to be gone.
     pub(crate) fn is_lost(&self, rank: Rank) -> bool {
         self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::SeqCst))
