@@ -71,7 +71,7 @@ pub fn attach_put(node: &Node, pieces: &[(Remote, &[u8])], times: u32) -> Result
     let local: Vec<Iov> = pieces.iter().map(|(_, local)| here(local.as_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that putting
     // through them does no harm.
-    Ok(unsafe { vm::bare::attach_write(peer.pid, &remote, &local, times) })
+    Ok(unsafe { vm::bare::attach_write(peer.reach.pid, &remote, &local, times) })
 }
 
 /// Calls process_vm_readv `times` times, as [`attach_put`] does for writing.
@@ -91,7 +91,7 @@ pub fn attach_get(
     let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(peer, remote, local.len())).collect();
     let local: Vec<Iov> = pieces.iter_mut().map(|(_, local)| here(local.as_mut_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for writing until this returns.
-    Ok(unsafe { vm::bare::attach_read(peer.pid, &remote, &local, times) })
+    Ok(unsafe { vm::bare::attach_read(peer.reach.pid, &remote, &local, times) })
 }
 
 fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Peer>, Error> {

@@ -9,7 +9,7 @@ use crate::am::{Call, Handlers};
 pub use crate::bootstrap::Listen;
 use crate::bootstrap::addresses::own as own_addresses;
 use crate::readable::debug_is_display;
-use crate::transport::shm::PLACES_MAX;
+use crate::transport::shm::{Attach, PLACES_MAX};
 
 /// One line of the table of settings.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +53,12 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "STANDPIPE_ATTACH",
-        unit: "auto, never",
+        unit: "auto, strict, never",
         default: "auto",
-        cost: "never: private memory goes through messages, and needs the peer's progress",
-        help: "whether private memory may be reached by cross-memory attach",
+        cost: "strict: two file descriptors a peer, and two system calls a piece that is put; never: private memory goes through \
+               messages, and needs the peer's progress",
+        help: "whether private memory may be reached by cross-memory attach; strict: puts go by a descriptor of the peer's memory, so \
+               that none is written into another process that has got the peer's number",
     },
     Setting {
         name: "STANDPIPE_TRANSPORT",
@@ -243,7 +245,7 @@ pub struct Config {
     pub(crate) heap_bytes: Option<u64>,
     pub(crate) spin: Option<Duration>,
     pub(crate) progress: ProgressThread,
-    pub(crate) attach_never: bool,
+    pub(crate) attach: Attach,
     pub(crate) timeout: Option<Duration>,
     pub(crate) silence: Option<Duration>,
     pub(crate) meet: Duration,
@@ -263,7 +265,7 @@ impl Default for Config {
             heap_bytes: None,
             spin: None,
             progress: ProgressThread::default(),
-            attach_never: false,
+            attach: Attach::default(),
             timeout: None,
             silence: Some(SILENCE),
             meet: MEET_WITHIN,
@@ -372,8 +374,9 @@ impl Config {
             ("STANDPIPE_PROGRESS", "on") => self.progress = ProgressThread::On,
             ("STANDPIPE_PROGRESS", "off") => self.progress = ProgressThread::Off,
             ("STANDPIPE_PROGRESS", "auto") => self.progress = ProgressThread::Auto,
-            ("STANDPIPE_ATTACH", "auto") => self.attach_never = false,
-            ("STANDPIPE_ATTACH", "never") => self.attach_never = true,
+            ("STANDPIPE_ATTACH", "auto") => self.attach = Attach::Auto,
+            ("STANDPIPE_ATTACH", "strict") => self.attach = Attach::Strict,
+            ("STANDPIPE_ATTACH", "never") => self.attach = Attach::Never,
             ("STANDPIPE_TRANSPORT", _) => self.transport = Transport::parse(value)?,
             ("STANDPIPE_STRATEGY", _) => {
                 let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == value)?;
@@ -405,7 +408,17 @@ impl Config {
 
     /// Sends private memory through messages even where cross-memory attach is allowed.
     pub fn attach_never(mut self) -> Config {
-        self.attach_never = true;
+        self.attach = Attach::Never;
+        self
+    }
+
+    /// Puts to private memory by a descriptor of the peer's memory, which never means another process. By cross-memory attach, which
+    /// names the peer by its number, a put may be written into another process in one case: this process was stopped in the
+    /// middle of the put, and meanwhile the peer ended and its number was given away. A launcher of ours prevents that in its jobs.
+    ///
+    /// Gets are not concerned: they end with [`Error::PeerLost`](crate::Error::PeerLost) then.
+    pub fn attach_strict(mut self) -> Config {
+        self.attach = Attach::Strict;
         self
     }
 

@@ -34,6 +34,7 @@ fn every_setting_can_be_set_and_refuses_nonsense() {
         config("STANDPIPE_TIMEOUT_MS", "250").map(|c| c.timeout),
         Ok(Some(Duration::from_millis(250)))
     );
+    assert_eq!(config("STANDPIPE_ATTACH", "strict").map(|c| c.attach), Ok(Attach::Strict));
     assert_eq!(config("STANDPIPE_TIMEOUT_MS", "0").map(|c| c.timeout), Ok(None));
 }
 

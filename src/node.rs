@@ -76,7 +76,7 @@ impl Node {
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
     /// before the first contact.
     pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
-        self.inner.peers.known(peer).map(|peer| peer.attach())
+        self.inner.peers.known(peer).map(|peer| peer.reach.attach())
     }
 
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the best that could

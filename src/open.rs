@@ -170,7 +170,7 @@ impl Node {
         let threaded = match config.progress {
             ProgressThread::On => true,
             ProgressThread::Off => false,
-            ProgressThread::Auto => own.size > 1 && peers.itself().attach().is_err(),
+            ProgressThread::Auto => own.size > 1 && peers.itself().reach.attach().is_err(),
         };
         let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && port.is_none()));
         let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
@@ -309,10 +309,11 @@ impl Seat {
             control: control.clone(),
             heap: heap.memory().clone(),
             names,
-            attach_never: config.attach_never,
+            attach: config.attach,
             network: endpoint.is_some() && config.transport != Transport::Shm,
         };
         let peers = Arc::new(Peers::new(own));
+        hold_end(&peers);
         let mut outside = None;
         if let Some(env) = env {
             let deadline = Instant::now() + JOIN_WITHIN;
@@ -369,6 +370,19 @@ impl Watch {
         state.0 = Some(Arc::downgrade(inner));
         for notice in state.1.drain(..) {
             inner.on_notice(&notice);
+        }
+    }
+}
+
+/// Lets peers see when this process has ended, if it may have any. Without that they do not attach to it.
+fn hold_end(peers: &Peers) {
+    if peers.own().places == 1 {
+        return;
+    }
+    match peers.own().control.hold_end() {
+        Ok(held) => peers.set_end(held),
+        Err(error) => {
+            tracing::warn!(%error, "no robust futex: peers reach this process's private memory by messages")
         }
     }
 }

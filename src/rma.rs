@@ -290,7 +290,7 @@ impl Node {
         copy: impl FnOnce() -> R,
     ) -> R {
         let is_private = remote.place.mem == MemId::Space && peer.best(remote.place, len).mem == MemId::Space;
-        if is_private && peer.attach().is_ok() { self.inner.latencies.time(what, copy) } else { copy() }
+        if is_private && peer.reach.attach().is_ok() { self.inner.latencies.time(what, copy) } else { copy() }
     }
 
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
@@ -326,7 +326,7 @@ impl Node {
 
     /// One transfer of all pieces with one peer: to its end, or as far as `rest` says.
     fn transfer(&self, peer: &Peer, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
-        let copied = match peer.attach() {
+        let copied = match peer.reach.attach() {
             Ok(_) => self.inner.latencies.time(timed(list.direction()), || list.copy(peer)),
             Err(_) => list.copy(peer),
         };

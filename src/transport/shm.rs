@@ -12,6 +12,7 @@ pub(crate) mod copy;
 pub(crate) mod own;
 mod pair;
 pub(crate) mod peers;
+pub(crate) mod reach;
 pub(crate) mod rings;
 pub(crate) mod shown;
 #[cfg(test)]
@@ -21,4 +22,5 @@ pub(crate) use control::Control;
 pub(crate) use copy::{Lent, PieceList};
 pub(crate) use own::OwnMemory;
 pub(crate) use peers::{Known, PLACES_MAX, Peer, Peers};
+pub(crate) use reach::Attach;
 pub(crate) use rings::ShmTransport;

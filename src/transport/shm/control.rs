@@ -10,7 +10,9 @@
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
 //! 4096     the names of the handlers, sorted, each ended by a zero byte
-//! 58880    what it shows of how long its calls took (see `shown`)
+//! 58816    what it shows of how long its calls took (see `shown`)
+//! 64960    the word that the kernel marks when the process ends, with the list by which the kernel finds it: alone on a line,
+//!          as every peer reads it before it reaches the process by its number (see `vm::robust`)
 //! 65024    the address of its endpoint in the network, if it has one: its length, then its bytes
 //! 65536    the doorbell
 //! rings    for each sender: the request ring, the reply ring, and the baton of its requests
@@ -21,6 +23,7 @@
 //! Everything a peer's segment says is hostile until checked: reads are copies, and the sizes used are our own.
 
 use engine::{Lane, Rank};
+use vm::robust::{self, EndWord, Held};
 use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Words, bell_words};
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +33,7 @@ use crate::limits::RING_SLOTS;
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"standp\x00\x04");
 const MAGIC_AT: u64 = 0;
 const RANK_AT: u64 = 8;
 const NONCE_AT: u64 = 16;
@@ -55,9 +58,14 @@ const ENDPOINT_AT: u64 = BELL_AT - 512;
 /// Bytes that the address of an endpoint may have.
 pub(crate) const ENDPOINT_MAX: usize = 504;
 
+/// The word that tells of the process's end, on a line of its own.
+const END_AT: u64 = ENDPOINT_AT - 64;
+const _: () =
+    assert!(robust::WORDS * 8 <= 64, "the word and what belongs to it lie before the endpoint's address");
+
 /// What the process shows of how long its calls took.
 pub(super) const LATENCIES_BYTES: u64 = 6144;
-pub(super) const LATENCIES_AT: u64 = ENDPOINT_AT - LATENCIES_BYTES;
+pub(super) const LATENCIES_AT: u64 = END_AT - LATENCIES_BYTES;
 
 /// Bytes that the sorted handler names may take in all.
 pub(crate) const NAMES_MAX: usize = (LATENCIES_AT - NAMES_AT) as usize;
@@ -244,6 +252,16 @@ impl Control {
     /// The counter of the barrier.
     pub(crate) fn barrier(&self) -> &AtomicU64 {
         self.word(BARRIER_AT)
+    }
+
+    /// The word that the kernel marks when the process ends, before its number can be another's.
+    pub(crate) fn end(&self) -> EndWord {
+        EndWord::at(&self.memory, END_AT)
+    }
+
+    /// Has the kernel mark that word of this process's own segment; before anybody has the segment.
+    pub(crate) fn hold_end(&self) -> std::io::Result<Held> {
+        Held::new(&self.memory, END_AT)
     }
 
     /// The process's doorbell.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Why, choose};
+use rustix::io::Errno;
 use vm::cma::{self, CmaError, Iov};
 use vm::{Blocks, Outside, SharedMemory};
 
@@ -236,10 +237,15 @@ pub(crate) unsafe fn copy_pieces(
     direction: Direction,
     pieces: &[Piece],
 ) -> Result<Mechanism, CopyError> {
-    let private = pieces.iter().filter(|piece| piece.remote.mem == MemId::Space).count();
+    let is_private = |piece: &&Piece| piece.remote.mem == MemId::Space;
+    let private = match pieces {
+        // Most lists are that short, and the loop costs more than the looks at the peer's end.
+        [piece] => usize::from(is_private(&piece)),
+        pieces => pieces.iter().filter(is_private).count(),
+    };
     let mut slowest = Mechanism::Mapped;
     if private > 0 {
-        let (mechanism, why) = choose::mechanism(MemId::Space, peer.attach());
+        let (mechanism, why) = choose::mechanism(MemId::Space, peer.reach.attach());
         if mechanism == Mechanism::Message {
             return Err(CopyError::Unreachable(why));
         }
@@ -301,9 +307,7 @@ unsafe fn attach(
     pieces: &[Piece],
     private: usize,
 ) -> Result<(), CopyError> {
-    if peer.is_lost() {
-        return Err(OpError::PeerLost { peer: peer.rank }.into());
-    }
+    let Some(_reach) = peer.reach.by_number() else { return Err(ended(peer)) };
     let ends = |piece: &Piece| {
         let remote = Iov { addr: piece.remote.offset, len: piece.len };
         (remote, Iov { addr: piece.local.offset, len: piece.len })
@@ -311,7 +315,7 @@ unsafe fn attach(
     let done = if let [piece] = pieces {
         let (remote, local) = ends(piece);
         // SAFETY: the local end is the caller's one piece, which it promises to be valid for this direction.
-        unsafe { attach_list(peer.pid, direction, &[remote], &[local]) }
+        unsafe { attach_list(peer, direction, &[remote], &[local]) }
     } else {
         let mut remote = Vec::with_capacity(private);
         let mut local = Vec::with_capacity(private);
@@ -320,9 +324,22 @@ unsafe fn attach(
             extend(&mut local, here);
         }
         // SAFETY: the local ends are those of the caller's pieces, which it promises to be valid for this direction.
-        unsafe { attach_list(peer.pid, direction, &remote, &local) }
+        unsafe { attach_list(peer, direction, &remote, &local) }
     };
-    done.map_err(|error| attach_error(peer, pieces, error))
+    match done {
+        // Then it may have been another process that had the number.
+        _ if peer.reach.has_ended() => Err(ended(peer)),
+        Ok(()) => Ok(()),
+        Err(error) => Err(attach_error(peer, pieces, error)),
+    }
+}
+
+/// The error for a peer whose process has ended, which the kernel tells before the launcher does. Whoever has heard of the loss must
+/// not find the heap alive.
+#[cold]
+fn ended(peer: &Peer) -> CopyError {
+    peer.lose();
+    OpError::PeerLost { peer: peer.rank }.into()
 }
 
 fn in_space(pieces: &[Piece]) -> impl Iterator<Item = &Piece> {
@@ -340,12 +357,20 @@ fn extend(runs: &mut Vec<Iov>, next: Iov) {
 
 /// # Safety
 /// `local` as for [`copy_pieces`].
-unsafe fn attach_list(pid: u32, direction: Direction, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
-    match direction {
+unsafe fn attach_list(
+    peer: &Peer,
+    direction: Direction,
+    remote: &[Iov],
+    local: &[Iov],
+) -> Result<(), CmaError> {
+    let pid = peer.reach.pid;
+    match (direction, peer.reach.memory()) {
         // SAFETY: the caller promises local memory that may be read.
-        Direction::Put => unsafe { cma::write_to(pid, remote, local) },
+        (Direction::Put, None) => unsafe { cma::write_to(pid, remote, local) },
+        // SAFETY: the same promise; the descriptor is of the peer's memory only.
+        (Direction::Put, Some(memory)) => unsafe { memory.write(remote, local) },
         // SAFETY: the caller promises local memory that may be written and is not referred to otherwise.
-        Direction::Get => unsafe { cma::read_from(pid, remote, local) },
+        (Direction::Get, _) => unsafe { cma::read_from(pid, remote, local) },
     }
 }
 
@@ -362,14 +387,12 @@ fn attach_error(known: &Peer, pieces: &[Piece], error: CmaError) -> CopyError {
             let (place, len) = piece_at(pieces, done).map_or((0, 0), |piece| (piece.local.offset, piece.len));
             OpError::LocalFault { mem: MemId::Space, addr: place, len }
         }
-        CmaError::Gone => {
-            // The kernel knows before the launcher tells. Whoever has heard of the loss must not find the heap alive.
-            known.lose();
-            OpError::PeerLost { peer }
-        }
+        CmaError::Gone if known.reach.has_ended() => return ended(known),
+        // Only its first thread has ended, without which the kernel does not find its memory by its number.
+        CmaError::Gone => return CopyError::Unreachable(known.reach.lose_attach(Errno::PERM)),
         // Rights were there when the peer was introduced. What earlier calls for a long list have copied does no harm:
         // it is copied once more.
-        CmaError::Denied { errno } => return CopyError::Unreachable(known.lose_attach(errno)),
+        CmaError::Denied { errno } => return CopyError::Unreachable(known.reach.lose_attach(errno)),
         _ => OpError::Protocol { peer, what: "cross-memory attach failed in a way that no kernel documents" },
     };
     CopyError::Failed(failed)

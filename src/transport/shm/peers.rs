@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::{MemId, Place, Rank, Why};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vm::cma::{self, CmaError};
+use vm::robust::Held;
 use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
 use super::control::{Control, ENDPOINT_MAX, Identity, Mapping};
+use super::reach::{Attach, Reach};
 use crate::bootstrap::{Door, Membership, PeerHandles};
 use crate::error::{Error, HEAP_REMEDY};
 use crate::handler_scope::may_wait;
@@ -29,7 +29,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 /// A process of the job, this one included; or one from outside.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
-    pub(crate) pid: u32,
     /// This process's place in its control segment.
     pub(crate) place: u32,
     /// It is reached over the network, whatever else may be shared with it.
@@ -37,15 +36,12 @@ pub(crate) struct Peer {
     /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
     /// comparison thus answers both questions on the fast path.
     limit: AtomicU64,
-    lost: AtomicBool,
     heap: SharedMemory,
     pub(crate) control: Control,
     pub(crate) bell: Bell<Words>,
     pub(crate) fence: FenceMode,
-    /// Whether cross-memory attach reached its private memory at first contact, and if not, why.
-    attach: Result<(), Why>,
-    /// Why it does not any more: either process may have given up its rights since.
-    attach_lost: OnceLock<Why>,
+    /// How its private memory is reached without it.
+    pub(crate) reach: Reach,
     /// Whether it has been asked to serve this process.
     asked_to_serve: AtomicBool,
     pub(crate) directory: u64,
@@ -54,18 +50,6 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Whether cross-memory attach reaches its private memory, and if not, why.
-    #[inline]
-    pub(crate) fn attach(&self) -> Result<(), Why> {
-        self.attach.and_then(|()| self.attach_lost.get().map_or(Ok(()), |why| Err(*why)))
-    }
-
-    /// Takes note that the kernel does not let us attach any more, saying `errno`. Returns why.
-    #[cold]
-    pub(crate) fn lose_attach(&self, errno: Errno) -> Why {
-        *self.attach_lost.get_or_init(|| why_denied(errno))
-    }
-
     /// The heap, if the first `end` bytes of it may be accessed.
     #[inline(always)]
     pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
@@ -122,28 +106,28 @@ impl Peer {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::SeqCst)
+        self.reach.is_lost()
     }
 
     /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory is not accessed
-    /// any more. Its number is known to be right where its private memory was reached.
+    /// any more.
     #[cold]
     pub(crate) fn look_after(&self) {
-        if self.attach.is_ok() && cma::probe(self.pid, 0, 0) == Err(CmaError::Gone) {
+        if self.reach.has_ended() {
             self.lose();
         }
     }
 
     /// From now on its memory is not accessed.
     pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::SeqCst);
+        self.reach.lose();
         self.limit.store(0, Ordering::SeqCst);
     }
 }
 
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("rank", &self.rank).field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("Peer").field("rank", &self.rank).field("pid", &self.reach.pid).finish_non_exhaustive()
     }
 }
 
@@ -158,7 +142,7 @@ pub(crate) struct Own {
     pub(crate) control: Control,
     pub(crate) heap: SharedMemory,
     pub(crate) names: Vec<u8>,
-    pub(crate) attach_never: bool,
+    pub(crate) attach: Attach,
     /// Whether all peers are reached over the network, those on this host too.
     pub(crate) network: bool,
 }
@@ -213,6 +197,8 @@ pub(crate) struct Peers {
     membership: Mutex<Option<Arc<Membership>>>,
     /// By which those come who are of no job; `None` while nobody has been invited.
     door: Mutex<Option<Arc<Door>>>,
+    /// Has the kernel tell peers of this process's end.
+    end: Mutex<Option<Held>>,
 }
 
 impl Peers {
@@ -220,17 +206,14 @@ impl Peers {
         let known = Known((0..own.places).map(|_| OnceLock::new()).collect());
         let itself = Peer {
             rank: own.rank,
-            pid: std::process::id(),
             place: own.rank,
             far: false,
             limit: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
             heap: own.heap.clone(),
             control: own.control.clone(),
             bell: own.control.bell(),
             fence: FenceMode::Symmetric,
-            attach: probe(std::process::id(), &own.identity, own.attach_never),
-            attach_lost: OnceLock::new(),
+            reach: Reach::of_oneself(&own.identity, own.control.end(), own.attach),
             asked_to_serve: AtomicBool::new(false),
             directory: own.identity.directory,
             in_its_space: [own.identity.allocated, own.identity.heap],
@@ -243,6 +226,7 @@ impl Peers {
             elsewhere: OnceLock::new(),
             membership: Mutex::default(),
             door: Mutex::default(),
+            end: Mutex::default(),
         };
         let _ = peers.known.0[peers.own.rank as usize].set(Arc::new(itself));
         peers
@@ -271,6 +255,13 @@ impl Peers {
             door.close();
         }
         drop((membership, door));
+        // Who has not heard that yet sees it before it reaches this process again.
+        drop(lock(&self.end).take());
+    }
+
+    /// Gives the table what tells peers of this process's end.
+    pub(crate) fn set_end(&self, held: Held) {
+        *lock(&self.end) = Some(held);
     }
 
     /// Gives the table its door, for those who come from outside.
@@ -358,7 +349,7 @@ impl Peers {
                 self.introduce(rank, handles, terms)?
             }
         };
-        tracing::debug!(peer = rank, pid = peer.pid, attach = ?peer.attach, "connected");
+        tracing::debug!(peer = rank, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
         // Threads that connect at the same time each do it to the end; none waits for another's patience.
         let peer = slot.get_or_init(|| Arc::new(peer));
         // A loss that was noted before the slot was filled found nobody to mark.
@@ -379,7 +370,7 @@ impl Peers {
     ) -> Result<(), Error> {
         check_place(number, (place, places))?;
         let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
-        tracing::debug!(peer = number, pid = peer.pid, attach = ?peer.attach, "connected");
+        tracing::debug!(peer = number, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
         self.enter(number, peer)
     }
 
@@ -420,24 +411,20 @@ impl Peers {
             Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
         self.agree(rank, &control.names())?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
+        let reach = match self.own.network {
+            true => Reach::none(handles.pid, control.end(), Why::Network),
+            false => Reach::of(handles.pid, &identity, control.end(), self.own.attach),
+        };
         Ok(Peer {
             rank,
-            pid: handles.pid,
             place: terms.place,
             far: self.own.network,
             limit: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
             heap: heap.memory().clone(),
             bell: control.bell(),
             control,
             fence: if asymmetric { FenceMode::Asymmetric } else { FenceMode::Symmetric },
-            attach: match self.own.network {
-                true => Err(Why::Network),
-                // It checks what peers may reach, which it cannot where they attach.
-                false if identity.ranges_only => Err(Why::Configured),
-                false => probe(handles.pid, &identity, self.own.attach_never),
-            },
-            attach_lost: OnceLock::new(),
+            reach,
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
             in_its_space: if self.own.network {
@@ -478,19 +465,17 @@ impl Peers {
         let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
         control.set_endpoint(&card.endpoint);
         let heap = Segment::create("standpipe-elsewhere", PAGE_BYTES).map_err(no_memory)?;
+        let reach = Reach::none(0, control.end(), Why::Network);
         Ok(Peer {
             rank,
-            pid: 0,
             place: self.own.rank,
             far: true,
             limit: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
             heap: heap.memory().clone(),
             bell: control.bell(),
             control,
             fence: FenceMode::Symmetric,
-            attach: Err(Why::Network),
-            attach_lost: OnceLock::new(),
+            reach,
             asked_to_serve: AtomicBool::new(false),
             directory: card.directory,
             in_its_space: Default::default(),
@@ -520,10 +505,18 @@ impl Peers {
         }
     }
 
-    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone.
+    /// Tells the launcher that this process has heard that `rank`, which is lost, is gone: once no thread of it is reaching that
+    /// process by its number, which the launcher keeps from becoming another's until then.
     pub(crate) fn acknowledge(&self, rank: Rank) {
-        if let Some(membership) = &*lock(&self.membership) {
-            membership.acknowledge(rank);
+        let Some(membership) = lock(&self.membership).as_ref().map(Arc::downgrade) else { return };
+        let tell = move || {
+            if let Some(membership) = membership.upgrade() {
+                membership.acknowledge(rank);
+            }
+        };
+        match self.known(rank) {
+            Some(peer) => peer.reach.when_unreached(tell),
+            None => tell(),
         }
     }
 
@@ -575,31 +568,5 @@ fn no_room(peer: Rank, error: &SegmentError) -> Error {
         why: format!(
             "cannot map its heap: {error}; {HEAP_REMEDY}, or more mappings (sysctl vm.max_map_count)"
         ),
-    }
-}
-
-/// Whether cross-memory attach reaches the process that says this of itself: reads its nonce.
-fn probe(pid: u32, identity: &Identity, never: bool) -> Result<(), Why> {
-    if never {
-        return Err(Why::Configured);
-    }
-    match cma::probe(pid, identity.nonce_addr, identity.nonce) {
-        Ok(()) => Ok(()),
-        Err(CmaError::Denied { errno }) => Err(why_denied(errno)),
-        Err(_) => Err(Why::PidMismatch),
-    }
-}
-
-/// Why the kernel refuses with `errno`.
-#[cold]
-fn why_denied(errno: Errno) -> Why {
-    if errno != Errno::PERM {
-        return Why::CallForbidden;
-    }
-    // One's own memory needs no rights: where even that is refused, a filter forbids the call itself.
-    let own = Box::new(u64::from(std::process::id()));
-    match cma::probe(std::process::id(), std::ptr::from_ref(&*own).expose_provenance() as u64, *own) {
-        Ok(()) => Why::PtraceDenied,
-        Err(_) => Why::CallForbidden,
     }
 }

@@ -449,7 +449,7 @@ impl engine::Transport for ShmTransport {
     }
 
     fn reaches_stages(&mut self, peer: Rank) -> bool {
-        self.peers.known(peer).is_some_and(|known| known.attach().is_err())
+        self.peers.known(peer).is_some_and(|known| known.reach.attach().is_err())
     }
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
