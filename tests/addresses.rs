@@ -13,9 +13,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
 use hosts::{Family, Host, hosts_of};
-use members::{Other, hex};
+use members::Other;
 use standpipe::Node;
-use support::{heap_of, itself, network, publish, said, say};
+use support::{heap_of, hex, itself, network, publish, said, say};
 
 /// Where ranks meet: the port after the one that they are told of.
 const MEETING: u16 = 29501;

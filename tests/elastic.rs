@@ -103,7 +103,7 @@ fn deaf() {
     assert_eq!(listening(), Vec::<String>::new(), "before there is a node");
     let (address, word) = (std::env::var("ADDRESS").expect("given"), std::env::var("WORD").expect("given"));
     let member = Member::new(config().listen(Listen::Nowhere));
-    let peer = member.node.connect_to(members::unhex(&address)).expect("it listens");
+    let peer = member.node.connect_to(support::unhex(&address)).expect("it listens");
     member.node.put(GlobalPtr::new(peer, word.parse().expect("a number")), 77_u64).expect("put");
     let ask = member.ask(peer, 5);
     assert_eq!((ask, member.answered.load(std::sync::atomic::Ordering::SeqCst)), (Ok(()), 5));
@@ -118,7 +118,7 @@ fn deaf() {
 #[test]
 fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     let here = Member::new(config());
-    let address = members::hex(here.node.address().expect("a door").as_bytes());
+    let address = support::hex(here.node.address().expect("a door").as_bytes());
     let mut other = support::itself("deaf");
     other.env("ADDRESS", address).env("WORD", here.array.ptr(3).offset().to_string());
     let mut other = other.spawn().expect("started");

@@ -13,10 +13,10 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use hosts::{Host, hosts};
-use members::{Other, hex};
+use members::Other;
 use rustix::process::Signal;
 use standpipe::{Config, Listen, Node, Transport};
-use support::{eventually, itself, network};
+use support::{eventually, hex, itself, network};
 
 /// What the nodes of this program reach each other by.
 const OVER: &str = "ofi:tcp";

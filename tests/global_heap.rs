@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use standpipe::launch::{Launch, LaunchError};
 use standpipe::{Exposure, GlobalHeap, GlobalPtr, Mechanism, Node, Operation};
 
-use members::{Member, Other, PRIVATE, config, hex};
-use support::{itself, pattern, role, say};
+use members::{Member, Other, PRIVATE, config};
+use support::{hex, itself, pattern, role, say};
 
 // SAFETY: the peers of these tests write only to what this program means them to.
 #[global_allocator]

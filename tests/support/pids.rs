@@ -11,7 +11,7 @@ const LAST: &str = "/proc/sys/kernel/ns_last_pid";
 /// this user may not make any.
 pub(crate) fn in_namespace(role: &str) -> Option<Output> {
     if !are_given() {
-        eprintln!("skipped: no pid namespaces (they take root, and the command unshare)");
+        testbed::skip("no pid namespaces (they take root, and the command unshare)");
         return None;
     }
     let exe = itself(role);
