@@ -20,7 +20,7 @@ use crate::memory::{Memory, Registers};
 const RESTLESS_MAX: u32 = 8;
 
 /// Events of one way in turn before the other is asked first, though this one may have more.
-const RUN_MAX: u32 = 8;
+const RUN_MAX: u32 = 64;
 
 /// All ways to reach peers that a node has.
 pub(crate) struct Mixed {
@@ -34,10 +34,11 @@ struct Net {
     peers: Arc<Peers>,
     /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
     alarm: Arc<Alarm>,
-    /// Whether the network gave the last event, and how many that way has given in turn: it is asked first until it has given
-    /// [`RUN_MAX`]. So nobody who talks without end keeps the others from being heard, and who has news is mostly asked only once.
-    far_last: bool,
-    run: u32,
+    /// Polls that are still to ask the network first, as it gave the last event; at the others shared memory is. So nobody who talks
+    /// without end keeps the others from being heard, and who has news is mostly asked alone.
+    far_turns: u32,
+    /// Events that shared memory has given in turn.
+    near_run: u32,
     /// What this poll has been told by the network already.
     told: Told,
     restless: u32,
@@ -66,8 +67,8 @@ impl Mixed {
             ofi,
             peers,
             alarm,
-            far_last: false,
-            run: 0,
+            far_turns: 0,
+            near_run: 0,
             told: Told::Unasked,
             restless: 0,
         }));
@@ -213,45 +214,39 @@ impl Mixed {
         if told == Told::Unasked
             && let Some(event) = self.shm.poll(inbox)
         {
-            net.note(false);
+            net.note_near();
             return Some(event);
         }
         if let Some(event) = net.poll(inbox, told) {
-            net.note(true);
+            net.far_turns = if told == Told::Unasked { RUN_MAX } else { net.far_turns - 1 };
+            net.restless = 0;
             return Some(event);
         }
         let event = if told == Told::Unasked { None } else { self.shm.poll(inbox) };
         if event.is_some() {
-            net.note(false);
+            net.note_near();
         }
         event
     }
 }
 
 impl Net {
-    /// Whether the network is asked before shared memory.
-    #[inline(always)]
-    fn goes_first(&self) -> bool {
-        self.far_last == (self.run < RUN_MAX)
-    }
-
-    /// One of the two ways has given an event.
-    #[inline(always)]
-    fn note(&mut self, far: bool) {
-        self.run = if far == self.far_last && self.run < RUN_MAX { self.run + 1 } else { 1 };
-        self.far_last = far;
+    /// Shared memory has given an event.
+    fn note_near(&mut self) {
+        self.near_run = if self.far_turns > 0 { 1 } else { self.near_run + 1 };
+        self.far_turns = u32::from(self.near_run.is_multiple_of(RUN_MAX));
         self.restless = 0;
     }
 
     /// Looks for the end of a copy, where the network is asked first.
     #[inline(always)]
     fn poll_copied(&mut self) -> Copied {
-        if !self.goes_first() {
+        if self.far_turns == 0 {
             return Copied::Unknown;
         }
         match self.ofi.poll_copied() {
             Copied::Done(op) => {
-                self.note(true);
+                self.far_turns -= 1;
                 return Copied::Done(op);
             }
             Copied::Nothing => self.told = Told::Nothing,
@@ -325,7 +320,10 @@ impl Transport for Mixed {
 
     #[inline(always)]
     fn poll_copied(&mut self) -> Copied {
-        self.net.as_mut().map_or(Copied::Unknown, |net| net.poll_copied())
+        match &mut self.net {
+            Some(net) => net.poll_copied(),
+            None => Copied::Unknown,
+        }
     }
 
     #[inline(always)]
@@ -446,7 +444,8 @@ impl Transport for Mixed {
 
     #[inline]
     fn is_keyed(&self, peer: Rank) -> bool {
-        self.net.as_ref().is_some_and(|net| net.peers.is_far(peer))
+        // Who is linked to is far: that is found sooner, by a table that the copy needs next.
+        self.net.as_ref().is_some_and(|net| net.ofi.is_linked(peer) || net.peers.is_far(peer))
     }
 
     fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
@@ -463,8 +462,9 @@ impl Transport for Mixed {
 
     #[inline(always)]
     fn copy_keyed(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[KeyedPiece]) -> Submit {
-        match self.far(peer) {
-            Some(ofi) => ofi.copy_keyed(op, peer, direction, pieces),
+        debug_assert!(self.is_keyed(peer), "keys are of far peers");
+        match &mut self.net {
+            Some(net) => net.ofi.copy_keyed(op, peer, direction, pieces),
             None => self.shm.copy_keyed(op, peer, direction, pieces),
         }
     }

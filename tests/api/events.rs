@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 
@@ -115,16 +115,23 @@ fn a_wait_for_a_time_ends_and_the_operation_goes_on() {
     });
 }
 
-/// A task that is polled by whoever wakes it, at once.
-struct Inline<F>(Mutex<Option<Pin<Box<F>>>>);
+/// A task that is polled by whoever wakes it, at once; by who is at it already, if it is woken meanwhile.
+struct Inline<F> {
+    task: Mutex<Option<Pin<Box<F>>>>,
+    woken: AtomicBool,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Wake for Inline<F> {
     fn wake(self: Arc<Self>) {
-        let Ok(mut task) = self.0.try_lock() else { return };
-        let waker = Arc::clone(&self).into();
-        let over = task.as_mut().map(|task| task.as_mut().poll(&mut Context::from_waker(&waker)));
-        if over == Some(Poll::Ready(())) {
-            *task = None;
+        self.woken.store(true, Ordering::SeqCst);
+        while self.woken.load(Ordering::SeqCst) {
+            let Ok(mut task) = self.task.try_lock() else { return };
+            self.woken.store(false, Ordering::SeqCst);
+            let waker = Arc::clone(&self).into();
+            let over = task.as_mut().map(|task| task.as_mut().poll(&mut Context::from_waker(&waker)));
+            if over == Some(Poll::Ready(())) {
+                *task = None;
+            }
         }
     }
 }
@@ -153,7 +160,7 @@ fn a_task_may_be_polled_by_whoever_wakes_it() {
                 assert_eq!(result, Ok(()));
                 *into.lock().expect("no panic") = buffer;
             };
-            Arc::new(Inline(Mutex::new(Some(Box::pin(task))))).wake();
+            Arc::new(Inline { task: Mutex::new(Some(Box::pin(task))), woken: AtomicBool::new(false) }).wake();
             // Messages come and wake the task while there is nothing for it, as rank 1 serves nobody yet.
             node.directory().publish("send", &[]).expect("published");
             node.wait_until(|| counts.load(Ordering::SeqCst) == 3).expect("they come");

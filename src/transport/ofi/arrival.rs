@@ -48,8 +48,14 @@ impl OfiTransport {
     pub(super) fn on_arrival(&mut self, buffer: &Buffer, len: usize) {
         let mut head = [0; HEAD_BYTES];
         self.port.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
-        let envelope = Envelope::decode(&head, len, PAYLOAD_MAX).filter(|envelope| self.is_members(envelope));
-        let Some(envelope) = envelope else {
+        let envelope = Envelope::decode(&head, len, PAYLOAD_MAX);
+        let of_one_gone = envelope.as_ref().is_some_and(|envelope| {
+            self.gone.contains(&envelope.sender) && self.remind(envelope.sender, &envelope.token)
+        });
+        if of_one_gone {
+            return;
+        }
+        let Some(envelope) = envelope.filter(|envelope| self.is_members(envelope)) else {
             self.strangers += 1;
             return;
         };

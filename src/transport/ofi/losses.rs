@@ -1,11 +1,29 @@
 //! Peers that are gone.
 
-use engine::{Event, OpError, Rank};
+use std::time::{Duration, Instant};
+
+use engine::{Event, Header, OpError, Rank};
+use fabric::Peer;
 
 use super::asked::Wanted;
-use super::envelope::Kind;
-use super::token::{Party, Token};
+use super::buffers::{Purpose, Size};
+use super::envelope::{BARE_BYTES, Envelope, Kind};
+use super::port::Kept;
+use super::token::{Party, TOKEN_BYTES, Token};
 use super::transport::OfiTransport;
+
+/// How often a peer that is gone here, and still talks, is told so.
+const REMINDER: Duration = Duration::from_millis(200);
+
+/// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at one end. It goes on
+/// talking then, and waits for answers until it is told.
+pub(super) struct Parted {
+    peer: Option<Peer>,
+    place: Rank,
+    outward: Token,
+    inward: Token,
+    remind_at: Instant,
+}
 
 impl OfiTransport {
     /// The peers that this transport has found to be gone since the last call, for [`engine::Node::lose`].
@@ -62,12 +80,39 @@ impl OfiTransport {
         }
     }
 
+    /// A peer that is gone here still talks. It is told, now and then, that it was given up. Whether it was that peer.
+    #[cold]
+    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES]) -> bool {
+        let Some(parted) = self.parted.get_mut(&rank).filter(|parted| parted.inward.matches(token)) else {
+            return false;
+        };
+        let (now, Some(peer)) = (Instant::now(), parted.peer) else { return true };
+        if now < parted.remind_at || self.left.contains(&rank) {
+            return true;
+        }
+        parted.remind_at = now + REMINDER;
+        let (token, sender) = (*parted.outward.bytes(), parted.place);
+        let (credits, words) = ([0; 2], [0; Header::WORDS]);
+        let bye = Envelope { token, sender, kind: Kind::Bye, credits, sequence: 0, words }.encode();
+        // Without memory, or room, at its next word.
+        let Some(buffer) = self.port.take(Size::Message) else { return true };
+        self.port.buffers.put(&buffer, 0, &bye[..BARE_BYTES]);
+        match self.port.send(peer, (buffer, BARE_BYTES), Purpose::Send { rank, answers: false }) {
+            Ok(()) => self.sending += 1,
+            Err(Kept { buffer, .. }) => self.port.buffers.put_back(buffer),
+        }
+        true
+    }
+
     /// Ends everything with a peer but the messages that have come. Returns whether there was anything to end.
     fn part_with(&mut self, rank: Rank) -> bool {
         if !self.gone.insert(rank) {
             return false;
         }
         if let Some(link) = self.links.get_mut(rank) {
+            let (peer, place) = (link.peer, link.place);
+            let (outward, inward, remind_at) = (link.outward.clone(), link.inward.clone(), Instant::now());
+            self.parted.insert(rank, Parted { peer, place, outward, inward, remind_at });
             link.asks.clear();
             link.unsent.drain(..).for_each(|unsent| self.port.buffers.put_back(unsent.buffer));
         }

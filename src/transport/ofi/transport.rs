@@ -1,6 +1,6 @@
 //! The transport's state, and making links.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -16,6 +16,7 @@ use super::asked::Asked;
 use super::carriers::Carriers;
 use super::copies::Copies;
 use super::link::{Link, Links};
+use super::losses::Parted;
 use super::port::Port;
 use super::token::{Party, Token};
 use crate::heap_state::HeapState;
@@ -130,6 +131,8 @@ pub(crate) struct OfiTransport {
     pub(super) events: VecDeque<Event>,
     /// Peers that are gone: nothing goes to them or comes from them.
     pub(super) gone: BTreeSet<Rank>,
+    /// What is kept of those of them that there were links to.
+    pub(super) parted: BTreeMap<Rank, Parted>,
     /// Those of them that have said so themselves.
     pub(super) left: BTreeSet<Rank>,
     /// Those that nobody has been told of.
@@ -189,6 +192,7 @@ impl OfiTransport {
             limit_told: false,
             events: VecDeque::new(),
             gone: BTreeSet::new(),
+            parted: BTreeMap::new(),
             left: BTreeSet::new(),
             lost: Vec::new(),
             strangers: 0,
@@ -200,6 +204,12 @@ impl OfiTransport {
     /// Messages that were dropped, as they bore no token of a member's.
     pub(crate) fn strangers(&self) -> u64 {
         self.strangers
+    }
+
+    /// Whether there is a link to a peer: it has been talked to, and is not gone.
+    #[inline(always)]
+    pub(crate) fn is_linked(&self, rank: Rank) -> bool {
+        self.links.get(rank).is_some()
     }
 
     /// The provider's name.

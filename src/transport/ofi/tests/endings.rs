@@ -159,6 +159,19 @@ fn who_is_given_up_is_told() {
 }
 
 #[test]
+fn who_is_lost_and_lives_is_told_when_it_goes_on_talking() {
+    over_each(|provider| {
+        let mut cluster = OfiCluster::new(2, setting(provider, None));
+        // A connection broke, and only rank 0 had something under way: the other hears nothing of it.
+        cluster.transport(0).lose(1);
+        let word = cluster.heap(0, 8);
+        let id = cluster.node(1).atomic(0, word, Atomic::fetch_add(1), None);
+        assert_eq!(outcome(&mut cluster, &[0, 1], 1, id), Err(OpError::PeerLost { peer: 0 }));
+        assert_eq!(cluster.transport(0).strangers, 0, "it is known who talks");
+    });
+}
+
+#[test]
 fn a_copy_that_was_given_up_touches_no_buffer() {
     over_each(|provider| {
         for direction in BOTH {
