@@ -26,6 +26,8 @@ const RUN_MAX: u32 = 64;
 pub(crate) struct Mixed {
     shm: ShmTransport,
     net: Option<Box<Net>>,
+    /// What [`Transport::unregistered_max`] says: asked for each copy, and always the same.
+    unregistered_max: u64,
 }
 
 /// The way to far peers.
@@ -58,11 +60,13 @@ enum Told {
 impl Mixed {
     /// Shared memory only.
     pub(crate) fn near(shm: ShmTransport) -> Mixed {
-        Mixed { shm, net: None }
+        Mixed { shm, net: None, unregistered_max: u64::MAX }
     }
 
     /// From now on far peers are reached over the network.
     pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, alarm: Arc<Alarm>) {
+        self.unregistered_max =
+            ofi.unregistered_max(Direction::Put).min(ofi.unregistered_max(Direction::Get));
         self.net = Some(Box::new(Net {
             ofi,
             peers,
@@ -236,6 +240,13 @@ impl Net {
         self.near_run = if self.far_turns > 0 { 1 } else { self.near_run + 1 };
         self.far_turns = u32::from(self.near_run.is_multiple_of(RUN_MAX));
         self.restless = 0;
+    }
+
+    /// Whether a peer that there is no link to is far.
+    #[cold]
+    #[inline(never)]
+    fn is_unlinked_far(&self, peer: Rank) -> bool {
+        self.peers.is_far(peer)
     }
 
     /// Looks for the end of a copy, where the network is asked first.
@@ -445,19 +456,16 @@ impl Transport for Mixed {
     #[inline]
     fn is_keyed(&self, peer: Rank) -> bool {
         // Who is linked to is far: that is found sooner, by a table that the copy needs next.
-        self.net.as_ref().is_some_and(|net| net.ofi.is_linked(peer) || net.peers.is_far(peer))
+        self.net.as_ref().is_some_and(|net| net.ofi.is_linked(peer) || net.is_unlinked_far(peer))
     }
 
     fn in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
         self.far(peer)?.in_spaces(peer, piece)
     }
 
-    #[inline]
-    fn unregistered_max(&self, direction: Direction) -> u64 {
-        match &self.net {
-            Some(net) => net.ofi.unregistered_max(direction),
-            None => self.shm.unregistered_max(direction),
-        }
+    #[inline(always)]
+    fn unregistered_max(&self, _: Direction) -> u64 {
+        self.unregistered_max
     }
 
     #[inline(always)]
