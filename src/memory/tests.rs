@@ -38,7 +38,9 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
 #[test]
 fn memory_that_has_changed_is_never_mistaken() {
     if Pair::new().is_some() {
-        all_hold("pins", || Pair::new().expect("there was one just now"));
+        in_a_process_of_its_own("memory::tests::memory_that_has_changed_is_never_mistaken", || {
+            all_hold("pins", || Pair::new().expect("there was one just now"));
+        });
     }
 }
 
@@ -77,11 +79,23 @@ fn preloaded_allocators_are_no_different() {
     }
 }
 
+/// Set in processes in which one test runs and nothing else.
+const ALONE: &str = "STANDPIPE_TEST_ALONE";
+
+/// Runs what a test that holds rows does, where no other test runs beside it: the end of a removal is seen where all other threads
+/// sleep, and the C library's memory has parts of other tests' removed.
+pub(crate) fn in_a_process_of_its_own(test: &str, body: impl FnOnce()) {
+    match std::env::var_os(ALONE) {
+        Some(_) => body(),
+        None => alone(test, &std::env::var(ONLY).unwrap_or_default(), None),
+    }
+}
+
 /// Runs a test that holds rows in another process, for the rows whose names begin so, perhaps with a library before all
 /// others.
 pub(crate) fn alone(test: &str, rows: &str, preloaded: Option<&Path>) {
     let mut child = Command::new(std::env::current_exe().expect("this program"));
-    child.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(ONLY, rows);
+    child.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(ONLY, rows).env(ALONE, "1");
     if let Some(file) = preloaded {
         child.env("LD_PRELOAD", file);
     }
