@@ -3,27 +3,17 @@
 use std::time::{Duration, Instant};
 
 use engine::{Event, Header, OpError, Rank};
-use fabric::Peer;
 
 use super::asked::Wanted;
 use super::buffers::{Purpose, Size};
 use super::envelope::{BARE_BYTES, Envelope, Kind};
+use super::link::Parted;
 use super::port::Kept;
 use super::token::{Party, TOKEN_BYTES, Token};
 use super::transport::OfiTransport;
 
 /// How often a peer that is gone here, and still talks, is told so.
 const REMINDER: Duration = Duration::from_millis(200);
-
-/// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at one end. It goes on
-/// talking then, and waits for answers until it is told.
-pub(super) struct Parted {
-    peer: Option<Peer>,
-    place: Rank,
-    outward: Token,
-    inward: Token,
-    remind_at: Instant,
-}
 
 impl OfiTransport {
     /// The peers that this transport has found to be gone since the last call, for [`engine::Node::lose`].
