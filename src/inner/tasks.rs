@@ -57,6 +57,9 @@ impl Inner {
             // Slower, as the executor then polls without end; but it ends.
             tracing::warn!(%error, "no thread to make progress or wake tasks: tasks that await are polled all the time");
             waker.wake_by_ref();
+        } else if self.closing.load(Ordering::SeqCst) {
+            // The node may have closed since the poll looked: the next poll ends.
+            waker.wake_by_ref();
         }
     }
 
