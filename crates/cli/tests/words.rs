@@ -230,7 +230,7 @@ fn a_network_that_is_not_there_is_refused_in_a_line_before_anything_is_run() {
     }
 }
 
-/// What a command prints in a terminal, without what it says on standard error.
+/// Runs a command in a terminal, and gives its standard output without its standard error.
 fn in_terminal(columns: u16, words: &str, settings: &[(&str, &str)]) -> String {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" {words} 2> /dev/null"), env!("CARGO_BIN_EXE_standpipe")]);

@@ -1,6 +1,6 @@
 //! The places that operations take in the engine, and how many there are of each kind.
 //!
-//! Only what is under way holds a place. Whoever finds none waits in turn for the end of one, or goes another way at once.
+//! Only what is under way holds a place. An operation that finds none waits in turn for the end of one, or goes another way at once.
 
 /// Chunks of one transfer by messages under way at a time.
 pub const WINDOW: usize = 8;

@@ -35,7 +35,7 @@ fn in_a_process_each(name: &str) -> Option<String> {
             .arg(this)
             .args([name, "--exact", "--nocapture"])
             .env(PROVIDER, &provider);
-        // What it skips is told past this program.
+        // The child tells its skips past this program.
         command.stderr(Stdio::inherit());
         let output = command.output().expect("this program, which runs");
         let said = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! What tests need and an ordinary test has not: to say aloud that they skip, and a terminal of any width.
+//! A bench for tests: they say aloud that they skip, and get a terminal of any width.
 //!
 //! Development only.
 #![forbid(unsafe_code)]

@@ -26,7 +26,7 @@ pub struct Terminal {
 /// A terminal, and how to open the end of it that programs have.
 #[derive(Debug)]
 pub struct Opened {
-    /// What is read here the programs have written; what is written here they read.
+    /// The tests' end: it reads what the programs write, and the programs read what it writes.
     pub near: File,
     far: String,
 }

@@ -1,4 +1,4 @@
-//! What passes a trait's calls on to another of its kind passes all of them on.
+//! A decorator of a trait passes all of the trait's calls on.
 //!
 //! A provided method that a decorator leaves out does what it does by default, whatever the decorated type does: nobody
 //! notices, as all else goes on.

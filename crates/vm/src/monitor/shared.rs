@@ -99,7 +99,7 @@ impl Shared {
         if !self.is_in_doubt(start, end) {
             return false;
         }
-        // What is announced after this is of no concern to whoever looks now: they are told of it.
+        // Later announcements do not concern this look: their owners are told of them.
         let announced = self.counts.removed.load(Ordering::Acquire);
         if let Ok(mut threads) = self.threads.try_lock() {
             self.in_doubt.end(threads.over(announced, self.thread.load(Ordering::Relaxed)));

@@ -50,7 +50,7 @@ const ELSEWHERE: &[libc::c_long] = &[
     libc::SYS_pause,
 ];
 
-/// What was seen of this process's threads; not of those of a child that inherits this.
+/// When each thread of this process was last seen elsewhere. A child that inherits this has other threads.
 pub(super) struct Threads {
     folder: OwnedFd,
     /// The last removal that had been announced when a thread was last seen elsewhere.
@@ -110,8 +110,8 @@ impl Threads {
                 break;
             }
         }
-        // The kernel stops at a thread that ends while it is listed. What it then leaves out was there before, so that
-        // they are too few: threads that have begun since come last. (Two of the links are the folder's own.)
+        // The kernel stops listing at a thread that ends meanwhile. It then names fewer threads than it had counted before, as
+        // new threads come last. (Two of the links are the folder's own.)
         (threads.len() + 2 >= links).then_some(threads)
     }
 
