@@ -108,7 +108,8 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if std::process::id() != self.pid {
-            // After a fork the thread is not here, and the word is the parent's.
+            // After a fork the thread is not here, not even to be detached, and the word is the parent's.
+            std::mem::forget(self.thread.take());
             return;
         }
         self.done.store(true, Ordering::Release);

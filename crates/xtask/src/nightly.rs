@@ -74,8 +74,10 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
     // Sanitizers reserve fixed ranges of addresses, which full randomization sometimes takes first.
     let fixed = if run("setarch -R true").output().is_ok() { "setarch -R" } else { "" };
     let suppressions = root().join("crates/xtask/tsan-suppressions.txt");
-    // Some tests forget events, or end a process amid its work: then threads are left, and that is no race.
-    let tsan_options = format!("report_thread_leaks=0 suppressions='{}'", suppressions.display());
+    // Some tests forget events, or end a process amid its work: then threads are left, and that is no race. A child that a
+    // test makes by fork may start a thread, at which it would be ended.
+    let tsan_options =
+        format!("report_thread_leaks=0 die_after_fork=0 suppressions='{}'", suppressions.display());
     // All at once: each package by itself has dependencies with other features, and so most of them twice. `vm` has other
     // tests, too; they change memory on purpose while the kernel reads it.
     let packages = "--package standpipe-vm --package standpipe --lib --test two_processes";
