@@ -230,12 +230,12 @@ mod tests {
         let addr = std::ptr::from_ref(&*nonce).expose_provenance() as u64;
         let (me, other) = (std::process::id(), *nonce + 1);
         assert_eq!(ProcMem::open(me, addr, other).map(|_| ()), Err(CmaError::Stranger));
-        let there = Pages::new(1);
+        // Memory beside it that may be written too can be one mapping with it.
+        let there = Pages::new(2);
+        there.make_read_only(1);
         let part = Iov { addr: there.addr(0) + 1, len: PAGE };
-        assert_eq!(
-            memory.writable_by_text(part.addr),
-            Ok(memory.writable(part).map(|_| Some(there.addr(0) + PAGE)).expect("ours"))
-        );
+        assert_eq!(memory.writable(part), Ok(Some(PAGE - 1)));
+        assert_eq!(memory.writable_by_text(part.addr), Ok(Some(there.addr(1))));
         let lines = "1000-2000 r--p 0\n2000-3000 rw-p 0 /a b\n";
         assert_eq!(
             [0x1fff, 0x2000, 0x2fff, 0x3000].map(|addr| writable_in(lines, addr)),
