@@ -37,13 +37,14 @@ impl Table {
             peers: self.peers_used,
             local: self.local_used,
             leaving: self.leaving,
+            begun: self.begun,
             victims: self.victims,
         };
         if *sums != kept {
             return Err(format!("the entries make {sums:?}, kept in mind is {kept:?}"));
         }
-        let budget = self.settings.peers_bytes.saturating_add(self.settings.victims_bytes);
-        if sums.pinned > budget
+        let budget = self.settings.budget();
+        if sums.pinned.max(self.counters.budget) > budget
             || sums.peers > self.settings.peers_bytes
             || sums.local > self.settings.victims_bytes
         {
@@ -156,6 +157,7 @@ struct Sums {
     peers: u64,
     local: u64,
     leaving: u64,
+    begun: u64,
     victims: u64,
 }
 
@@ -168,6 +170,7 @@ impl Sums {
         self.peers += if is_held { bytes } else { 0 };
         self.local += if is_local { bytes } else { 0 };
         self.leaving += if state == State::Deregistering { bytes } else { 0 };
+        self.begun += if state == State::Registering { bytes } else { 0 };
         self.victims += if is_victim { bytes } else { 0 };
     }
 }

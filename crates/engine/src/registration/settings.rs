@@ -69,6 +69,13 @@ pub enum Keep {
     Nothing,
 }
 
+impl Settings {
+    /// The most bytes that may be registered at a time: M + MAXVICTIM.
+    pub(crate) const fn budget(&self) -> u64 {
+        self.peers_bytes.saturating_add(self.victims_bytes)
+    }
+}
+
 /// The registration strategies of the Firehose paper, and PM's, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {

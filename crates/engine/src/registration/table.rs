@@ -72,6 +72,8 @@ pub struct Table {
     peers_used: u64,
     local_used: u64,
     leaving: u64,
+    /// Bytes of runs of which the system has not said yet whether it registers them.
+    begun: u64,
     /// Bytes of runs that nobody refers to.
     victims: u64,
     actions: VecDeque<Action>,
@@ -81,7 +83,6 @@ pub struct Table {
 impl Table {
     /// The table of one of `ranks` processes.
     pub fn new(settings: Settings, ranks: u32) -> Table {
-        let budget = settings.peers_bytes.saturating_add(settings.victims_bytes);
         Table {
             queue: Queue::new(settings.order),
             settings,
@@ -95,9 +96,10 @@ impl Table {
             peers_used: 0,
             local_used: 0,
             leaving: 0,
+            begun: 0,
             victims: 0,
             actions: VecDeque::new(),
-            counters: TableCounters { budget, ..TableCounters::default() },
+            counters: TableCounters { budget: settings.budget(), ..TableCounters::default() },
         }
     }
 
@@ -221,9 +223,11 @@ impl Table {
         else {
             return;
         };
+        self.begun -= self.bytes(at);
         match result {
             Ok(key) => {
                 self.counters.registrations += 1;
+                self.counters.pinned_peak = self.counters.pinned_peak.max(self.counters.pinned - self.begun);
                 let entry = &mut self.entries.0[at as usize];
                 (entry.key, entry.state) = (key, State::Ready);
                 self.actions.push_back(Action::Settled(reg));
@@ -472,11 +476,13 @@ impl Table {
                 if self.leaving > 0 {
                     break;
                 }
-                // The system has allowed less than what was promised; but now and then it is asked again.
+                // The system has allowed less than what was promised, or takes registrations not back; but now and then it is asked
+                // again, for no more than what was promised.
                 self.line.pop_front();
                 self.counters.refusals += 1;
-                if self.counters.refusals.is_multiple_of(ASKED_AGAIN) {
-                    self.counters.budget = self.counters.pinned + bytes;
+                let wanted = self.counters.pinned + bytes;
+                if self.counters.refusals.is_multiple_of(ASKED_AGAIN) && wanted <= self.settings.budget() {
+                    self.counters.budget = wanted;
                     self.begin(at, bytes);
                 } else {
                     self.fail(at);
@@ -488,7 +494,7 @@ impl Table {
 
     fn begin(&mut self, at: u32, bytes: u64) {
         self.counters.pinned += bytes;
-        self.counters.pinned_peak = self.counters.pinned_peak.max(self.counters.pinned);
+        self.begun += bytes;
         self.entries.0[at as usize].state = State::Registering;
         self.actions.push_back(Action::Register(self.id_of(at), self.run_of(at)));
     }

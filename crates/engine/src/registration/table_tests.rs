@@ -251,6 +251,36 @@ fn what_the_system_has_refused_is_asked_of_it_again_now_and_then() {
     assert_eq!((table.counters().budget, table.counters().pinned), (2 * PAGE, 2 * PAGE));
 }
 
+#[test]
+fn what_the_system_does_not_take_back_never_makes_more_of_the_budget() {
+    let mut table = Table::new(settings(8, 8), 2);
+    let budget = table.counters().budget;
+    for round in 0..1000 {
+        let Ok(held) = attach(&mut table, 1, run_of(round * 8, 4)) else { panic!("round {round}") };
+        while let Some(action) = table.next_action() {
+            match action {
+                Action::Register(reg, _) => table.registered(reg, Ok(Key(round))),
+                Action::Deregister(reg) => table.not_deregistered(reg),
+                _ => {}
+            }
+        }
+        assert!(held.into_iter().all(|holder| table.detach(1, holder)));
+        assert_eq!(table.audit(), Ok(()), "round {round}");
+        let TableCounters { pinned, pinned_peak, .. } = table.counters();
+        assert!(pinned <= budget && pinned_peak <= budget, "round {round}: {pinned}, {pinned_peak}");
+    }
+    assert!(table.counters().stuck > 0 && table.counters().pinned_peak == budget);
+}
+
+#[test]
+fn what_was_refused_was_never_pinned() {
+    let mut table = Table::new(settings(8, 8), 2);
+    attach(&mut table, 1, run_of(0, 4)).expect("room");
+    let Some(Action::Register(reg, _)) = table.next_action() else { panic!("it is begun") };
+    table.registered(reg, Err(RegisterError::Limit));
+    assert_eq!((table.counters().pinned, table.counters().pinned_peak), (0, 0));
+}
+
 /// What may happen to a table.
 #[derive(Clone, Debug)]
 enum Step {
