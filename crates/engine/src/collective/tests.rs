@@ -377,7 +377,8 @@ fn who_stages_results_alone_waits_as_seldom_as_who_stages_nothing() {
 fn nothing_that_is_sent_is_written_before_a_wait() {
     let elements = |commutative| Elements { count: 900_001, bytes: 8, function: 1, commutative };
     let (block, len) = (100_000, 3 << 20);
-    for (size, me) in [2, 3, 4, 9].into_iter().flat_map(|size| (0..size).map(move |me| (size, me))) {
+    let sizes: &[u32] = if cfg!(miri) { &[2, 3] } else { &[2, 3, 4, 9] };
+    for (size, me) in sizes.iter().flat_map(|size| (0..*size).map(move |me| (*size, me))) {
         for what in [
             Collective::Broadcast { root: 1, len },
             Collective::Gather { root: 1, block },
@@ -467,7 +468,8 @@ fn few_messages_go_to_a_member_before_it_must_have_come() {
 #[test]
 fn few_messages_go_between_two_members() {
     let elements = |commutative| Elements { count: 5000, bytes: 8, function: 1, commutative };
-    for size in [2, 3, 8, 9, 13, 16, 33] {
+    let sizes: &[u32] = if cfg!(miri) { &[2, 3, 9] } else { &[2, 3, 8, 9, 13, 16, 33] };
+    for size in sizes.iter().copied() {
         for what in [
             Collective::Barrier,
             Collective::Broadcast { root: 1, len: 100 },
@@ -506,7 +508,7 @@ fn rounds_are_those_of_the_plans() {
     };
     for (what, size) in [Collective::Barrier, of(8, true), of(1, true)]
         .iter()
-        .flat_map(|what| (1..=64).map(move |size| (what, size)))
+        .flat_map(|what| (1..=if cfg!(miri) { 9 } else { 64 }).map(move |size| (what, size)))
     {
         let Some(rounds) = what.rounds(size) else {
             assert!(!size.is_power_of_two() && *what != Collective::Barrier, "{what:?} of {size}");
