@@ -46,6 +46,7 @@ mod registry;
 mod roster;
 mod secret;
 mod socket;
+mod staggered;
 mod watcher;
 mod watchers;
 mod wire;

@@ -44,9 +44,10 @@ pub enum MeetError {
     /// The address is this very node's.
     #[error("the address is this node's own")]
     Oneself,
-    /// The node is on another host, or in another network namespace, and its address names no way there: it had no network.
+    /// The node is on another host, or in another network or process namespace, and its address names no way there: it had no
+    /// network.
     #[error(
-        "the node is on another host, or in another network namespace, and its address names no way there"
+        "the node is on another host, or in another network or process namespace, and its address names no way there"
     )]
     Elsewhere,
     /// The node listens nowhere, by its setting: so it has no address, and reaches no node but by shared memory.
@@ -117,10 +118,12 @@ pub enum MeetError {
         pid: u32,
     },
     /// The node did not answer in time: it may be stopped, or too much of the time went into opening libfabric here.
-    #[error("the node did not answer within {} ms", waited.as_millis())]
+    #[error("the node did not answer within {} ms{}", waited.as_millis(), of_each(tried))]
     Timeout {
         /// How long the call took, the opening of libfabric included.
         waited: Duration,
+        /// What had come of each way that the address names by then, or nothing where the node itself was reached.
+        tried: String,
     },
     /// The node answered what makes no sense.
     #[error("the node did not answer as nodes do")]
@@ -139,6 +142,11 @@ pub enum MeetError {
     Os(#[from] std::io::Error),
 }
 
+/// The end of a sentence that says what became of each way, if there is anything to say.
+fn of_each(tried: &str) -> String {
+    if tried.is_empty() { String::new() } else { format!(": {tried}") }
+}
+
 impl From<CallError> for MeetError {
     fn from(error: CallError) -> MeetError {
         match error {
@@ -154,7 +162,7 @@ impl From<CallError> for MeetError {
             CallError::Declined(decline) => MeetError::Declined(decline),
             CallError::Unfit(what) => MeetError::Unfit { what },
             CallError::Unseen { pid } => MeetError::Unseen { pid },
-            CallError::Timeout { waited } => MeetError::Timeout { waited },
+            CallError::Timeout { waited, tried } => MeetError::Timeout { waited, tried },
             CallError::Closed => MeetError::Closed,
         }
     }
@@ -176,7 +184,7 @@ impl From<JoinError> for MeetError {
             JoinError::NoBroker | JoinError::HungUp => MeetError::Gone,
             JoinError::ForeignBroker { ours, theirs } => MeetError::OtherUser { ours, theirs },
             JoinError::Refused(refusal) => MeetError::Refused(refusal),
-            JoinError::Timeout { waited } => MeetError::Timeout { waited },
+            JoinError::Timeout { waited } => MeetError::Timeout { waited, tried: String::new() },
             JoinError::Io(error) => MeetError::Os(error),
             JoinError::Malformed | JoinError::Descriptors { .. } => MeetError::Garbled,
         }
@@ -214,13 +222,14 @@ impl Node {
     /// same answer, and where it comes meanwhile, the two are peers. When the peer ends or leaves, operations by its number end
     /// with [`Error::PeerLost`] for good: a process that is started again has another address, and gets another number.
     ///
-    /// A node of this host and network namespace is reached by shared memory, unless the configuration of either says
+    /// A node of this host and this network and process namespace is reached by shared memory, unless the configuration of either says
     /// [`Transport::Ofi`](crate::Transport::Ofi); others over the network, which is opened for the first of them.
     ///
     /// The other need make no call meanwhile. Waits until it has answered, or as long as [`Node::within`] or the node's timeout
     /// says, 60 s where there is none; but it waits as long as libfabric takes to open, some tenths of a second on an idle machine,
-    /// where this call or [`Node::address`] is the first that needs it. One of another host that is stopped is given 5 s for each
-    /// way that its address names, and is then [`MeetError::Unreachable`].
+    /// where this call or [`Node::address`] is the first that needs it. The ways to another host
+    /// are tried one each 100 ms, or as soon as the one before has failed; one that is not reached in 5 s, or says nothing in 15 s,
+    /// is given up.
     ///
     /// # Errors
     /// See [`MeetError`].
@@ -239,7 +248,7 @@ impl Node {
         loop {
             let number =
                 door.call(address.as_ref(), deadline).map_err(|error| match MeetError::from(error) {
-                    MeetError::Timeout { .. } => MeetError::Timeout { waited: now.elapsed() },
+                    MeetError::Timeout { tried, .. } => MeetError::Timeout { waited: now.elapsed(), tried },
                     error => error,
                 })?;
             // Its first word may have been refused.
@@ -250,7 +259,7 @@ impl Node {
             // Its process may live, but was found to break the rules, or to be out of reach.
             door.forget(number);
             if Instant::now() >= deadline {
-                return Err(MeetError::Timeout { waited: now.elapsed() });
+                return Err(MeetError::Timeout { waited: now.elapsed(), tried: String::new() });
             }
             tries += 1;
             if tries == TRIES {

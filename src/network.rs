@@ -92,7 +92,7 @@ pub enum NetworkError {
         key_bytes: usize,
     },
     /// This host has no address by which peers could reach it.
-    #[error("{why}; STANDPIPE_INTERFACE names another interface or address of this host's")]
+    #[error("{why}")]
     NoAddress {
         /// Which were tried.
         why: String,

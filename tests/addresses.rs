@@ -7,6 +7,8 @@
 mod hosts;
 #[path = "support/members.rs"]
 mod members;
+#[path = "support/pids.rs"]
+mod pids;
 mod support;
 
 use std::net::{TcpListener, TcpStream};
@@ -112,17 +114,20 @@ impl Case<'_> {
     }
 
     fn ranks_talk<const N: usize>(&self, at: [&Host; N]) {
-        for (rank, output) in self.job(at).into_iter().enumerate() {
+        self.run_well(at.map(|host| host.command(&itself("rank"))));
+    }
+
+    fn run_well<const N: usize>(&self, ranks: [Command; N]) {
+        for (rank, output) in self.run(ranks).into_iter().enumerate() {
             assert_eq!(last_said(&output), "all have put", "rank {rank}: {output:?}");
         }
     }
 
-    /// Runs a job with a rank at each of these.
-    fn job<const N: usize>(&self, at: [&Host; N]) -> [Output; N] {
+    /// Runs a job of these ranks.
+    fn run<const N: usize>(&self, ranks: [Command; N]) -> [Output; N] {
         let master = self.master.map_or_else(|| self.family.address(0), str::to_owned);
         let mut rank = 0;
-        let ranks = at.map(|host| {
-            let mut command = host.command(&itself("rank"));
+        let ranks = ranks.map(|mut command| {
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", N.to_string());
             command.env("MASTER_ADDR", &master).env("MASTER_PORT", "29500");
             command.env("STANDPIPE_SECRET", "5a".repeat(32)).envs(self.settings.iter().copied());
@@ -191,6 +196,43 @@ fn of_several_interfaces_the_one_that_leads_to_the_peer_is_taken() {
     Case { set_up: [&here, &there], ..PLAIN }.all_talk();
 }
 
+/// Processes of one network that cannot see each other, as those of a pod's containers, reach each other over it.
+#[test]
+fn processes_that_share_a_network_and_do_not_see_each_other_talk() {
+    if network().is_none() || !pids::are_given() {
+        return;
+    }
+    let found = || pids::inside(&itself("found"));
+    meet_well(&mut Other::start_by(found()), &mut Other::start("found"));
+    meet_well(&mut Other::start("found"), &mut Other::start_by(found()));
+    meet_well(&mut Other::start_by(found()), &mut Other::start_by(found()));
+}
+
+/// Without a network they are told why not.
+#[test]
+fn processes_that_do_not_see_each_other_are_told_so_without_a_network() {
+    if !pids::are_given() {
+        return;
+    }
+    let closed = |mut command: Command| {
+        command.env("STANDPIPE_LIBFABRIC", "/dev/null");
+        Other::start_by(command)
+    };
+    let (mut here, there) = (closed(itself("found")), closed(pids::inside(&itself("found"))));
+    let said = here.order(&format!("connect {}", hex(&there.address)), "peer");
+    let why = "not: the node is reached over a network only: it cannot open the network: libfabric cannot be loaded";
+    assert!(said.starts_with(why), "{said}");
+}
+
+/// Launchers start ranks in containers, too.
+#[test]
+fn ranks_that_do_not_see_each_other_talk() {
+    let Some(hosts) = PLAIN.hosts().filter(|_| pids::are_given()) else { return };
+    let apart = pids::inside(&itself("rank"));
+    let ranks = [hosts[0].command(&itself("rank")), hosts[0].around(&apart), hosts[0].around(&apart)];
+    PLAIN.run_well(ranks);
+}
+
 /// One address serves no two networks that know nothing of each other.
 #[test]
 fn a_node_at_two_networks_reaches_the_peers_of_both() {
@@ -223,11 +265,12 @@ fn who_is_met_in_vain_is_told_so_and_takes_few_numbers() {
 }
 
 /// The system may keep the families apart.
+const APART: &[&str] = &["ipv6/bindv6only = 1"];
+
 #[test]
 fn hosts_that_keep_the_families_apart_talk() {
-    let apart: &[&str] = &["sysctl -qw net.ipv6.bindv6only=1"];
-    Case { set_up: [apart, &[]], ..PLAIN }.all_talk();
-    Case { family: Family::V6Global, set_up: [apart, apart], ..PLAIN }.all_talk();
+    Case { set_up: [APART, &[]], ..PLAIN }.all_talk();
+    Case { family: Family::V6Global, set_up: [APART, APART], ..PLAIN }.all_talk();
 }
 
 /// Each with a bridge that the other has, too.
@@ -286,12 +329,19 @@ fn rank_0_is_reached_by_a_service_address_of_its_host() {
 fn rank_0_is_reached_by_a_service_address_of_another_host() {
     let (Some(_), Some(hosts)) = (network(), hosts_of(3, Family::V4)) else { return };
     hosts[0].run_all(DOCKER).expect("root may");
-    hosts[0].run("sysctl -qw net.ipv6.bindv6only=1").expect("root may");
-    let mut relay = start(hosts[2].command(&itself("relay")));
+    hosts[0].run_all(APART).expect("root may");
+    let _relay = Killed(start(hosts[2].command(&itself("relay"))));
     let master = Family::V4.address(2);
     Case { master: Some(&master), ..PLAIN }.ranks_talk([&hosts[0], &hosts[1]]);
-    let _ = relay.kill();
-    let _ = relay.wait();
+}
+
+/// A process that ends with its test, however that does.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
 }
 
 #[test]

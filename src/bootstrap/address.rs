@@ -21,7 +21,7 @@ use super::secret::Secret;
 use crate::readable::debug_is_display;
 
 const MAGIC: [u8; 3] = *b"SPA";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEADER_BYTES: usize = MAGIC.len() + 1;
 const SUM_BYTES: usize = size_of::<u64>();
 
@@ -260,7 +260,7 @@ mod tests {
             let error = Told::parse(&changed).expect_err("changed");
             match at {
                 0..3 => assert!(matches!(error, AddressError::Foreign { .. }), "{error}"),
-                3 => assert_eq!(error, AddressError::Version { theirs: 3 }),
+                3 => assert_eq!(error, AddressError::Version { theirs: VERSION ^ 1 }),
                 // A length may be what has changed.
                 _ => assert!(
                     matches!(error, AddressError::Damaged { .. } | AddressError::Cut { .. }),

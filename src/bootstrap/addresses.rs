@@ -151,7 +151,11 @@ pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Resul
             "STANDPIPE_INTERFACE names {}, which is of another family than rank 0's {zero}",
             listed(own)
         )),
-        None => Err(format!("no way leads from this host, of {}, to rank 0 at {zero}", listed(own))),
+        None => Err(format!(
+            "no way leads from this host, of {}, to rank 0 at {zero}; STANDPIPE_INTERFACE names another interface or address \
+             of this host's",
+            listed(own)
+        )),
     }
 }
 

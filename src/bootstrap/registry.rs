@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, AddressError, check_address};
+use super::addresses::listen_everywhere;
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::aside::once;
 use super::secret::Secret;
+use super::staggered::{Failed, first};
 use crate::readable::debug_is_display;
 
 /// What the connection is for, and in which version of what is said by it.
@@ -288,14 +290,8 @@ impl Rendezvous {
             let at = self.at.clone();
             let found = once(move || at.to_socket_addrs(), deadline);
             let reached = found.unwrap_or_else(|unanswered| Err(unanswered.into())).and_then(|all| {
-                let mut last = ErrorKind::NotFound.into();
-                for address in all {
-                    match reach(&address, deadline) {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
+                let all: Vec<SocketAddr> = all.collect();
+                first(&all, deadline, reach, || false).map_err(Failed::into_error)
             });
             match reached {
                 Err(_) if Instant::now() + AGAIN < deadline => std::thread::sleep(AGAIN),
@@ -389,7 +385,8 @@ struct Shelf {
 }
 
 impl Registry {
-    /// Listens at an address and port, such as `0.0.0.0:7300`, for those who have the secret in `STANDPIPE_SECRET`.
+    /// Listens at an address and port, such as `10.0.0.1:7300`, for those who have the secret in `STANDPIPE_SECRET`. `[::]:7300`
+    /// stands for all addresses of the host, of both families, and `0.0.0.0:7300` for those of IPv4.
     ///
     /// # Errors
     /// [`RendezvousError::Unset`] without a secret, [`RendezvousError::Setting`] where it is none, and
@@ -404,7 +401,12 @@ impl Registry {
     /// As [`Registry::open`].
     pub fn open_by(at: &str, secret: &str) -> Result<Registry, RendezvousError> {
         let failed = |source| RendezvousError::Listen { at: at.to_owned(), source };
-        let (secret, listener) = (parse_secret(secret)?, TcpListener::bind(at).map_err(failed)?);
+        let secret = parse_secret(secret)?;
+        let listener = match at.parse() {
+            Ok(SocketAddr::V6(all)) if all.ip().is_unspecified() => listen_everywhere(all.port()),
+            _ => TcpListener::bind(at),
+        };
+        let listener = listener.map_err(failed)?;
         let (kept, left, guests) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Ok(Registry { listener, shelf: Arc::new(Shelf { secret, kept, left, guests }) })
     }

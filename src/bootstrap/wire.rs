@@ -195,6 +195,14 @@ pub enum Refusal {
         /// The joiner as the broker sees it; zero when it has no number there.
         pid: u32,
     },
+    /// The broker may see the process, and the system does not let it watch it.
+    #[error("the launcher cannot watch process {pid}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Unwatched {
+        /// The joiner as the broker sees it.
+        pid: u32,
+        /// What the system says: EMFILE where the broker has no descriptor left, EPERM or ENOSYS where pidfd_open is refused.
+        errno: i32,
+    },
     /// As many watch the job already as may.
     #[error("{watchers} watch the job already")]
     Watched {

@@ -63,17 +63,29 @@ impl Host {
         ["nsenter".to_owned(), format!("--target={}", self.0.id()), "--net".to_owned(), "--".to_owned()]
     }
 
-    /// Runs a command there; `None` if it fails.
+    /// Runs a command there; `None`, and what it said, if it fails.
     pub(crate) fn run(&self, line: &str) -> Option<()> {
-        let [nsenter, args @ ..] = self.enter();
-        let status =
-            Command::new(nsenter).args(args).args(line.split(' ')).stderr(Stdio::null()).status().ok()?;
-        status.success().then_some(())
+        self.run_words(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// Runs commands there, one after the other, up to the first that fails.
+    fn run_words(&self, words: &[&str]) -> Option<()> {
+        let [nsenter, args @ ..] = self.enter();
+        let output = Command::new(nsenter).args(args).args(words).output().ok()?;
+        if !output.status.success() {
+            eprintln!("`{}`: {}", words.join(" "), String::from_utf8_lossy(&output.stderr));
+        }
+        output.status.success().then_some(())
+    }
+
+    /// Runs commands there, one after the other, up to the first that fails. One such as `ipv6/bindv6only = 1` sets a value of the
+    /// system's settings for networks there.
     pub(crate) fn run_all<L: AsRef<str>>(&self, lines: &[L]) -> Option<()> {
-        lines.iter().try_for_each(|line| self.run(line.as_ref()))
+        lines.iter().try_for_each(|line| match line.as_ref().split_once(" = ") {
+            Some((name, value)) => {
+                self.run_words(&["sh", "-c", &format!("echo {value} > /proc/sys/net/{name}")])
+            }
+            None => self.run(line.as_ref()),
+        })
     }
 
     /// How to run a program there: [`Host::enter`] before that program and its arguments and variables.
@@ -83,6 +95,16 @@ impl Host {
         let mut command = Command::new(nsenter);
         command.args(args).arg(std::env::current_exe().expect("this program")).args(program.get_args());
         command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+    }
+
+    /// How to run a command there, with its arguments and variables.
+    #[allow(dead_code, reason = "each test program uses its own part of this")]
+    pub(crate) fn around(&self, inner: &Command) -> Command {
+        let [nsenter, args @ ..] = self.enter();
+        let mut command = Command::new(nsenter);
+        command.args(args).arg(inner.get_program()).args(inner.get_args());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }
 

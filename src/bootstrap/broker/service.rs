@@ -292,7 +292,13 @@ impl Service {
             return Err(Refusal::Malformed);
         }
         let pid = applicant.pid;
-        let process = peer_process(applicant.socket.as_fd(), pid).map_err(|_| Refusal::Unseen { pid })?;
+        let process =
+            peer_process(applicant.socket.as_fd(), pid).map_err(|error| {
+                match Errno::from_io_error(&error) {
+                    Some(Errno::SRCH | Errno::INVAL) | None => Refusal::Unseen { pid },
+                    Some(errno) => Refusal::Unwatched { pid, errno: errno.raw_os_error() },
+                }
+            })?;
         Ok((Candidate { rank, size, pid, program, handles: handles.into() }, process))
     }
 

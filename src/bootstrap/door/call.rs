@@ -28,7 +28,7 @@ pub(crate) enum CallError {
     Address(AddressError),
     /// It is this very node's.
     Oneself,
-    /// The node is on another host, or in another network namespace, and its address names no way there.
+    /// The node is on another host, or in another namespace, and its address names no way there.
     Elsewhere,
     /// This process has no network.
     Network(String),
@@ -46,10 +46,17 @@ pub(crate) enum CallError {
     Unfit(String),
     /// Its process cannot be watched.
     Unseen { pid: u32 },
-    /// The deadline has come.
-    Timeout { waited: Duration },
+    /// The deadline has come; what had come of each way by then, where it has several.
+    Timeout { waited: Duration, tried: String },
     /// This node is closing.
     Closed,
+}
+
+impl CallError {
+    /// The deadline of a call has come that was begun then.
+    pub(super) fn timeout(begun: Instant) -> CallError {
+        CallError::Timeout { waited: begun.elapsed(), tried: String::new() }
+    }
 }
 
 impl From<AddressError> for CallError {
@@ -112,7 +119,7 @@ impl Shared {
                 Err(_) if self.has_called(&who, deadline) => {}
                 Err(CallError::Declined(Decline::Crossed)) if Instant::now() < deadline => {}
                 Err(CallError::Declined(Decline::Crossed)) => {
-                    return Err(CallError::Timeout { waited: begun.elapsed() });
+                    return Err(CallError::timeout(begun));
                 }
                 Err(error) => return Err(error),
             }
@@ -122,10 +129,10 @@ impl Shared {
         }
     }
 
-    /// Whether the node is to be called by its socket, which can be this network namespace's, or over the network. Another
-    /// user's socket the listener tells.
+    /// Whether the node is to be called by its socket, where each sees the other's process, or over the network. Another user's
+    /// socket the listener tells.
     fn is_near(&self, told: &Told) -> Result<bool, CallError> {
-        let here = told.host.shares_sockets(&HostId::own());
+        let here = told.host.sees(&HostId::own());
         match here && told.near && self.house.near {
             false if told.ways.is_empty() => Err(CallError::Elsewhere),
             near => Ok(near),
@@ -165,7 +172,7 @@ impl Shared {
                 Some(Standing::Knocking(_) | Standing::Called(_) | Standing::Entering) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(CallError::Timeout { waited: begun.elapsed() });
+                        return Err(CallError::timeout(begun));
                     }
                     book = match self.settled.wait_timeout(book, left) {
                         Ok((book, _)) => book,
@@ -319,5 +326,8 @@ pub(super) fn handles_of(pid: u32, fds: Vec<OwnedFd>) -> Option<PeerHandles> {
 
 /// A descriptor that tells of the end of the process at the other end of a connection, whose number is `pid`.
 pub(super) fn watch(socket: &OwnedFd, pid: u32) -> Result<OwnedFd, CallError> {
-    peer_process(socket.as_fd(), pid).map_err(|_| CallError::Unseen { pid })
+    peer_process(socket.as_fd(), pid).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::SRCH | Errno::INVAL) | None => CallError::Unseen { pid },
+        _ => CallError::Join(JoinError::Io(error)),
+    })
 }

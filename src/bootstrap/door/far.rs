@@ -13,6 +13,7 @@
 //! A *card* is what far peers must know, as in a job on several hosts: where the endpoint is, the handlers' names, the share of the
 //! directory.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ use crate::bootstrap::env::{JobName, NAME_BYTES};
 use crate::bootstrap::host_id::HostId;
 use crate::bootstrap::member::{JoinError, Notice};
 use crate::bootstrap::proof::{Proof, SALT_BYTES, secret_of_two};
-use crate::bootstrap::secret::random_bytes;
+use crate::bootstrap::secret::{Secret, random_bytes};
+use crate::bootstrap::staggered::first;
 use crate::bootstrap::wire::{Decline, How, short_reason};
 
 /// What the connection is for, and in which version of what is said by it.
@@ -38,6 +40,9 @@ pub(super) const PROLOGUE: &[u8] = b"standpipe door 1";
 
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;
+
+/// How long whoever is reached by one way may take to show its secret: it may first have to show out guests that say nothing.
+const KNOCK_WITHIN: Duration = Duration::from_secs(3 * HANDSHAKE_WITHIN.as_secs());
 
 /// Signs of life that a connection asks for in the time for which a peer may be silent.
 const PROBES: u32 = 3;
@@ -133,7 +138,7 @@ impl Shared {
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let hello = Hello { node: self.node.bytes(), proof, place: number, places, salt, card };
         let broken = |error: io::Error| match error.kind() {
-            ErrorKind::TimedOut => (CallError::Timeout { waited: begun.elapsed() }, false),
+            ErrorKind::TimedOut => (CallError::timeout(begun), false),
             ErrorKind::InvalidData => (CallError::Join(JoinError::Malformed), false),
             _ => (CallError::Join(JoinError::HungUp), false),
         };
@@ -184,7 +189,7 @@ fn salt() -> io::Result<[u8; SALT_BYTES]> {
     Ok(random_bytes()?)
 }
 
-/// Connects to the first of the node's ways where it is, unless that has called meanwhile.
+/// Connects to whichever of the node's ways leads to it, unless that has called meanwhile.
 fn knock(
     told: &Told,
     begun: Instant,
@@ -192,39 +197,45 @@ fn knock(
     has_called: impl Fn() -> bool,
 ) -> Result<Channel, CallError> {
     let here = told.host.shares_sockets(&HostId::own());
-    let (mut tried, mut refused) = (Vec::new(), true);
-    for way in told.ways.iter().filter(|way| here || !way.ip().is_loopback()) {
-        if has_called() {
-            return Err(CallError::Declined(Decline::Crossed));
-        }
-        let within = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
-        let reached = reach(way, within);
-        let mut nobody = reached.as_ref().is_err_and(is_refused);
-        let met = reached.and_then(|stream| {
-            stream.set_nodelay(true)?;
-            Channel::begin(stream, &told.secret, PROLOGUE, within)
-        });
-        // One that ends while it is called hangs up, as one does that was shown another secret; but then nobody listens any more.
-        let hung_up = met.as_ref().is_err_and(has_hung_up);
-        nobody |= hung_up && reach(way, within).is_err_and(|error| is_refused(&error));
-        refused &= nobody;
-        match met {
-            Ok(channel) => return Ok(channel),
-            Err(_) if Instant::now() >= deadline => {
-                return Err(CallError::Timeout { waited: begun.elapsed() });
-            }
-            Err(_) if hung_up && !nobody => {
-                tried.push(format!("{way}: whoever listens there does not know the address's secret"));
-            }
-            Err(error) => tried.push(format!("{way}: {error}")),
-        }
+    let ways: Vec<SocketAddr> =
+        told.ways.iter().filter(|way| here || !way.ip().is_loopback()).copied().collect();
+    if ways.is_empty() {
+        return Err(CallError::Elsewhere);
     }
-    match refused {
+    let secret = told.secret.clone();
+    let attempt = move |way: &SocketAddr, until| knock_at(way, &secret, until);
+    // A call that has come may be declined meanwhile; then this one is made again.
+    let is_crossed = Cell::new(false);
+    let stop = || {
+        is_crossed.set(is_crossed.get() || has_called());
+        is_crossed.get()
+    };
+    first(&ways, deadline, attempt, stop).map_err(|failed| match () {
+        () if is_crossed.get() => CallError::Declined(Decline::Crossed),
         // Its host is there, and nobody listens.
-        true if !tried.is_empty() => Err(CallError::Join(JoinError::NoBroker)),
-        _ if tried.is_empty() => Err(CallError::Elsewhere),
-        _ => Err(CallError::Unreachable(tried.join("; "))),
-    }
+        () if failed.0.iter().all(|(_, error)| is_refused(error)) => CallError::Join(JoinError::NoBroker),
+        () if Instant::now() >= deadline => {
+            CallError::Timeout { waited: begun.elapsed(), tried: failed.to_string() }
+        }
+        () => CallError::Unreachable(failed.to_string()),
+    })
+}
+
+/// Connects to a node by one way, where it is to show by `until` that it has its address's secret.
+fn knock_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Channel> {
+    let within = until.min(Instant::now() + KNOCK_WITHIN);
+    let met = reach(way, within).and_then(|stream| {
+        stream.set_nodelay(true)?;
+        Channel::begin(stream, secret, PROLOGUE, within)
+    });
+    met.map_err(|error| match error {
+        // One that ends while it is called hangs up, as one does that was shown another secret; but then nobody listens any more.
+        error if has_hung_up(&error) => match reach(way, within) {
+            Err(error) if is_refused(&error) => error,
+            _ => io::Error::other("whoever listens there does not know the address's secret"),
+        },
+        error => error,
+    })
 }
 
 fn is_refused(error: &io::Error) -> bool {

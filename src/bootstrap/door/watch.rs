@@ -16,7 +16,7 @@ use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::env::JobName;
 use crate::bootstrap::guests::{Applicant, Guests};
 use crate::bootstrap::line::Handles;
-use crate::bootstrap::member::Notice;
+use crate::bootstrap::member::{JoinError, Notice};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::roster::{Candidate, Roster};
 use crate::bootstrap::socket::{Received, receive};
@@ -198,7 +198,12 @@ impl Doorkeeper {
         let (shared, number, pid) = (&*self.shared, arrival.number, applicant.pid);
         let unfit = |error: &dyn std::fmt::Display| Decline::Unfit { what: short_reason(&error.to_string()) };
         let socket = applicant.socket.try_clone().map_err(|error| unfit(&error))?;
-        let process = watch(&applicant.socket, pid).map_err(|_| Decline::Unseen { pid })?;
+        let process = watch(&applicant.socket, pid).map_err(|error| match error {
+            CallError::Join(JoinError::Io(error)) => {
+                unfit(&format!("it cannot watch process {pid}: {error}"))
+            }
+            _ => Decline::Unseen { pid },
+        })?;
         let line = Line { who: who.clone(), wire: Wire::Near { socket, process } };
         let met = Reply::Met { place: number, places: shared.house.places };
         match shared.enter(line, arrival, Some(&met)) {

@@ -18,6 +18,7 @@ use crate::bootstrap::addresses::{canonical, listen_everywhere};
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
+use crate::bootstrap::staggered::first;
 
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
@@ -295,10 +296,11 @@ fn meets_itself(stream: &TcpStream) -> bool {
 fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
     loop {
         let reached = resolve(host, port, deadline).and_then(|found| {
-            found
-                .into_iter()
-                .find_map(|address| reach(&address, deadline).ok().filter(|stream| !meets_itself(stream)))
-                .ok_or(ErrorKind::ConnectionRefused.into())
+            let attempt = |address: &SocketAddr, until| match reach(address, until)? {
+                stream if meets_itself(&stream) => Err(ErrorKind::ConnectionRefused.into()),
+                stream => Ok(stream),
+            };
+            first(&found, deadline, attempt, || false).map_err(|_| ErrorKind::ConnectionRefused.into())
         });
         match reached {
             Ok(stream) => return Ok(stream),
