@@ -1,6 +1,24 @@
-//! Room for the file descriptors that a large job takes.
+//! Room for the file descriptors that a large job takes, and for those that every program has.
 
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+
+/// The number of standard error, the last of the three.
+const STDERR: i32 = 2;
+
+/// Opens `/dev/null` where standard input, output or error is closed, for good. Otherwise a socket or memory of ours would get
+/// that number, and what the program prints would go there.
+pub(crate) fn fill_standard() {
+    // The lowest number that is free.
+    while let Ok(fd) = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()) {
+        if fd.as_raw_fd() > STDERR {
+            return;
+        }
+        let _ = fd.into_raw_fd();
+    }
+}
 
 /// The limit on file descriptors as it was, where it had to be raised.
 pub(crate) struct Raised {

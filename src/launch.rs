@@ -13,14 +13,15 @@
 //!
 //! **How a job ends.** A rank fails when it exits with a status other than zero or is killed by a signal. The first
 //! to fail is named, and the others get `SIGTERM` and, after a [grace period](Launch::grace), `SIGKILL`, unless they
-//! are to [go on](Launch::keep_going). Whatever a failed or ended rank leaves in its process group is killed. If
+//! are to [go on](Launch::keep_going). Whatever a rank that has ended leaves in its process group is killed. If
 //! the launcher itself is killed, by whatever means, the kernel kills every rank; what a rank started in turn learns
 //! of it when it is a member of the job, and is not waited for.
 //!
 //! **Signals** `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGWINCH`, `SIGTSTP` and `SIGCONT`
 //! that reach the launcher while [`run`](Launch::run) is at work go to all ranks; those that the launcher ignores,
 //! as under `nohup`, do not. Ranks that still run a [grace period](Launch::grace) after `SIGINT` are killed, and all of them
-//! at once by a second one.
+//! at once by a second one. No signal is blocked in a rank, whatever is in the launcher ([`unblock_signals`]); and while a job
+//! runs, a launcher that ignores `SIGCHLD` does not, as the kernel tells it how ranks end only then.
 
 mod end;
 mod output;
@@ -35,6 +36,7 @@ pub use self::end::{End, Outcome, RankOutcome};
 pub use self::output::Stream;
 pub use self::start::LaunchError;
 pub use crate::bootstrap::RANKS_MAX;
+use crate::descriptors::fill_standard;
 
 use self::output::{OnLine, Output};
 use self::start::Plan;
@@ -151,6 +153,7 @@ impl Launch {
     /// # Errors
     /// When the job could not be started. No rank is left then.
     pub fn run(self) -> Result<Outcome, LaunchError> {
+        fill_standard();
         let output = match (self.on_line, self.tag_output) {
             (Some(on_line), _) => Output::Lines(on_line),
             (None, true) => Output::Tagged { stdout_to_stderr: self.stdout_to_stderr },
@@ -159,6 +162,16 @@ impl Launch {
         let policy = Policy { keep_going: self.keep_going, grace: self.grace, say: self.say };
         Ok(start::start(self.plan, output)?.supervise(policy))
     }
+}
+
+/// Lets the signals that [`Launch::run`] passes on come to the calling thread, for a program that does nothing but launch:
+/// whoever started it may have had them blocked, and a blocked signal is inherited. Ranks are started with none blocked in any
+/// case.
+///
+/// # Errors
+/// None that is known.
+pub fn unblock_signals() -> std::io::Result<()> {
+    vm::spawn::unblock_signals(&signals::FORWARDED)
 }
 
 impl std::fmt::Debug for Launch {

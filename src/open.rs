@@ -12,6 +12,7 @@ use vm::{Segment, SegmentError, membarrier};
 
 use crate::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::config::{Config, Exposure, ProgressThread, Transport};
+use crate::descriptors::fill_standard;
 use crate::directory;
 use crate::error::{Error, HEAP_REMEDY};
 use crate::far;
@@ -95,6 +96,7 @@ impl Node {
     /// See [`OpenError`]. Waits for the other ranks to come only under other launchers than ours, for a minute or as
     /// [`Config::meet_within`] says, at each of two meetings.
     pub fn open(config: Config) -> Result<Node, OpenError> {
+        fill_standard();
         if let Some(env) = JobEnv::from_env()? {
             return Node::open_in(config, Some(&env));
         }
@@ -144,6 +146,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::open`].
     pub fn open_in(config: Config, env: Option<&JobEnv>) -> Result<Node, OpenError> {
+        fill_standard();
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
@@ -382,7 +385,7 @@ fn hold_end(peers: &Peers) {
     match peers.own().control.hold_end() {
         Ok(held) => peers.set_end(held),
         Err(error) => {
-            tracing::warn!(%error, "no robust futex: peers reach this process's private memory by messages")
+            tracing::warn!(%error, "nothing can tell of this process's end: peers reach its private memory by messages")
         }
     }
 }

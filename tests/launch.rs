@@ -165,22 +165,27 @@ fn a_stopped_rank_is_ended_too() {
 }
 
 #[test]
-fn what_a_failed_rank_leaves_in_its_group_is_killed() {
-    let heard = Heard::default();
-    heard.run(shell("sleep 60 & echo $!; exit 3"));
-    let pid = heard.lines(0)[0].clone();
-    assert!(eventually(|| !is_running(&pid)));
+fn what_a_rank_leaves_in_its_group_is_killed_however_it_ended() {
+    for status in [0, 3] {
+        let heard = Heard::default();
+        let begun = Instant::now();
+        let outcome = heard.run(shell(&format!("sleep 60 & echo $!; exit {status}")));
+        assert!(begun.elapsed() < Duration::from_secs(5), "it does not hold the launcher up");
+        assert_eq!(outcome.status(), status);
+        let pid = heard.lines(0)[0].clone();
+        assert!(eventually(|| !is_running(&pid)), "status {status}");
+    }
 }
 
 #[test]
-fn a_process_left_behind_does_not_hold_the_launcher_up() {
+fn what_a_rank_leaves_in_another_group_is_left_alone() {
     let heard = Heard::default();
     let begun = Instant::now();
-    let outcome = heard.run(shell("sleep 20 & echo $!; exit 0"));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    let outcome = heard.run(shell("setsid sh -c 'echo $$; exec sleep 20' & sleep 0.3"));
+    assert!(begun.elapsed() < Duration::from_secs(5), "it does not hold the launcher up");
     assert_eq!(outcome.status(), 0);
     let left = heard.lines(0)[0].parse().ok().and_then(Pid::from_raw).expect("a process number");
-    kill_process(left, Signal::KILL).expect("what a rank that succeeded leaves behind is left alone");
+    kill_process(left, Signal::KILL).expect("what has left the rank's group goes on");
 }
 
 #[test]

@@ -136,6 +136,39 @@ fn under_nohup_a_hangup_is_nobodys_business() {
 }
 
 #[test]
+fn a_launcher_that_was_started_to_ignore_its_children_hears_how_they_end() {
+    let script = "grep -c 'SigIgn:.*[13579bdf]....$' /proc/self/status | sed s/^/@@/; exit 3";
+    let env = [(SCRIPT, script), ("RANKS", "2")];
+    let mut launcher = Launcher::start("launcher", &env, &["env", "--ignore-signal=CHLD"]);
+    assert_eq!(launcher.lines(2), ["0", "0"], "nor do its ranks ignore theirs");
+    assert_eq!(launcher.end().code(), Some(3));
+}
+
+#[test]
+fn afterwards_children_are_ignored_as_they_were_before() {
+    let env = [(SCRIPT, "exit 0"), ("RANKS", "1")];
+    let mut launcher = Launcher::start("linger", &env, &["env", "--ignore-signal=CHLD"]);
+    assert_eq!(launcher.line(), "job over");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", launcher.child.id())).expect("it lingers");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("Linux says so");
+    let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a mask");
+    assert_ne!(ignored & 1 << 16, 0, "{ignored:x}");
+    launcher.signal(Signal::TERM);
+    assert_eq!(launcher.end().signal(), Some(15));
+}
+
+#[test]
+fn a_signal_that_whoever_started_the_launcher_had_blocked_reaches_the_ranks() {
+    let env = [(SCRIPT, &*format!("trap 'echo @@got; exit 0' TERM; echo @@ready; {WAIT}")), ("RANKS", "2")];
+    let mut launcher = Launcher::start("unblock", &env, &["env", "--block-signal=TERM"]);
+    assert_eq!(launcher.lines(2), ["ready", "ready"]);
+    launcher.signal(Signal::TERM);
+    assert_eq!(launcher.lines(2), ["got", "got"]);
+    assert_eq!(launcher.end().code(), Some(0));
+}
+
+#[test]
 fn after_the_job_signals_do_what_they_did_before() {
     let env = [(SCRIPT, "exit 0"), ("RANKS", "1")];
     let mut launcher = Launcher::start("linger", &env, &[]);
@@ -185,6 +218,9 @@ fn child() {
     let this = std::env::current_exe().expect("a running program has a path");
     let script = std::env::var(SCRIPT).expect("set by the test");
     let ranks = std::env::var("RANKS").ok().and_then(|ranks| ranks.parse().ok()).expect("set by the test");
+    if role == "unblock" {
+        standpipe::launch::unblock_signals().expect("they are signals");
+    }
     let launch = Launch::new("sh").arg("-c").arg(script).ranks(ranks).env(ROLE, "member").env("THIS", this);
     let status = launch.run().expect("the job starts").status();
     if role == "linger" {

@@ -4,13 +4,14 @@
 mod support;
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
-use standpipe::launch::End;
+use standpipe::launch::{End, Launch, LaunchError};
 use standpipe::{
     Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, ProgressThread, PutPiece, Rank,
     Remote, Why,
@@ -90,6 +91,40 @@ fn with_too_little_address_space_the_error_names_the_setting() {
     Heard::default().run_well(job_of(2, "narrow"));
 }
 
+#[test]
+fn nothing_of_a_node_is_where_a_program_prints() {
+    let status = itself("streamless").status().expect("this program runs");
+    assert_eq!(status.code(), Some(0), "what is wrong cannot be printed");
+}
+
+fn streamless() {
+    let is_null = |number: i32| {
+        std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|to| to == Path::new("/dev/null"))
+    };
+    for number in 0..=2 {
+        // SAFETY: nothing of this process prints or reads from here on, and `std` opens none of them again.
+        unsafe { libc::close(number) };
+    }
+    let node = Node::open_in(config(), None).expect("a node");
+    let address = node.address().expect("it listens");
+    let other = Node::open_in(config(), None).expect("another");
+    other.connect_to(&address).expect("they meet");
+    std::process::exit(if (0..=2).all(is_null) { 0 } else { 3 });
+}
+
+#[test]
+fn who_may_not_watch_processes_is_told_of_that_and_not_of_the_program() {
+    let output = itself("unwatching launcher").output().expect("this program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn unwatching_launcher() {
+    forbid(&[libc::SYS_pidfd_open], libc::EPERM);
+    let error = Launch::new("true").run().expect_err("the launcher cannot watch it");
+    assert!(matches!(error, LaunchError::Unwatched { .. }), "{error}");
+    assert!(error.to_string().contains("pidfd_open") && error.status() == 125, "{error}");
+}
+
 /// Runs the ranks, and their launcher, as a user without rights over other processes.
 fn as_nobody(restriction: &str, whose: &str) {
     let mut command = itself("launcher");
@@ -119,6 +154,8 @@ fn child() {
             let later = std::env::var(RESTRICTION).is_ok_and(|restriction| restriction == "later");
             Heard::default().run_well(job_of(2, if later { "later" } else { "work" }));
         }
+        "streamless" => streamless(),
+        "unwatching launcher" => unwatching_launcher(),
         "work" => work(),
         "no progress" => no_progress(),
         "later" => later(),
@@ -151,10 +188,13 @@ fn restrict() -> Result<(), Why> {
 }
 
 fn forbid_attach(errno: i32) {
-    let calls = [libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+    forbid(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], errno);
+}
+
+fn forbid(calls: &[i64], errno: i32) {
     let arch = std::env::consts::ARCH.try_into().expect("a machine that filters are made for");
     let denied = SeccompAction::Errno(errno as u32);
-    let rules = calls.map(|call| (call, Vec::new())).into();
+    let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch).expect("a filter");
     let program: BpfProgram = filter.try_into().expect("a short program");
     apply_filter_all_threads(&program).expect("a process may restrict itself");

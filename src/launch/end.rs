@@ -78,19 +78,25 @@ pub struct Outcome {
     pub first_failed: Option<u32>,
     /// Whether ranks were killed because an interrupt had not ended them, or had come twice.
     pub interrupted: bool,
+    /// Whether something that ranks wrote could not be passed on, as where the disk is full. Where nobody reads it any more, this
+    /// is false: then ranks that go on writing are told so by `SIGPIPE`, as they are without a launcher.
+    pub output_lost: bool,
 }
 
 /// The exit status of what `SIGINT` has ended, in the shell's terms.
 const INTERRUPTED: u8 = 130;
+/// The exit status where all ranks are well and their output is not.
+const OUTPUT_LOST: u8 = 1;
 
 impl Outcome {
     /// The job's exit status: the greatest [`status`](End::status) of the ranks that ended by themselves. Ranks that
     /// the launcher ended do not count, or every failure would look like `SIGTERM`; 130 does where an
-    /// interrupt was why.
+    /// interrupt was why, and 1 where output was lost.
     pub fn status(&self) -> u8 {
         let own = self.ranks.iter().filter(|rank| !rank.ended_by_launcher);
         let own = own.map(|rank| rank.end.status());
-        own.chain(self.interrupted.then_some(INTERRUPTED)).max().unwrap_or(0)
+        let others = [self.interrupted.then_some(INTERRUPTED), self.output_lost.then_some(OUTPUT_LOST)];
+        own.chain(others.into_iter().flatten()).max().unwrap_or(0)
     }
 }
 
@@ -105,7 +111,8 @@ mod tests {
             end: *end,
             ended_by_launcher: *ended_by_launcher,
         };
-        Outcome { ranks: (0..).zip(ends).map(rank).collect(), first_failed: None, interrupted: false }
+        let ranks = (0..).zip(ends).map(rank).collect();
+        Outcome { ranks, first_failed: None, interrupted: false, output_lost: false }
     }
 
     #[test]
@@ -133,6 +140,12 @@ mod tests {
     fn an_interrupt_that_killed_counts_as_one_that_ended() {
         let killed = outcome(&[(End::Exited(0), false), (End::Killed(9), true)]);
         assert_eq!(Outcome { interrupted: true, ..killed }.status(), 130);
+    }
+
+    #[test]
+    fn lost_output_is_a_failure() {
+        let well = outcome(&[(End::Exited(0), false)]);
+        assert_eq!(Outcome { output_lost: true, ..well }.status(), 1);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) struct Pipe {
 
 /// The thread that reads the pipes.
 pub(super) struct Pump {
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Option<io::Error>>,
     stop: Arc<Stop>,
 }
 
@@ -67,17 +67,16 @@ impl Pump {
     }
 
     /// To be called when the last rank has ended: passes on what is still in the pipes and stops, even if a process
-    /// that a rank left behind keeps its end open.
-    pub(super) fn finish(self) {
+    /// that a rank left behind keeps its end open. Says why something could not be passed on, if that was so.
+    pub(super) fn finish(self) -> Option<io::Error> {
         self.stop.asked.store(true, Ordering::Release);
         self.stop.waker.wake();
-        if let Err(panic) = self.thread.join() {
-            std::panic::resume_unwind(panic);
-        }
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-fn pump(mut readers: Vec<Reader>, mut sink: Sink, stop: &Stop) {
+/// The first reason why something could not be passed on, if there was one.
+fn pump(mut readers: Vec<Reader>, mut sink: Sink, stop: &Stop) -> Option<io::Error> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
         stop.waker.clear();
@@ -99,6 +98,7 @@ fn pump(mut readers: Vec<Reader>, mut sink: Sink, stop: &Stop) {
     for reader in readers {
         reader.drain(&mut buffer, &mut sink);
     }
+    sink.lost
 }
 
 /// One pipe, and the beginning of a line whose end has not come.
@@ -126,7 +126,7 @@ impl Reader {
             Ok(count) => count,
         };
         self.split(&buffer[..count], sink);
-        sink.flush(self.pipe.stream).map_err(|_| Ended)
+        sink.flush(self.pipe.stream)
     }
 
     /// Reads what is in the pipe now, and takes it for the end.
@@ -168,7 +168,6 @@ impl Reader {
         if !self.begun.is_empty() {
             self.pass_on(sink);
         }
-        // Nobody takes it: then it is lost, as it would be without us.
         let _ = sink.flush(self.pipe.stream);
     }
 
@@ -178,7 +177,13 @@ impl Reader {
     }
 }
 
-enum Sink {
+struct Sink {
+    kind: SinkKind,
+    /// The first reason why a line could not be passed on; that nobody reads it any more is none.
+    lost: Option<io::Error>,
+}
+
+enum SinkKind {
     Tagged { stdout_to_stderr: bool, lines: Vec<u8> },
     Lines(OnLine),
     Nothing,
@@ -186,36 +191,44 @@ enum Sink {
 
 impl Sink {
     fn new(output: Output) -> Self {
-        match output {
-            Output::Direct { .. } => Self::Nothing,
-            Output::Tagged { stdout_to_stderr } => Self::Tagged { stdout_to_stderr, lines: Vec::new() },
-            Output::Lines(on_line) => Self::Lines(on_line),
-        }
+        let kind = match output {
+            Output::Direct { .. } => SinkKind::Nothing,
+            Output::Tagged { stdout_to_stderr } => SinkKind::Tagged { stdout_to_stderr, lines: Vec::new() },
+            Output::Lines(on_line) => SinkKind::Lines(on_line),
+        };
+        Self { kind, lost: None }
     }
 
     fn line(&mut self, rank: u32, stream: Stream, line: &[u8]) {
-        match self {
-            Self::Tagged { lines, .. } => {
+        match &mut self.kind {
+            SinkKind::Tagged { lines, .. } => {
                 lines.extend_from_slice(format!("[{rank}] ").as_bytes());
                 lines.extend_from_slice(line);
                 lines.push(b'\n');
             }
-            Self::Lines(on_line) => on_line(rank, stream, line),
-            Self::Nothing => {}
+            SinkKind::Lines(on_line) => on_line(rank, stream, line),
+            SinkKind::Nothing => {}
         }
     }
 
     /// Writes the lines since the last flush, which are all of `stream`.
-    fn flush(&mut self, stream: Stream) -> io::Result<()> {
-        let Self::Tagged { stdout_to_stderr, lines } = self else { return Ok(()) };
+    fn flush(&mut self, stream: Stream) -> Result<(), Ended> {
+        let SinkKind::Tagged { stdout_to_stderr, lines } = &mut self.kind else { return Ok(()) };
         let lines = std::mem::take(lines);
-        if stream == Stream::Stderr || *stdout_to_stderr {
-            return write_whole(io::stderr().lock(), &lines);
-        }
-        let mut stdout = io::stdout().lock();
-        // What this process has printed itself comes first; what cannot go now stays in the buffer for later.
-        let _ = stdout.flush();
-        write_whole(stdout, &lines)
+        let written = if stream == Stream::Stderr || *stdout_to_stderr {
+            write_whole(io::stderr().lock(), &lines)
+        } else {
+            let mut stdout = io::stdout().lock();
+            // What this process has printed itself comes first; what cannot go now stays in the buffer for later.
+            let _ = stdout.flush();
+            write_whole(stdout, &lines)
+        };
+        written.map_err(|error| {
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                self.lost.get_or_insert(error);
+            }
+            Ended
+        })
     }
 }
 
@@ -258,7 +271,7 @@ mod tests {
         for write in writes {
             writer.write_all(write).expect("the pump reads");
         }
-        pump.finish();
+        assert!(pump.finish().is_none());
         lines.iter().collect()
     }
 

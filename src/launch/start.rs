@@ -6,9 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
+
+use vm::spawn::ChildrenWait;
 
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
@@ -64,6 +67,15 @@ pub enum LaunchError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The system does not let this process watch another one, which launching relies on.
+    #[error(
+        "cannot watch the ranks: the system refuses pidfd_open ({source}), as container profiles for older kernels do: allow \
+         that call in the profile (seccomp)"
+    )]
+    Unwatched {
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// The job would need more file descriptors than this process may have.
     #[error("a job of {ranks} needs {needed} file descriptors, and {allowed} are allowed (ulimit -n)")]
     Descriptors {
@@ -105,6 +117,7 @@ pub(super) struct Started {
     pub(super) signals: Signals,
     pub(super) ranks: Vec<Rank>,
     pub(super) pump: Option<Pump>,
+    pub(super) children_wait: ChildrenWait,
 }
 
 /// A rank's process, which is ours to reap.
@@ -141,6 +154,7 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
         .map_err(|TooFew { needed, allowed }| LaunchError::Descriptors { ranks, needed, allowed })?;
     // A signal that comes while the ranks are being started is theirs too.
     let signals = Signals::new()?;
+    let children_wait = ChildrenWait::new();
     let mut crew = Crew { ranks: Vec::new(), pipes: Vec::new() };
     for rank in 0..ranks {
         crew.add(&plan, rank, &output, &broker, raised.as_ref())?;
@@ -149,7 +163,7 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
         Output::Direct { .. } => None,
         output => Some(Pump::start(std::mem::take(&mut crew.pipes), output)?),
     };
-    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump })
+    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump, children_wait })
 }
 
 /// The ranks started so far. Dropped before the last has been, it ends them.
@@ -186,6 +200,7 @@ impl Crew {
         command.envs(broker.env(rank).vars()).process_group(0).stdin(input(rank));
         direct(&mut command, output).map_err(fail)?;
         vm::spawn::die_with_parent(&mut command);
+        vm::spawn::unblock_signals_of(&mut command);
         let child = command.spawn().map_err(fail)?;
         let process = Pid::from_child(&child);
         if let Some(raised) = raised {
@@ -195,7 +210,12 @@ impl Crew {
             Ok(handle) => self.ranks.push(Rank { rank, process, handle }),
             Err(error) => {
                 end_unwatched(child);
-                return Err(fail(error.into()));
+                return Err(match error {
+                    Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+                        LaunchError::Unwatched { source: error.into() }
+                    }
+                    error => LaunchError::Spawn { rank, program: plan.program.clone(), source: error.into() },
+                });
             }
         }
         self.pipes.extend(pipes(rank, child));

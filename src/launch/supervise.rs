@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, waitid};
 
 use super::end::{End, Outcome, RankOutcome};
+use super::output::Pump;
 use super::signals::Signals;
 use super::start::{Rank, Started};
 use crate::bootstrap::Broker;
@@ -33,10 +34,11 @@ pub(super) struct Policy {
 impl Started {
     /// Stays until the last rank has ended and its output has been passed on.
     pub(super) fn supervise(self, policy: Policy) -> Outcome {
-        let Self { broker, signals, ranks, pump } = self;
+        let Self { broker, signals, ranks, pump, children_wait } = self;
         let supervisor = Supervisor {
             broker,
             signals,
+            pump,
             policy,
             running: ranks,
             unreaped: Vec::new(),
@@ -47,9 +49,7 @@ impl Started {
             killed_by_interrupt: false,
         };
         let outcome = supervisor.run();
-        if let Some(pump) = pump {
-            pump.finish();
-        }
+        drop(children_wait);
         outcome
     }
 }
@@ -57,6 +57,7 @@ impl Started {
 struct Supervisor {
     broker: Broker,
     signals: Signals,
+    pump: Option<Pump>,
     policy: Policy,
     running: Vec<Rank>,
     /// Those that have ended, and that others may still reach by number: as long as they are not reaped, nobody else gets it.
@@ -104,7 +105,14 @@ impl Supervisor {
         self.unreaped.iter().for_each(reap);
         self.ended.sort_by_key(|rank| rank.rank);
         let interrupted = self.killed_by_interrupt;
-        Outcome { ranks: self.ended, first_failed: self.first_failed, interrupted }
+        // From here on an interrupt ends the launcher: whoever takes the output may have stopped doing so.
+        drop((self.signals, self.broker));
+        let lost = self.pump.take().and_then(Pump::finish);
+        if let Some(error) = &lost {
+            (self.policy.say)(&format!("not all that the ranks wrote could be passed on: {error}"));
+        }
+        let output_lost = lost.is_some();
+        Outcome { ranks: self.ended, first_failed: self.first_failed, interrupted, output_lost }
     }
 
     /// When to look again, if nothing happens before.
@@ -146,7 +154,7 @@ impl Supervisor {
         let ended_by_launcher = self.ending != Ending::No;
         let mut failed = Vec::new();
         for rank in std::mem::take(&mut self.running) {
-            let Some(end) = end_of(&rank, ended_by_launcher) else {
+            let Some(end) = end_of(&rank) else {
                 self.running.push(rank);
                 continue;
             };
@@ -239,12 +247,12 @@ impl Supervisor {
     }
 }
 
-/// How `rank` ended, if it has. What a failed or ended rank leaves in its process group is killed, while the
-/// unreaped process still keeps the group's number from being used again.
-fn end_of(rank: &Rank, ended_by_launcher: bool) -> Option<End> {
+/// How `rank` ended, if it has. What it leaves in its process group is killed, while the unreaped process still keeps the
+/// group's number from being used again.
+fn end_of(rank: &Rank) -> Option<End> {
     let end = look(rank, WaitIdOptions::NOWAIT)?;
     // Where somebody else has reaped it, the number may be another group's by now.
-    if end != End::Unknown && (end.is_failure() || ended_by_launcher) {
+    if end != End::Unknown {
         rank.signal(Signal::KILL);
     }
     Some(end)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome};
+use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
 use standpipe_cli::{printed::print, refused::Refused, units::between};
 
 /// The arguments of `standpipe run`.
@@ -42,6 +42,10 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     if let Some(hosts) = hosts {
         eprintln!("{}", launchers(&hosts, ranks, &command));
         return Refused::STATUS.into();
+    }
+    // Whoever started this may have had signals blocked that are the job's.
+    if let Err(error) = unblock_signals() {
+        eprintln!("standpipe: signals that are blocked stay so: {error}");
     }
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
@@ -111,6 +115,7 @@ struct Report {
     status: u8,
     first_failed: Option<u32>,
     interrupted: bool,
+    output_lost: bool,
     ranks: Vec<RankReport>,
 }
 
@@ -130,6 +135,7 @@ impl Report {
             status: outcome.status(),
             first_failed: outcome.first_failed,
             interrupted: outcome.interrupted,
+            output_lost: outcome.output_lost,
             ranks: outcome.ranks.iter().map(RankReport::of).collect(),
         }
     }

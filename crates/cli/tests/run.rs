@@ -180,6 +180,16 @@ fn when_nobody_takes_the_output_the_job_ends() {
 }
 
 #[test]
+fn output_that_finds_no_room_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let mut command = standpipe(&["-n", "1", "--tag-output", "--", "echo", "hello"]);
+    let output = command.stdout(full).stderr(Stdio::piped()).output().expect("the command runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("could be passed on: No space left on device"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_started_has_the_shells_status() {
     let missing = run(&["-n", "1", "--", "no-such-program-anywhere"]);
     assert_eq!(missing.status.code(), Some(127));

@@ -106,6 +106,11 @@ impl Segment {
 
     /// Gives a memory file its length, for good once it is mapped.
     fn sealed(fd: OwnedFd, len: u64) -> Result<Segment, SegmentError> {
+        // The kernel ends the process that makes a file longer than this: see setrlimit(2).
+        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if longest.is_some_and(|longest| len > longest) {
+            return Err(os("ftruncate")(Errno::FBIG));
+        }
         rustix::fs::ftruncate(&fd, len).map_err(os("ftruncate"))?;
         let segment = Segment::map(fd, len)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;

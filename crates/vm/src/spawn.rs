@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -27,6 +28,99 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(before_exec);
     }
+}
+
+/// Has the process that `command` starts block no signal: a blocked one is inherited, and would keep from it what is passed on.
+pub fn unblock_signals_of(command: &mut Command) {
+    // SAFETY: `unblock` may be called where a signal handler may run: it makes one system call with memory of its own.
+    unsafe {
+        command.pre_exec(|| unblock(None));
+    }
+}
+
+/// Lets these signals come to the calling thread, whatever whoever started it had blocked.
+///
+/// # Errors
+/// When one of the numbers is no signal's.
+pub fn unblock_signals(signals: &[i32]) -> io::Result<()> {
+    unblock(Some(signals))
+}
+
+/// Unblocks these signals in the calling thread, or all. Does nothing that a signal handler may not.
+fn unblock(signals: Option<&[i32]>) -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is a live local, which the first call initializes whole, the others change and read only.
+    let rc = unsafe {
+        match signals {
+            None => _ = libc::sigfillset(set.as_mut_ptr()),
+            Some(signals) => {
+                libc::sigemptyset(set.as_mut_ptr());
+                for signal in signals {
+                    if libc::sigaddset(set.as_mut_ptr(), *signal) != 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+            }
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut())
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
+}
+
+/// While one lives, children of this process that have ended wait to be asked how. A process that ignores `SIGCHLD`, or was
+/// started so, is told of none otherwise. The last one dropped restores what was.
+#[derive(Debug)]
+pub struct ChildrenWait(());
+
+/// How many there are, and what was before the first, if it had to be changed.
+static CHILDREN_WAIT: Mutex<(usize, Option<libc::sigaction>)> = Mutex::new((0, None));
+
+impl ChildrenWait {
+    /// Any thread may call. Where this process handles `SIGCHLD`, nothing changes.
+    pub fn new() -> ChildrenWait {
+        let mut wait = CHILDREN_WAIT.lock().unwrap_or_else(PoisonError::into_inner);
+        if wait.0 == 0 {
+            let is = disposition(None);
+            let forgets = is.sa_sigaction == libc::SIG_IGN || is.sa_flags & libc::SA_NOCLDWAIT != 0;
+            wait.1 = forgets.then(|| {
+                let handler = if is.sa_sigaction == libc::SIG_IGN { libc::SIG_DFL } else { is.sa_sigaction };
+                let flags = is.sa_flags & !libc::SA_NOCLDWAIT;
+                disposition(Some(&libc::sigaction { sa_sigaction: handler, sa_flags: flags, ..is }))
+            });
+        }
+        wait.0 += 1;
+        ChildrenWait(())
+    }
+}
+
+impl Default for ChildrenWait {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for ChildrenWait {
+    fn drop(&mut self) {
+        let mut wait = CHILDREN_WAIT.lock().unwrap_or_else(PoisonError::into_inner);
+        wait.0 -= 1;
+        if wait.0 == 0
+            && let Some(before) = wait.1.take()
+        {
+            disposition(Some(&before));
+        }
+    }
+}
+
+/// What this process does with `SIGCHLD`, or has done so far where it is to do something else from now on.
+fn disposition(new: Option<&libc::sigaction>) -> libc::sigaction {
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel reads one structure, if any, and writes one, which live here; what is set is what was set before but for
+    // its flags, or the default, so any handler is one that this process has set itself.
+    let rc = unsafe { libc::sigaction(libc::SIGCHLD, new, before.as_mut_ptr()) };
+    assert_eq!(rc, 0, "the signal is one that can be handled");
+    // SAFETY: it was zeroed, and any bytes are valid numbers and a valid address or none.
+    unsafe { before.assume_init() }
 }
 
 /// A file descriptor of one's own for what whoever started this process left open under `number`, which stays open. Programs
@@ -142,7 +236,7 @@ mod tests {
         let number: Option<u32> = info.ok().and_then(number);
         let _ = (stranger.kill(), stranger.wait());
         if number == Some(stranger.id()) {
-            return testbed::skip("this kernel tells of processes by their numbers only");
+            return testbed::skip("this kernel has no way to tell of a socket's process but its number");
         }
         assert_eq!(number, Some(std::process::id()));
         assert!(peer_process(socket.as_fd(), 0).is_err(), "it has no number here");
