@@ -60,6 +60,8 @@ pub mod ring;
 pub mod robust;
 pub mod segment;
 pub mod shared;
+#[cfg(not(any(loom, miri)))]
+mod signals;
 pub mod spawn;
 mod sync;
 #[cfg(all(test, not(miri)))]

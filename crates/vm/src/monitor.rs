@@ -39,6 +39,7 @@ use maps::{Mapping, Maps};
 use shared::Shared;
 use watcher::Watcher;
 
+use crate::signals::without_signals;
 use crate::told::Mark;
 
 pub use crate::told::Changed;
@@ -98,7 +99,7 @@ impl Monitor {
         let shared = Arc::new(Shared::open()?);
         let watcher = Watcher::new(Arc::clone(&shared));
         let builder = std::thread::Builder::new().name("standpipe-monitor".into()).stack_size(STACK_BYTES);
-        let thread = uffd::without_signals(|| builder.spawn(move || watcher.run()))?;
+        let thread = without_signals(|| builder.spawn(move || watcher.run()))?;
         Ok(Monitor { shared, thread: Some(thread), process: std::process::id() })
     }
 

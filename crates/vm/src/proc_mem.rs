@@ -75,6 +75,10 @@ impl ProcMem {
     /// # Safety
     /// No part of the local pieces may be written by this process during the call. The other process must expect the write.
     pub unsafe fn write(&self, remote: &[Iov], local: &[Iov]) -> Result<(), CmaError> {
+        let bytes = |pieces: &[Iov]| pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len));
+        if bytes(remote) != bytes(local) {
+            return Err(CmaError::Mismatch { remote: bytes(remote), local: bytes(local) });
+        }
         let (mut theirs, mut ours) = (remote.iter(), local.iter());
         let (mut there, mut here) = (Iov::default(), Iov::default());
         let mut done = 0;
@@ -84,13 +88,7 @@ impl ProcMem {
                 there = *next;
             }
             while here.len == 0 {
-                let Some(next) = ours.next() else {
-                    let bytes = |pieces: &[Iov]| {
-                        pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.len))
-                    };
-                    return Err(CmaError::Mismatch { remote: bytes(remote), local: bytes(local) });
-                };
-                here = *next;
+                here = *ours.next().expect("as many bytes as there");
             }
             let part = Iov { addr: there.addr, len: there.len.min(here.len).min(1 << 30) };
             // SAFETY: this part of a local piece is under the caller's promise.
@@ -202,8 +200,15 @@ mod tests {
         let byte = |at| there.byte(at);
         assert_eq!([9, 10, 12, 13, 14, 15].map(byte), [0, 7, 7, 9, 9, 0]);
         assert_eq!([PAGE, PAGE + 1, PAGE + 4, PAGE + 5].map(byte), [0, 9, 9, 0]);
+        here.fill(0, 8);
         let short = write(&memory, &remote, &local[..1]);
         assert_eq!(short, Err(CmaError::Mismatch { remote: 9, local: 3 }));
+        let long = write(&memory, &remote[..1], &local);
+        assert_eq!(
+            (long, byte(10)),
+            (Err(CmaError::Mismatch { remote: 5, local: 9 }), 7),
+            "nothing is written"
+        );
     }
 
     #[test]

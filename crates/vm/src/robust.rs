@@ -24,6 +24,7 @@ use std::thread::JoinHandle;
 use rustix::thread::gettid;
 
 use crate::shared::{SharedMemory, Words};
+use crate::signals::without_signals;
 
 /// 64-bit words that a held word takes: itself, its entry in the list, and the list's head of three.
 pub const WORDS: usize = 5;
@@ -88,7 +89,8 @@ impl Held {
     /// process ends. Any thread may call, and may end.
     ///
     /// # Errors
-    /// When there is no thread to be had, or the kernel (or a system call filter) has no robust futexes. The word is 0 then.
+    /// When there is no thread to be had, or the kernel (or a system call filter) has no robust futexes. The word does not tell of
+    /// this process then.
     ///
     /// # Panics
     /// When the words are not wholly inside `memory`.
@@ -98,7 +100,8 @@ impl Held {
         let (tell, told) = sync_channel(1);
         let until = Arc::clone(&done);
         let builder = std::thread::Builder::new().name("standpipe-end".into()).stack_size(STACK_BYTES);
-        let thread = builder.spawn(move || hold(&words, &until, &tell))?;
+        // A program's handlers may want more room than this thread has.
+        let thread = without_signals(|| builder.spawn(move || hold(&words, &until, &tell)))?;
         let held = Held { done, thread: Some(thread), pid: std::process::id() };
         told.recv().expect("the thread tells before it does anything else")?;
         Ok(held)
@@ -225,6 +228,8 @@ mod tests {
                 let words = [c"/bin/true".as_ptr(), std::ptr::null()];
                 // SAFETY: a path and a list of arguments that end as they must, of constants.
                 _ = unsafe { libc::execv(words[0], words.as_ptr()) };
+                // Any end would mark the word: it is to be found out that this was not executed.
+                std::thread::sleep(Duration::from_secs(3600));
             },
         ];
         for end in ends {
@@ -248,6 +253,8 @@ mod tests {
         assert!(!word.has_ended(), "a child's end is not its parent's");
         drop(held);
         // A holder that ends while its own child lives on, which has all of its memory and descriptors.
+        let (memory, begun) = (self::memory(), Instant::now());
+        let word = EndWord::at(&memory, AT);
         in_child(|| {
             std::mem::forget(Held::new(&memory, AT));
             // SAFETY: as in `in_child`; the grandchild only sleeps, and is not waited for: it ends by itself.
@@ -255,7 +262,6 @@ mod tests {
                 std::thread::sleep(Duration::from_secs(2));
             }
         });
-        let begun = Instant::now();
         assert!(word.has_ended() && begun.elapsed() < Duration::from_secs(1));
     }
 }

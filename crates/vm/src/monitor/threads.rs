@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use crate::host::kernel_release;
+
 /// Bytes for the names of all threads, which must be read by one call: some 2,000 of them.
 const NAMES: usize = 64 << 10;
 
@@ -57,15 +59,22 @@ pub(super) struct Threads {
     seen: HashMap<u32, u64>,
     /// When it may be looked again.
     next: Option<Instant>,
+    /// Whether they are all that can remove pages for this process.
+    are_all: bool,
 }
 
 impl Threads {
     /// # Errors
-    /// Where there is no `/proc`.
+    /// Where there is no `/proc`, or it does not tell what threads are in.
     pub(super) fn open() -> std::io::Result<Threads> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open("/proc/self/task", flags, Mode::empty())?;
-        Ok(Threads { folder, seen: HashMap::new(), next: None })
+        let are_all = workers_are_threads(&kernel_release());
+        let threads = Threads { folder, seen: HashMap::new(), next: None, are_all };
+        // Its absence must not be taken for the end of the thread that it is about.
+        let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        threads.told(this, "syscall", &mut [0; 256])?;
+        Ok(threads)
     }
 
     /// The last removal that is over, as all before it, or 0. `announced`: how many have been; `never`: a thread that
@@ -73,7 +82,7 @@ impl Threads {
     /// again too soon is told 0.
     pub(super) fn over(&mut self, announced: u64, never: u32) -> u64 {
         let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) {
+        if !self.are_all || self.next.is_some_and(|next| now < next) {
             return 0;
         }
         let start = processor_time();
@@ -117,18 +126,22 @@ impl Threads {
 
     /// Whether the thread sleeps in a call that removes no pages, or has ended.
     fn is_elsewhere(&self, thread: u32) -> bool {
-        let mut text = [0; 256];
-        let read = rustix::fs::openat(
-            &self.folder,
-            format!("{thread}/syscall"),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .and_then(|file| rustix::io::read(file, &mut text[..]));
-        match read {
+        let (mut text, mut stat) = ([0; 256], [0; 256]);
+        match self.told(thread, "syscall", &mut text) {
+            // The first thread stays in the list when it has ended before the others.
+            Ok(count) if text[..count] == *IN_NO_CALL => {
+                self.told(thread, "stat", &mut stat).is_ok_and(|count| has_ended(&stat[..count]))
+            }
             Ok(count) => sleeps_elsewhere(&text[..count]),
             Err(error) => error == Errno::NOENT || error == Errno::SRCH,
         }
+    }
+
+    /// Reads what the kernel tells of a thread.
+    fn told(&self, thread: u32, what: &str, text: &mut [u8]) -> Result<usize, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.folder, format!("{thread}/{what}"), flags, Mode::empty())?;
+        rustix::io::read(file, text)
     }
 }
 
@@ -139,6 +152,23 @@ fn processor_time() -> Duration {
     let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(rc, 0, "each thread has this clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Whether io_uring's workers are threads of the process that they work for: since Linux 5.12. Before, they are in no list of its
+/// threads.
+fn workers_are_threads(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (5, 12))
+}
+
+/// What the kernel says of the call of a thread that has ended.
+const IN_NO_CALL: &[u8] = b"-1 0x0 0x0\n";
+
+/// Whether this, which the kernel says of a thread in `stat`, is of one that has ended: after its name, which may have any
+/// letters, comes its state.
+fn has_ended(stat: &[u8]) -> bool {
+    let name_end = stat.iter().rposition(|byte| *byte == b')');
+    name_end.and_then(|at| stat.get(at + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
 }
 
 /// What the kernel says of a thread: `running`, or the number of its call in decimal, six arguments, the stack pointer
@@ -200,6 +230,21 @@ mod tests {
             }
             drop(wake);
         });
+    }
+
+    #[test]
+    fn kernels_whose_workers_are_in_no_list_are_known_by_their_release() {
+        for (release, are) in [("5.12.0", true), ("6.1.0-18-amd64", true), ("10.0", true), ("5.11.22", false)]
+        {
+            assert_eq!(workers_are_threads(release), are, "{release}");
+        }
+        assert!(["5.7", "4.18.0-500.el8", "", "x.y"].iter().all(|release| !workers_are_threads(release)));
+    }
+
+    #[test]
+    fn a_first_thread_that_has_ended_is_known_by_its_state() {
+        assert!(has_ended(b"77 (a) b) Z 1 77 77 0") && has_ended(b"77 (x) X 1"));
+        assert!(!has_ended(b"77 (Z) S 1 77") && !has_ended(b"77 (Z)") && !has_ended(b""));
     }
 
     #[test]

@@ -126,21 +126,6 @@ impl AsFd for Uffd {
     }
 }
 
-/// Calls `f`, which starts a thread, so that no handler of a signal ever runs on that thread.
-pub(super) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: both sets are ours, and valid as sets of no signals until they are filled; the calls write them only, and
-    // change nothing but which signals this thread takes.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let done = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        done
-    }
-}
-
 fn by_call() -> Result<OwnedFd, Errno> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: userfaultfd takes flags and touches no memory of ours.
