@@ -239,6 +239,10 @@ impl Net {
     fn note_near(&mut self) {
         self.near_run = if self.far_turns > 0 { 1 } else { self.near_run + 1 };
         self.far_turns = u32::from(self.near_run.is_multiple_of(RUN_MAX));
+        if self.far_turns > 0 {
+            // It is asked so seldom that it would not know the time.
+            self.ofi.look_at_clock_soon();
+        }
         self.restless = 0;
     }
 

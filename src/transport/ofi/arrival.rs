@@ -50,7 +50,8 @@ impl OfiTransport {
         self.port.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
         let envelope = Envelope::decode(&head, len, PAYLOAD_MAX);
         let of_one_gone = envelope.as_ref().is_some_and(|envelope| {
-            self.gone.contains(&envelope.sender) && self.remind(envelope.sender, &envelope.token)
+            self.gone.contains(&envelope.sender)
+                && self.remind(envelope.sender, &envelope.token, envelope.kind)
         });
         if of_one_gone {
             return;

@@ -30,6 +30,9 @@ pub(super) struct Unsent {
 /// What one look at a provider without room counts for, at most.
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
+/// While there is no room, what goes through buffers is tried once in so long: each try fills a buffer.
+const BUFFERED_AGAIN: Duration = Duration::from_millis(1);
+
 /// How long there was no room at the provider.
 pub(super) struct Wait {
     /// The last look.
@@ -41,6 +44,11 @@ pub(super) struct Wait {
 impl Wait {
     pub(super) fn since(now: Instant) -> Wait {
         Wait { last: now, waited: Duration::ZERO }
+    }
+
+    /// Whether there has been no room for so long that a moment more does not matter, and it was looked for a moment ago.
+    fn rests(&self) -> bool {
+        self.waited > BUFFERED_AGAIN && self.last.elapsed() < BUFFERED_AGAIN
     }
 
     /// There is still no room. Returns how long there was none.
@@ -116,6 +124,14 @@ pub(super) struct Link {
     pub(super) listed: bool,
     pub(super) stuck: bool,
     pub(super) owing: bool,
+}
+
+impl Link {
+    /// Whether copies wait that go through buffers, and are to be tried a little later.
+    pub(super) fn rests(&self) -> bool {
+        let waits = self.copies[..DIRECT].iter().any(|waiting| !waiting.is_empty());
+        waits && self.unsent.is_empty() && self.busy.as_ref().is_some_and(|busy| busy.wait.rests())
+    }
 }
 
 /// What is kept of a peer that is gone here, for it may live: a connection that broke is enough for a loss at one end. It goes on

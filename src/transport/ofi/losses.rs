@@ -70,12 +70,16 @@ impl OfiTransport {
         }
     }
 
-    /// A peer that is gone here still talks. It is told, now and then, that it was given up. Whether it was that peer.
+    /// A peer that is gone here still talks. It is told, now and then, that it was given up, unless that is what it says itself.
+    /// Whether it was that peer.
     #[cold]
-    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES]) -> bool {
+    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], kind: Kind) -> bool {
         let Some(parted) = self.parted.get_mut(&rank).filter(|parted| parted.inward.matches(token)) else {
             return false;
         };
+        if kind == Kind::Bye {
+            self.left.insert(rank);
+        }
         let (now, Some(peer)) = (Instant::now(), parted.peer) else { return true };
         if now < parted.remind_at || self.left.contains(&rank) {
             return true;

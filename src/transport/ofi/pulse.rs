@@ -30,6 +30,11 @@ impl OfiTransport {
         }
     }
 
+    /// Has the next poll do that.
+    pub(crate) fn look_at_clock_soon(&mut self) {
+        self.looks_left = 0;
+    }
+
     fn pulse(&mut self) {
         let listened = std::mem::take(&mut self.listened);
         let (mut quiet, mut silent) = (Vec::new(), Vec::new());

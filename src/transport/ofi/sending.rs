@@ -6,7 +6,7 @@ use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
-use super::link::{Busy, Link, PARTS, Unsent};
+use super::link::{Busy, DIRECT, Link, PARTS, Unsent};
 use super::port::Kept;
 use super::transport::OfiTransport;
 
@@ -139,8 +139,14 @@ impl OfiTransport {
             let Some(rank) = self.stuck.pop_front() else { return };
             if let Some(link) = self.links.get_mut(rank) {
                 link.stuck = false;
+                let rests = link.rests();
                 self.flush(rank);
-                (0..PARTS.len()).for_each(|kind| self.go_on_with_copies(rank, kind));
+                for kind in (0..PARTS.len()).filter(|kind| *kind == DIRECT || !rests) {
+                    self.go_on_with_copies(rank, kind);
+                }
+                if rests {
+                    self.try_again(rank);
+                }
             }
         }
     }

@@ -145,7 +145,7 @@ fn more_copies_through_buffers_than_may_be_under_way_wait_for_the_connection_to_
                 let count = PARTS[size as usize] + 1;
                 cluster.transport(0).port.script.connects = true;
                 let ids = start(cluster, memory, direction, count, len);
-                (0..100).for_each(|_| step(cluster));
+                (0..10).for_each(|_| step(cluster));
                 assert!(ids.iter().all(|id| !cluster.node(0).is_done(*id)));
                 cluster.transport(0).port.script.connects = false;
                 end(cluster, ids);
