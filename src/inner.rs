@@ -5,6 +5,7 @@
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
 mod losses;
+mod orphans;
 mod tasks;
 mod timing;
 mod waiting;
@@ -21,6 +22,7 @@ use engine::node::Polled;
 use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
+use self::orphans::Orphans;
 use crate::error::Error;
 use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
@@ -127,7 +129,7 @@ pub(crate) struct Inner {
     /// Messages taken by all threads, about.
     moved: AtomicU32,
     /// Buffers of operations whose events were dropped, kept until the operations end.
-    orphans: Mutex<Vec<(OpId, Box<dyn Any + Send>)>>,
+    orphans: Mutex<Orphans<OpId>>,
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// The first failure of an operation that ended at once and whose event was dropped.
@@ -211,7 +213,7 @@ impl Inner {
             errands: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
             moved: AtomicU32::new(0),
-            orphans: Mutex::new(Vec::new()),
+            orphans: Mutex::new(Orphans::new()),
             followed: Mutex::default(),
             failure: Mutex::default(),
             any_failure: AtomicBool::new(false),
@@ -360,20 +362,25 @@ impl Inner {
         }
     }
 
+    /// Drops the buffers of operations that have ended, whose programs' code runs with no lock of ours held.
     fn bury_orphans(&self) {
-        let engine = self.engine();
-        let mut orphans = lock(&self.orphans);
-        // An operation that nobody asks about leaves the table when it ends.
-        orphans.retain(|(op, _)| !engine.is_locally_done(*op));
-        if orphans.is_empty() {
-            self.errands.fetch_and(!ORPHANS, Ordering::AcqRel);
-        }
+        let ended = {
+            let engine = self.engine();
+            let mut orphans = lock(&self.orphans);
+            // An operation that nobody asks about leaves the table when it ends.
+            let ended = orphans.take_ended(|op| engine.is_locally_done(op));
+            if orphans.is_empty() {
+                self.errands.fetch_and(!ORPHANS, Ordering::AcqRel);
+            }
+            ended
+        };
+        drop(ended);
     }
 
     /// Keeps a buffer until the operation that uses it has ended.
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
         let mut orphans = lock(&self.orphans);
-        orphans.push((op, buffer));
+        orphans.add(op, buffer);
         self.errands.fetch_or(ORPHANS, Ordering::AcqRel);
     }
 

@@ -42,13 +42,12 @@ impl Inner {
     /// Wakes the task at the next progress that moves anything, and sees to it that somebody makes progress, or wakes the task
     /// to make it.
     fn wake_later(self: &Arc<Self>, waker: &Waker) {
-        {
-            let mut wakers = lock(&self.wakers);
-            if !wakers.iter().any(|known| known.will_wake(waker)) {
-                wakers.push(waker.clone());
-            }
-            self.errands.fetch_or(WAKERS, Ordering::AcqRel);
+        if !lock(&self.wakers).iter().any(|known| known.will_wake(waker)) {
+            // A copy runs the executor's code.
+            let copy = waker.clone();
+            lock(&self.wakers).push(copy);
         }
+        self.errands.fetch_or(WAKERS, Ordering::AcqRel);
         let watched = match self.may_attend {
             true => self.attend(),
             false => self.start_waking(),
@@ -80,7 +79,8 @@ impl Inner {
                 continue;
             }
             // What is there already the tasks will have seen when they were polled just now: if not, it is a short nap away.
-            self.sleep(Instant::now(), SLEEP_MAX, true, &mut || None::<()>);
+            let mut is_closing = || self.closing.load(Ordering::SeqCst).then_some(());
+            self.sleep(Instant::now(), SLEEP_MAX, true, &mut is_closing);
             self.wake_tasks();
         }
     }
