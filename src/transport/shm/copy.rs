@@ -266,11 +266,14 @@ pub(crate) unsafe fn copy_pieces(
 /// As for [`copy_pieces`].
 unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Result<(), CopyError> {
     let fault = || match peer.is_far() {
-        true => CopyError::Unreachable(Why::Network),
-        false => heap_fault(peer, piece.remote.offset, piece.len).into(),
+        true => Err(CopyError::Unreachable(Why::Network)),
+        // Nothing is there to be touched, wherever it is.
+        false if piece.len == 0 && !peer.is_lost() => Ok(()),
+        false => Err(heap_fault(peer, piece.remote.offset, piece.len).into()),
     };
-    let end = piece.remote.offset.checked_add(piece.len).ok_or_else(fault)?;
-    let heap = peer.heap_up_to(end).filter(|_| piece.remote.mem == MemId::Heap).ok_or_else(fault)?;
+    let end = piece.remote.offset.checked_add(piece.len);
+    let heap = end.and_then(|end| peer.heap_up_to(end)).filter(|_| piece.remote.mem == MemId::Heap);
+    let Some(heap) = heap else { return fault() };
     let (addr, len) = (piece.local.offset as usize, piece.len as usize);
     let copied = match direction {
         Direction::Put => {
@@ -286,7 +289,7 @@ unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Resul
             heap.copy_out(piece.remote.offset, into)
         }
     };
-    copied.map_err(|_| fault())
+    copied.or_else(|_| fault())
 }
 
 /// The error for an access to `len` bytes at `offset` of the peer's heap that is not allowed.
