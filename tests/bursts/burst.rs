@@ -53,37 +53,34 @@ fn share(member: &Member, thread: usize) -> Result<(), Error> {
 fn single(member: &Member, number: usize) -> Result<(), Error> {
     let Member { node, case, .. } = member;
     let slot = number % case.slots();
-    let (to, len) = (member.place(slot), case.len());
+    let (to, len, carried) = (member.place(slot), case.len(), member.carried(slot));
     match case.operation {
-        Operation::Put => node.put_bytes(to, &pattern(slot, len)),
-        Operation::PutNbi => node.put_nbi(to, &pattern(slot, len)),
-        Operation::PutSignal => {
-            node.put_signal_nbi(to, &pattern(slot, len), Signal::add(member.word(SIGNALLED), 1))
-        }
+        Operation::Put => node.put_bytes(to, carried),
+        Operation::PutNbi => node.put_nbi(to, carried),
+        Operation::PutSignal => node.put_signal_nbi(to, carried, Signal::add(member.word(SIGNALLED), 1)),
         Operation::Get => {
             let mut into = vec![0; len];
             node.get_bytes(to, &mut into)?;
-            assert!(into == pattern(slot, len), "{case}: other bytes than are there");
+            assert!(into == carried, "{case}: other bytes than are there");
             Ok(())
         }
         Operation::List => {
-            let bytes = pattern(slot, len);
             let piece = |(number, from)| PutPiece { to: to.plus((number * len.div_ceil(3)) as u64), from };
-            let pieces: Vec<PutPiece<'_>> = bytes.chunks(len.div_ceil(3)).enumerate().map(piece).collect();
+            let pieces: Vec<PutPiece<'_>> = carried.chunks(len.div_ceil(3)).enumerate().map(piece).collect();
             node.put_list_nbi(&pieces)
         }
         Operation::Strided => {
             let block = len / 4;
             let (apart, here) = ([2 * block as u64], [block]);
             let shape = Strided { block, counts: &[4], remote_strides: &apart, local_strides: &here };
-            node.put_strided_nbi(to, &pattern(slot, len), &shape)
+            node.put_strided_nbi(to, carried, &shape)
         }
         Operation::Request => {
             let ask = node.handler("ask").expect("registered");
-            let (args, payload) = ([slot as u64, 0, 0, 0], pattern(slot, len));
+            let args = [slot as u64, 0, 0, 0];
             match len > standpipe::MEDIUM_MAX {
-                true => node.request_long(ask, args, to, &payload),
-                false => node.request_medium(member.peer, ask, args, &payload),
+                true => node.request_long(ask, args, to, carried),
+                false => node.request_medium(member.peer, ask, args, carried),
             }
         }
         Operation::Directory => names(member, number),
@@ -104,7 +101,7 @@ fn gets(member: &Member, thread: usize, numbers: impl Iterator<Item = usize>) ->
     for (slot, event) in events {
         let (result, bytes) = event.wait();
         result?;
-        assert!(bytes == pattern(slot, case.len()), "{case}: other bytes than are there");
+        assert!(bytes == member.carried(slot), "{case}: other bytes than are there");
     }
     Ok(())
 }

@@ -47,6 +47,8 @@ pub(crate) struct Member {
     pub(crate) answered: Arc<AtomicU64>,
     folder: PathBuf,
     theirs: Theirs,
+    /// What each slot's operations carry: made before the burst, so that nothing but calls takes time in it.
+    carried: Vec<Vec<u8>>,
     /// What each thread has come to.
     pub(crate) at: Vec<AtomicUsize>,
 }
@@ -116,8 +118,9 @@ fn open(case: Case) -> Member {
     let words = node.heap().alloc_zeroed(WORDS).expect("room");
     let folder = PathBuf::from(std::env::var(FOLDER).expect("set by the test"));
     let (peer, private, theirs) = (1 - node.rank(), Private::from(&bytes), Theirs::default());
+    let carried = (0..case.slots()).map(|slot| pattern(slot, case.len())).collect();
     let at = (0..case.threads).map(|_| AtomicUsize::new(0)).collect();
-    Member { node, case, peer, area, private, words, handled, answered, folder, theirs, at }
+    Member { node, case, peer, area, private, words, handled, answered, folder, theirs, carried, at }
 }
 
 /// What is written in a slot.
@@ -152,6 +155,11 @@ impl Case {
 }
 
 impl Member {
+    /// What operations on a slot carry.
+    pub(crate) fn carried(&self, slot: usize) -> &[u8] {
+        &self.carried[slot]
+    }
+
     /// Where a slot begins at the other.
     pub(crate) fn place(&self, slot: usize) -> Remote {
         let at = (slot * self.case.stride()) as u64;

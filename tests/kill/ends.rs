@@ -216,13 +216,17 @@ fn whoever_asks_a_rank_over_the_network_that_is_killed_is_told() {
 pub(crate) fn asks() {
     let node = Node::open(config().handler("ask", |_| ())).expect("a node");
     let private = Private::new(1 << 20);
-    let word = node.heap().alloc_zeroed::<u64>(1).expect("room");
+    let [word, begun] = [(); 2].map(|()| node.heap().alloc_zeroed::<u64>(1).expect("room"));
     private.show(&node, "private");
     publish(&node, "word", word.ptr(0).to_words());
+    publish(&node, "begun", begun.ptr(0).to_words());
     let ask = node.handler("ask").expect("registered");
     let (remote, word) = (private_of(&node, 0, "private"), heap_of::<u64>(&node, 0, "word"));
     node.barrier().expect("all are there");
-    if node.rank() == 0 {
+    if node.rank() != 0 {
+        node.fetch_add(heap_of::<u64>(&node, 0, "begun"), 1).expect("rank 0 waits for that");
+    } else {
+        node.wait_until(|| begun.read(0) == ASKS.len() as u64 - 1).expect("they all begin");
         std::thread::sleep(Duration::from_millis(300));
         say(monotonic_ns());
         kill_process(getpid(), Signal::KILL).expect("its own process");

@@ -1,7 +1,7 @@
 //! Terminals of any width, to run programs in.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -68,24 +68,23 @@ impl Terminal {
     /// `TERM` is `xterm` unless it says otherwise.
     ///
     /// # Errors
-    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then it is killed, with
-    /// what it has started in its process group.
+    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then it is killed. What it
+    /// has started in its process group ends with it in any case.
     pub fn run(&self, command: &Command, mut hear: impl FnMut(&[u8])) -> io::Result<ExitStatus> {
         let Opened { mut near, far } = self.open()?;
         let open = || File::options().read(true).write(true).open(&far);
         let mut child = in_session(command).stdin(open()?).stdout(open()?).stderr(open()?).spawn()?;
         let end = Instant::now() + self.limit;
-        let ended = hear_until_ended(&mut near, &mut child, end, &mut hear);
-        if !matches!(ended, Ok(Some(_))) {
-            let session = Pid::from_child(&child);
-            // It may be gone, and not have got so far.
-            let _ = kill_process_group(session, Signal::KILL);
-            let _ = child.kill();
-            child.wait()?;
-        }
-        ended?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("it still ran after {:?}", self.limit))
-        })
+        let ended = hear_until_ended(&mut near, &child, end, &mut hear);
+        // What it has started and left behind ends with it. Nobody else has the group's number before it is waited for.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let status = match ended {
+            Ok(true) => return child.wait(),
+            // It may not have got so far as to have a group.
+            _ => child.kill().and_then(|()| child.wait()),
+        };
+        let in_vain = format!("it still ran after {:?}", self.limit);
+        ended.and(status).and_then(|_| Err(io::Error::new(io::ErrorKind::TimedOut, in_vain)))
     }
 
     /// The same, and gives how it ended and all that it wrote, with ends of lines as in a file.
@@ -120,17 +119,19 @@ fn in_session(command: &Command) -> Command {
 /// How often to look whether a program has ended whose terminal others keep open.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Hands on all that comes until `child` has ended and nothing more is to be read; `None` if it is too late before that.
+/// Hands on all that comes until `child` has ended, which is still to be waited for, and nothing more is to be read. Whether it
+/// has ended in time.
 fn hear_until_ended(
     near: &mut File,
-    child: &mut Child,
+    child: &Child,
     end: Instant,
     hear: &mut impl FnMut(&[u8]),
-) -> io::Result<Option<ExitStatus>> {
+) -> io::Result<bool> {
+    let looking = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let mut bytes = [0; 4096];
     loop {
         // Asked before reading: what it wrote before its end is there by then.
-        let ended = child.try_wait()?;
+        let ended = waitid(WaitId::Pid(Pid::from_child(child)), looking)?.is_some();
         let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
         let mut waits = [PollFd::new(&*near, PollFlags::IN)];
         let some = match poll(&mut waits, Some(&look)) {
@@ -140,11 +141,13 @@ fn hear_until_ended(
         // The system calls it an error when nobody has the other end any more.
         let read = if some { near.read(&mut bytes).unwrap_or(0) } else { 0 };
         hear(&bytes[..read]);
+        let is_late = Instant::now() > end;
         match ended {
-            Some(status) if read == 0 => return Ok(Some(status)),
-            None if Instant::now() > end => return Ok(None),
+            // What it has left behind may write for ever.
+            true if read == 0 || is_late => return Ok(true),
+            false if is_late => return Ok(false),
             // It has closed the terminal, and goes on.
-            None if some && read == 0 => std::thread::sleep(LOOK),
+            false if some && read == 0 => std::thread::sleep(LOOK),
             _ => {}
         }
     }
@@ -180,6 +183,20 @@ mod tests {
         let (status, said) = Terminal::of(80).output(&shell("seq 100000")).expect("it runs");
         assert!(status.success() && said.ends_with("\n99999\n100000\n"));
         assert_eq!(said.lines().count(), 100_000);
+    }
+
+    #[test]
+    fn what_is_left_behind_ends_with_it_and_holds_nobody_up() {
+        let start = Instant::now();
+        let (status, said) = Terminal::of(80).output(&shell("yes & echo $!; exit 3")).expect("it ends");
+        assert!(status.code() == Some(3) && start.elapsed() < LIMIT / 2);
+        let left = said.lines().next().expect("a process number");
+        let stat = || std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
+        let is_running = || stat().rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'));
+        while is_running() {
+            assert!(start.elapsed() < LIMIT, "{}", stat());
+            std::thread::sleep(LOOK);
+        }
     }
 
     #[test]

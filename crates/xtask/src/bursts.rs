@@ -9,14 +9,14 @@ const TESTS: &str = "cargo test --package standpipe --test bursts -- --nocapture
 
 /// Seconds for each route, and for all of them: far more than they take.
 const ROUTE_LIMIT_S: u32 = 3600;
-const LIMIT_S: u64 = 4 * ROUTE_LIMIT_S as u64;
+const LIMIT_S: u64 = 5 * ROUTE_LIMIT_S as u64;
 
 /// The same over verbs, in an emulated machine.
 const OVER_VERBS: [Step; 1] = [Step {
     program: "bursts",
     args: "--nocapture bursts_over_providers_that_are_named",
-    env: "STANDPIPE_TEST_BURST_S=3600 STANDPIPE_TEST_BURST_CASE_S=60",
-    limit_s: 2 * ROUTE_LIMIT_S,
+    env: "STANDPIPE_TEST_BURST_S=14400 STANDPIPE_TEST_BURST_CASE_S=60",
+    limit_s: 5 * ROUTE_LIMIT_S,
 }];
 
 /// Every case of every route that this machine has, or of verbs.

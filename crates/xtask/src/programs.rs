@@ -1,6 +1,6 @@
 //! The workspace's test programs, run one by one elsewhere than cargo runs them: in terminals, and without libfabric.
 
-use crate::command::{Failure, root, run};
+use crate::command::{Failure, run};
 use crate::outcome::Outcome;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -60,10 +60,14 @@ pub(crate) fn bare() -> Outcome {
         let programs = built()?;
         let empty =
             tempfile::NamedTempFile::new().map_err(|error| Failure(format!("no temporary file: {error}")))?;
-        let info = hiding(empty.path(), &root().join("target/debug/standpipe")).arg("info").output();
+        let info = hiding(empty.path(), &command_built()?).arg("info").output();
         let info = info.map_err(|error| Failure(format!("unshare: {error}")))?;
         if !String::from_utf8_lossy(&info.stdout).contains("libfabric cannot be loaded") {
-            return Err(Failure("libfabric is still there".into()));
+            let said = String::from_utf8_lossy(&info.stderr).into_owned();
+            return Err(Failure(format!(
+                "`standpipe info` does not miss libfabric: {}: {said}",
+                info.status
+            )));
         }
         let launches =
             |program: &&Program| program.package == "standpipe" && LAUNCH.contains(&program.name.as_str());
@@ -130,6 +134,16 @@ fn built() -> Result<Vec<Program>, Failure> {
         }
     }
     Ok(programs)
+}
+
+/// The command, as it is built for its own tests.
+fn command_built() -> Result<PathBuf, Failure> {
+    let told = run("cargo build --workspace --bin standpipe --message-format=json").output()?;
+    let path = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message["executable"].as_str()?))
+    };
+    told.lines().find_map(path).ok_or_else(|| Failure("cargo built no program standpipe".into()))
 }
 
 /// The test programs of which cargo tells, one JSON object a line.

@@ -9,7 +9,9 @@ use super::rows::{Ends, bytes_of};
 /// Makes every pair of changes that is wanted, over ends that `make` makes, and wants the bytes of the time.
 pub(crate) fn all_hold<E: Ends>(over: &str, wanted: impl Fn(&Pair) -> bool, mut make: impl FnMut() -> E) {
     let mut failed = Vec::new();
-    for pair in pairs().filter(wanted) {
+    let wanted: Vec<Pair> = pairs().filter(wanted).collect();
+    assert!(!wanted.is_empty(), "no pair is wanted");
+    for pair in wanted {
         let (mut ends, rounds) = (make(), pair.rounds());
         let stale = (0..rounds).filter(|round| !holds(&mut ends, &pair, *round)).count();
         let (hits, told) = ends.counts();
