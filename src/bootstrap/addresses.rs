@@ -141,6 +141,9 @@ pub(super) fn of_rank_0(own: &[IpAddr], named: bool, others: &[Other<'_>]) -> Op
     best.1.or_else(|| own.first().copied().filter(|_| named))
 }
 
+/// What to do where no way is found.
+pub(super) const REMEDY: &str = "STANDPIPE_INTERFACE names another interface or address of this host's";
+
 /// The address of this host that leads to rank 0's; of those named by the user, if any were. The error says what was tried.
 pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Result<IpAddr, String> {
     let source = source_towards(zero);
@@ -152,8 +155,7 @@ pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Resul
             listed(own)
         )),
         None => Err(format!(
-            "no way leads from this host, of {}, to rank 0 at {zero}; STANDPIPE_INTERFACE names another interface or address \
-             of this host's",
+            "no way leads from this host, of {}, to rank 0 at {zero}; {REMEDY}",
             listed(own)
         )),
     }

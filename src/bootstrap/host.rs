@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::addresses::{self, Other, listed};
+use super::addresses::{self, Other, REMEDY, listed};
 use super::broker::{Broker, BrokerError};
 use super::env::{JobEnv, JobEnvError};
 use super::exchange::{Exchange, ExchangeError, from_env};
@@ -169,7 +169,8 @@ fn address_of_rank_0(
     }
     addresses::of_rank_0(own, named, &others).ok_or_else(|| {
         let theirs: Vec<String> = others.iter().map(|other| listed(other.told)).collect();
-        format!("no way leads from rank 0's host, of {}, to another, of {}", listed(own), theirs.join("; "))
+        let (own, theirs) = (listed(own), theirs.join(", or of "));
+        format!("no way leads from rank 0's host, of {own}, to another, of {theirs}; {REMEDY}")
     })
 }
 

@@ -327,3 +327,37 @@ fn fence_orders_puts_by_message_too() {
         );
     }
 }
+
+/// No bytes are moved without a fault, wherever they would go: programs compute places of empty blocks beyond all that there is.
+#[test]
+fn no_bytes_fault_nowhere() {
+    for way in WAYS {
+        job(
+            2,
+            |_| way.config(),
+            |node| {
+                let peer = right_of(node);
+                // SAFETY: no byte is written there.
+                let private = [0, 16, u64::MAX].map(|addr| unsafe { Remote::raw(peer, addr) });
+                let heap = [0, 1 << 40, u64::MAX].map(|offset| GlobalPtr::<u8>::new(peer, offset).into());
+                for to in heap.into_iter().chain(private) {
+                    let bytes: [u8; 0] = [];
+                    assert_eq!(node.put_bytes(to, &bytes), Ok(()), "{way:?} {to:?}");
+                    assert_eq!(node.get_bytes(to, &mut []), Ok(()), "{way:?} {to:?}");
+                    assert_eq!(node.put_nbi(to, &bytes), Ok(()), "{way:?} {to:?}");
+                    assert_eq!(node.put_nb(to, Vec::<u8>::new()).wait().0, Ok(()), "{way:?} {to:?}");
+                    assert_eq!(node.get_nb(to, Vec::<u8>::new()).wait().0, Ok(()), "{way:?} {to:?}");
+                    let pieces = [PutPiece { to, from: &bytes }, PutPiece { to, from: &bytes }];
+                    assert_eq!(node.put_list(&pieces), Ok(()), "{way:?} {to:?}");
+                    assert_eq!(
+                        node.get_list(&mut [GetPiece { from: to, into: &mut [] }]),
+                        Ok(()),
+                        "{way:?} {to:?}"
+                    );
+                }
+                assert_eq!(node.quiet(), Ok(()), "{way:?}");
+                node.barrier().expect("barrier");
+            },
+        );
+    }
+}

@@ -47,10 +47,12 @@ fn bytes_are_there_when_the_counter_says_so() {
                 turn(len, &|from, signal| node.put_signal_nbi(there, from, signal));
             }
             // Nothing but the signal, and so to nowhere.
-            let nowhere = GlobalPtr::<u8>::from_words([u64::from(there.peer()), 0]);
-            turn(0, &|from, signal| node.put_signal(nowhere, from, signal));
-            turn(0, &|from, signal| node.put_signal_nb(nowhere, from.to_vec(), signal).wait().0);
-            turn(0, &|from, signal| node.put_signal_nbi(nowhere, from, signal));
+            for offset in [0, 1 << 40, u64::MAX] {
+                let nowhere = GlobalPtr::<u8>::new(there.peer(), offset);
+                turn(0, &|from, signal| node.put_signal(nowhere, from, signal));
+                turn(0, &|from, signal| node.put_signal_nb(nowhere, from.to_vec(), signal).wait().0);
+                turn(0, &|from, signal| node.put_signal_nbi(nowhere, from, signal));
+            }
             for (at, len) in (1..).zip(SIZES) {
                 let from = vec![at as u8; len];
                 node.put_signal(raw, &from, Signal::set(count.add(1), at)).expect("put with a signal");
