@@ -154,10 +154,9 @@ pub(super) fn towards_rank_0(own: &[IpAddr], named: bool, zero: IpAddr) -> Resul
             "STANDPIPE_INTERFACE names {}, which is of another family than rank 0's {zero}",
             listed(own)
         )),
-        None => Err(format!(
-            "no way leads from this host, of {}, to rank 0 at {zero}; {REMEDY}",
-            listed(own)
-        )),
+        None => {
+            Err(format!("no way leads from this host, of {}, to rank 0 at {zero}; {REMEDY}", listed(own)))
+        }
     }
 }
 

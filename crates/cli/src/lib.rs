@@ -9,6 +9,7 @@ pub mod kv;
 pub mod lines;
 pub mod machine;
 pub mod measure;
+mod own;
 pub mod perf;
 pub mod printed;
 pub mod progress;

@@ -100,6 +100,21 @@ fn without_cross_memory_attach_puts_go_by_message() {
     }
 }
 
+/// What a user's programs expose is not what the command's own processes do.
+#[test]
+fn the_commands_own_processes_expose_what_they_use_whatever_the_setting() {
+    let child = kernel("bitonic -n 2 --size 64 --json", &[])
+        .env("STANDPIPE_EXPOSE", "ranges")
+        .spawn()
+        .expect("it starts");
+    assert_eq!(json(&finish(child))["verified"], true);
+    let mut perf = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+    perf.args(["perf", "put", "--memory", "private", "--size", "8", "--json"])
+        .env("STANDPIPE_EXPOSE", "ranges");
+    let output = perf.stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn one_wrong_put_is_noticed() {
     for (words, told) in [

@@ -281,26 +281,55 @@ fn dev_shm(size: Option<u64>) -> Check {
 }
 
 fn heap_path(facts: &Facts) -> Check {
-    match facts.segment {
-        Ok(()) => check("path: heap", Status::Ok, "mapped: a put is a store, a get is a load", ""),
-        Err(_) => check("path: heap", Status::Fail, "none: there can be no heap", "see memfd"),
+    let name = "path: heap";
+    match (&facts.segment, &facts.transport_set) {
+        (Err(_), _) => check(name, Status::Fail, "none: there can be no heap", "see memfd"),
+        (Ok(()), Some(network)) => check(
+            name,
+            Status::Info,
+            format!("the network, by {network}: one-sided by a key, also within this host"),
+            "unset STANDPIPE_TRANSPORT to map the heaps of this host's processes",
+        ),
+        (Ok(()), None) => check(name, Status::Ok, "mapped: a put is a store, a get is a load", ""),
     }
 }
 
+/// The path that private memory of this host's processes takes under the present settings, in a job and outside one.
 fn private_path(facts: &Facts) -> Check {
     let name = "path: private memory";
     let messages = "messages: copied twice, and the owner must make progress";
+    let set = |setting: &Option<String>, value: &str| setting.as_deref() == Some(value);
+    if let Some(network) = &facts.transport_set {
+        let value = format!(
+            "the network, by {network}: one-sided where it is registered (STANDPIPE_STRATEGY), else messages"
+        );
+        return check(name, Status::Info, value, "");
+    }
     match facts.attach {
-        _ if facts.attach_never => check(
+        _ if set(&facts.attach_set, "never") => check(
             name,
             Status::Warn,
             format!("{messages} (STANDPIPE_ATTACH=never)"),
             "unset STANDPIPE_ATTACH to use cross-memory attach",
         ),
+        _ if set(&facts.expose_set, "ranges") => check(
+            name,
+            Status::Warn,
+            format!("{messages} (STANDPIPE_EXPOSE=ranges)"),
+            "unset STANDPIPE_EXPOSE to use cross-memory attach in jobs",
+        ),
         Attach::Works => {
-            let value =
-                "cross-memory attach: one system call for up to 1,024 pieces, the owner takes no part";
-            check(name, Status::Ok, value, "")
+            let strict = match set(&facts.attach_set, "strict") {
+                true => "puts by a descriptor of the peer's memory, two system calls a piece; gets by ",
+                false => "",
+            };
+            let value = format!(
+                "{strict}cross-memory attach: one system call for up to 1,024 pieces, the owner takes no part"
+            );
+            let outside = "between nodes that no launcher started it goes by messages, unless both set \
+                           STANDPIPE_EXPOSE=everything";
+            let remedy = if set(&facts.expose_set, "everything") { "" } else { outside };
+            check(name, Status::Ok, value, remedy)
         }
         _ => check(name, Status::Warn, messages, "see cross-memory attach"),
     }
@@ -322,7 +351,9 @@ mod tests {
             ptrace_scope: Some(1),
             traces_anyone: Some(false),
             attach: Attach::Works,
-            attach_never: false,
+            attach_set: None,
+            expose_set: None,
+            transport_set: None,
             bad_setting: None,
             no_network: None,
             pin_bytes: None,
@@ -389,6 +420,24 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_those_that_are_taken_under_the_settings() {
+        let heap = |facts: &Facts| find(facts, "path: heap").value;
+        let private = |facts: &Facts| find(facts, "path: private memory").value;
+        let set = |value: &str| Some(value.to_owned());
+        let network = Facts { transport_set: set("ofi:tcp"), ..good() };
+        assert!(heap(&network).contains("ofi:tcp") && private(&network).contains("ofi:tcp"));
+        let ranges = Facts { expose_set: set("ranges"), ..good() };
+        assert!(heap(&ranges).starts_with("mapped") && private(&ranges).contains("STANDPIPE_EXPOSE=ranges"));
+        let never = Facts { attach_set: set("never"), ..good() };
+        assert!(private(&never).contains("STANDPIPE_ATTACH=never"));
+        let strict = Facts { attach_set: set("strict"), ..good() };
+        assert!(private(&strict).starts_with("puts by a descriptor"));
+        let outside = |facts: &Facts| find(facts, "path: private memory").remedy;
+        assert!(outside(&good()).contains("no launcher"));
+        assert_eq!(outside(&Facts { expose_set: set("everything"), ..good() }), "");
+    }
+
+    #[test]
     fn limits_that_heaps_run_into_are_told() {
         let limit = Limit { soft: Some(4 << 30), hard: None };
         let facts = Facts { address_space: limit, file_size: limit, ..good() };
@@ -430,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_users_own_setting_is_named() {
-        let facts = Facts { attach_never: true, ..good() };
+        let facts = Facts { attach_set: Some("never".to_owned()), ..good() };
         assert!(find(&facts, "path: private memory").value.contains("STANDPIPE_ATTACH=never"));
     }
 

@@ -22,8 +22,10 @@ pub(super) struct Facts {
     pub(super) ptrace_scope: Option<u8>,
     pub(super) traces_anyone: Option<bool>,
     pub(super) attach: Attach,
-    /// `STANDPIPE_ATTACH=never` is set.
-    pub(super) attach_never: bool,
+    /// What `STANDPIPE_ATTACH`, `STANDPIPE_EXPOSE` and `STANDPIPE_TRANSPORT` are set to, where that is not what they are by default.
+    pub(super) attach_set: Option<String>,
+    pub(super) expose_set: Option<String>,
+    pub(super) transport_set: Option<String>,
     /// What is wrong with a setting in the environment, and its name.
     pub(super) bad_setting: Option<(String, &'static str)>,
     /// Why there is no libfabric, or in it no such provider, where `STANDPIPE_TRANSPORT` asks for one.
@@ -59,7 +61,9 @@ impl Facts {
             ptrace_scope: ptrace_scope(),
             traces_anyone: traces_anyone(),
             attach: peer::try_attach(),
-            attach_never: set("STANDPIPE_ATTACH").is_some_and(|value| value == "never"),
+            attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
+            expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
+            transport_set: set("STANDPIPE_TRANSPORT").filter(|value| value != "shm"),
             bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name)),
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),

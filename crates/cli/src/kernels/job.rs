@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, HandlerId, Mechanism, Node, Operation, Rank, Remote, Stats, launch::RANKS_MAX};
+use standpipe::{HandlerId, Mechanism, Node, Operation, Rank, Remote, Stats, launch::RANKS_MAX};
 
 use super::{
     lines::{Done, Line, RankResult},
@@ -20,6 +20,7 @@ use super::{
     trace::{Action, Array, Transfer},
 };
 use crate::lines::tell;
+use crate::own;
 
 /// One rank of a kernel, with its node. For one thread.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Job {
     pub fn join(record: Option<&Path>, spoil: bool) -> Result<Self> {
         let come: Arc<[AtomicU64]> = (0..RANKS_MAX).map(|_| AtomicU64::new(0)).collect();
         let counter = Arc::clone(&come);
-        let config = Config::from_env()?.handler(SIGNAL, move |call| {
+        let config = own::config()?.handler(SIGNAL, move |call| {
             counter[call.from() as usize].fetch_add(1, Ordering::Release);
         });
         let node = Node::open(config).context("joining the kernel's job")?;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use standpipe::{Config, Exposure, Node};
+use standpipe::Node;
 
 use super::{
     args::KvArgs,
@@ -19,6 +19,7 @@ use super::{
     worker::{Worker, await_others},
 };
 use crate::lines::tell;
+use crate::own;
 
 /// The hidden subcommand that runs such a worker.
 pub const SUBCOMMAND: &str = "kv-guest";
@@ -44,7 +45,7 @@ pub struct GuestArgs {
 pub fn run(args: &GuestArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
     let requests = args.kv.requests()?;
-    let node = Node::open(Config::from_env()?.exposure(Exposure::Everything)).context("opening a node")?;
+    let node = Node::open(own::config()?).context("opening a node")?;
     let blocks = Statistics::of(&requests).distinct_blocks;
     let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
     let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use standpipe::{Config, Node};
+use standpipe::Node;
 
 use super::{
     args::KvArgs,
@@ -18,6 +18,7 @@ use super::{
     worker::{Worker, await_others},
 };
 use crate::lines::tell;
+use crate::own;
 
 /// The hidden subcommand that runs a worker.
 pub const SUBCOMMAND: &str = "kv-worker";
@@ -30,7 +31,7 @@ pub const SUBCOMMAND: &str = "kv-worker";
 pub fn run(args: &KvArgs) -> Result<ExitCode> {
     let plan = args.plan().map_err(anyhow::Error::msg)?;
     let requests = args.requests()?;
-    let node = Node::open(Config::from_env()?).context("joining the study's job")?;
+    let node = Node::open(own::config()?).context("joining the study's job")?;
     let (rank, size) = (node.rank() as usize, node.size() as usize);
     let layout = Layout::new(size, Statistics::of(&requests).distinct_blocks, plan.slots(), plan.layers);
     let job = Job::join(&node, layout)?;

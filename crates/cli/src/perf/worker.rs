@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{Config, GetPiece, GlobalPtr, Node, Remote, Strided, bare, host};
+use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, bare, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
 use super::memory::{PATIENCE, REFUSED, Shared, Theirs};
 use super::timing::{ROUNDS, SLOW_TURNS, TURNS, each, interleave, timed};
 use super::{misses, words};
+use crate::own;
 
 /// Runs this process's part of `case`; rank 0 returns the samples.
 ///
@@ -23,7 +24,7 @@ pub(super) fn run(case: &Case) -> Result<Option<Samples>> {
     let served = Arc::new(AtomicU64::new(0));
     let [serve, replied, taken] = std::array::from_fn(|_| Arc::clone(&served));
     let answer = OnceLock::new();
-    let config = Config::from_env()?
+    let config = own::config()?
         .timeout(PATIENCE)
         .handler("ping", move |call| {
             serve.store(serve.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use super::plan::{LOOKAHEAD, Plan, Turn, Way};
 use super::sequence::Sequence;
 use super::table::{self, Shares};
 use crate::lines::tell;
+use crate::own;
 
 /// The hidden subcommand that runs a rank.
 pub const SUBCOMMAND: &str = "gups-rank";
@@ -36,8 +37,8 @@ pub struct RankArgs {
 pub fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
     let taken = Arc::new(Taken::default());
-    let node = Node::open(taken.handlers(Config::from_env()?.timeout(PATIENCE)))
-        .context("joining the study's job")?;
+    let node =
+        Node::open(taken.handlers(own::config()?.timeout(PATIENCE))).context("joining the study's job")?;
     let mut updater = Updater::new(node, &plan, taken)?;
     for (words, way) in plan.turns() {
         tell(&updater.turn(&plan, words, way)?)?;

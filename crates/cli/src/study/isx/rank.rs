@@ -7,11 +7,12 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use standpipe::{Config, GlobalPtr, HeapArray, Node, Signal};
+use standpipe::{GlobalPtr, HeapArray, Node, Signal};
 
 use super::plan::{Plan, Round, WIDTH};
 use super::sort;
 use crate::lines::tell;
+use crate::own;
 
 /// The hidden subcommand that runs a rank.
 pub const SUBCOMMAND: &str = "isx-rank";
@@ -32,7 +33,7 @@ pub struct RankArgs {
 /// If the job cannot be joined, a peer is lost, too many keys fall to one process, or nobody listens.
 pub fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
-    let node = Node::open(Config::from_env()?.timeout(PATIENCE)).context("joining the study's job")?;
+    let node = Node::open(own::config()?.timeout(PATIENCE)).context("joining the study's job")?;
     let sorter = Sorter::new(node, &plan)?;
     for round in 0..plan.rounds {
         tell(&sorter.round(&plan, round)?)?;

@@ -19,6 +19,7 @@ use standpipe::{Config, HandlerId, Node, Remote, bare};
 
 use super::case::{Answer, Case, Owner, Puts};
 use crate::lines::{decode, tell};
+use crate::own;
 
 /// The hidden subcommand that runs a rank.
 pub const SUBCOMMAND: &str = "study-rank";
@@ -38,8 +39,8 @@ pub struct RankArgs {
 /// If the job cannot be joined, an operation fails, or a put did not arrive.
 pub fn run(args: &RankArgs) -> Result<ExitCode> {
     let heard = Arc::new(Heard::default());
-    let node = Node::open(heard.handlers(Config::from_env()?.timeout(PATIENCE)))
-        .context("joining the study's job")?;
+    let node =
+        Node::open(heard.handlers(own::config()?.timeout(PATIENCE))).context("joining the study's job")?;
     let provider = node.provider().context("a live study is over a network")?;
     let open = || bare::Wire::open(&provider, args.written);
     let mut wire = (args.written > 0).then(open).transpose()?;
