@@ -92,22 +92,47 @@ fn the_suite_holds_where_local_memory_must_be_registered() {
 
 #[test]
 fn the_suite_holds_where_heaps_are_registered_page_by_page() {
-    for (peers, victims) in [(256, 64), (8, 2)] {
-        holds_with(Strategy::Firehose.settings(firehose(peers, victims)), |setting| Setting {
-            registers_local: true,
-            pins: true,
-            ..setting
-        });
-    }
+    page_by_page(firehose(256, 64));
 }
 
 #[test]
-fn the_suite_holds_with_every_other_strategy() {
-    for strategy in Strategy::ALL {
-        if let Some(settings) = strategy.settings(firehose(64, 16)).filter(|_| strategy != Strategy::Firehose)
-        {
-            eprintln!("with {}", strategy.name());
-            holds(Some(settings));
+fn the_suite_holds_where_hardly_any_page_of_heaps_is_registered() {
+    page_by_page(firehose(8, 2));
+}
+
+fn page_by_page(firehose: Settings) {
+    holds_with(Strategy::Firehose.settings(firehose), |setting| Setting {
+        registers_local: true,
+        pins: true,
+        ..setting
+    });
+}
+
+/// A test for each of these strategies: together with firehose all that want settings.
+macro_rules! strategies {
+    ($($test:ident: $strategy:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $test() {
+                holds(Strategy::$strategy.settings(firehose(64, 16)));
+            }
+        )*
+
+        #[test]
+        fn every_strategy_has_its_suite() {
+            let tested = [Strategy::Firehose, $(Strategy::$strategy),*];
+            for strategy in Strategy::ALL {
+                let wants_settings = strategy.settings(firehose(64, 16)).is_some();
+                assert_eq!(tested.contains(&strategy), wants_settings, "{}", strategy.name());
+            }
         }
-    }
+    };
+}
+
+strategies! {
+    the_suite_holds_where_everything_is_pinned: PinEverything,
+    the_suite_holds_where_all_bounces: Bounce,
+    the_suite_holds_where_rendezvous_unpins: RendezvousUnpin,
+    the_suite_holds_where_rendezvous_keeps: RendezvousKeep,
+    the_suite_holds_with_a_pin_down_cache: PinDown,
 }
