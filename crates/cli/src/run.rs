@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use standpipe::Config;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
 use standpipe_cli::{printed::print, refused::Refused, units::between};
 
@@ -46,6 +47,12 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     // Whoever started this may have had signals blocked that are the job's.
     if let Err(error) = unblock_signals() {
         eprintln!("standpipe: signals that are blocked stay so: {error}");
+    }
+    // The ranks are the user's programs, which do not look for such.
+    for name in Config::unknown_variables() {
+        eprintln!(
+            "standpipe: {name} has no meaning: nothing reads it; `standpipe doctor` and docs/API.md name what is read"
+        );
     }
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");

@@ -190,6 +190,15 @@ fn output_that_finds_no_room_is_a_failure() {
 }
 
 #[test]
+fn a_variable_that_looks_like_a_setting_and_is_none_is_told_once() {
+    let mut command = standpipe(&["-n", "2", "--", "true"]);
+    let output = command.env("STANDPIPE_HAEP", "1G").output().expect("the command runs");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("STANDPIPE_HAEP has no meaning").count(), 1, "{said}");
+}
+
+#[test]
 fn what_cannot_be_started_has_the_shells_status() {
     let missing = run(&["-n", "1", "--", "no-such-program-anywhere"]);
     assert_eq!(missing.status.code(), Some(127));
