@@ -48,7 +48,8 @@ pub const SETTINGS: &[Setting] = &[
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
         help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
-               attach turns out to be forbidden, here or to a peer, and from the first await that has to wait; off: never, and a \
+               attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, and from the \
+               first await that has to wait; off: never, and a \
                thread that only wakes tasks lets their own polls make progress",
     },
     Setting {
@@ -135,7 +136,7 @@ pub const SETTINGS: &[Setting] = &[
         unit: "milliseconds, 0 for none",
         default: "0",
         cost: "none",
-        help: "how long a blocking call may wait before it ends with Timeout",
+        help: "how long a blocking call or an await may wait before it ends with Timeout",
     },
 ];
 

@@ -27,12 +27,22 @@ impl Node {
     /// it. Dropping the result withdraws it: no message that comes later gets there. Peers that were given a key for it over a
     /// network give that back before they hear anything more from this node; [`Node::memory_sync`] waits until they have.
     ///
+    /// Peers of this host reach what is exposed by messages, which this process serves: under
+    /// [`ProgressThread::Auto`](crate::ProgressThread::Auto) the first call starts the progress thread, which then also runs
+    /// handlers, as peers may ask first what lies where.
+    ///
     /// Any thread may call it, handlers as well.
     pub fn expose<T>(&self, memory: *const [T], rights: Rights) -> Exposed {
         let (addr, len) =
             (memory.cast::<T>().expose_provenance() as u64, memory.len().saturating_mul(size_of::<T>()));
         let exposed = Exposed { inner: Arc::downgrade(&self.inner), addr, len: len as u64, rights };
         self.inner.engine().expose(exposed.addr, exposed.len, rights);
+        if self.inner.may_attend
+            && self.inner.peers.own().identity.ranges_only
+            && let Err(error) = self.inner.attend()
+        {
+            tracing::warn!(%error, "no progress thread: what is exposed is served only while this process makes progress");
+        }
         exposed
     }
 }

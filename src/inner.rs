@@ -137,7 +137,7 @@ pub(crate) struct Inner {
     any_failure: AtomicBool,
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
-    may_attend: bool,
+    pub(crate) may_attend: bool,
     pub(crate) attendant: Attendant,
     /// Wakes tasks that await where the node may have no progress thread.
     pub(crate) waker: Attendant,

@@ -1,10 +1,11 @@
 //! Private memory of which only ranges are exposed.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use standpipe::{Error, Exposure, GlobalPtr, PutPiece, Remote, Rights, Signal, Strided};
 
-use super::{LIMIT, config, job};
+use super::{LIMIT, alone, config, job};
 
 const LEN: usize = 30_000;
 
@@ -69,6 +70,37 @@ fn peers_reach_what_is_exposed_and_nothing_else() {
             assert!(rest.map(|byte| byte.load(Ordering::Relaxed)).all(|byte| byte == 7));
         },
     );
+}
+
+/// Nodes that nobody launched know nothing of each other's memory, and ask by message where it lies. The owner only sleeps.
+#[test]
+fn who_exposes_memory_and_makes_no_progress_answers_where_it_lies() {
+    let memory = vec![7_u8; LEN];
+    let place = memory.as_ptr().expose_provenance() as u64;
+    let answered = Arc::new(AtomicU64::new(0));
+    let answers = Arc::clone(&answered);
+    let owner = alone(
+        config()
+            .handler("where", move |call| {
+                let told = call.node().handler("told").expect("registered");
+                call.reply(told, [place, 0, 0, 0]).expect("a request");
+            })
+            .handler("told", |_| ()),
+    );
+    let _exposed = owner.expose(&memory[..], Rights::Read);
+    let asker = alone(
+        config()
+            .handler("where", |_| ())
+            .handler("told", move |call| answers.store(call.args()[0], Ordering::SeqCst)),
+    );
+    let peer = asker.connect_to(owner.address().expect("a door")).expect("they meet");
+    asker.request(peer, asker.handler("where").expect("registered"), [0; 4]).expect("sent");
+    asker.wait_until(|| answered.load(Ordering::SeqCst) != 0).expect("answered");
+    let mut bytes = vec![0; LEN];
+    // SAFETY: the owner's vector, which nobody writes and which stays until both nodes are gone.
+    let there = unsafe { Remote::raw(peer, answered.load(Ordering::SeqCst)) };
+    asker.get_bytes(there, &mut bytes).expect("exposed");
+    assert!(bytes == memory);
 }
 
 #[test]

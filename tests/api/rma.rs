@@ -337,7 +337,7 @@ fn no_bytes_fault_nowhere() {
             |_| way.config(),
             |node| {
                 let peer = right_of(node);
-                // SAFETY: no byte is written there.
+                // SAFETY: what goes there has no bytes, so nothing of the peer is read or written, whatever lies at the address.
                 let private = [0, 16, u64::MAX].map(|addr| unsafe { Remote::raw(peer, addr) });
                 let heap = [0, 1 << 40, u64::MAX].map(|offset| GlobalPtr::<u8>::new(peer, offset).into());
                 for to in heap.into_iter().chain(private) {
