@@ -21,7 +21,9 @@ debug_is_display!(HeapError);
 
 /// The heap has no room for an array.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no room for {wanted} bytes in the heap: {free} of {size} bytes are free")]
+#[error(
+    "no room for {wanted} bytes in the heap: {free} of {size} bytes are free; STANDPIPE_HEAP or Config::heap_bytes makes it larger"
+)]
 pub struct HeapError {
     /// Bytes asked for.
     pub wanted: u64,
