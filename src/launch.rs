@@ -169,7 +169,7 @@ impl Launch {
 /// case.
 ///
 /// # Errors
-/// None that is known.
+/// If the system refuses, which Linux does for no signal that there is. Any thread may call, and only its own signals change.
 pub fn unblock_signals() -> std::io::Result<()> {
     vm::spawn::unblock_signals(&signals::FORWARDED)
 }

@@ -91,6 +91,20 @@ fn with_too_little_address_space_the_error_names_the_setting() {
     Heard::default().run_well(job_of(2, "narrow"));
 }
 
+/// The kernel ends processes that make a file longer than that.
+#[test]
+fn with_too_short_files_the_error_names_the_setting() {
+    let output = itself("short").output().expect("this program runs");
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stdout));
+}
+
+fn short() {
+    let longest = Rlimit { current: Some(4 << 20), maximum: Some(4 << 20) };
+    setrlimit(Resource::Fsize, longest).expect("less is always allowed");
+    let error = Node::open_in(config().heap_bytes(8 << 20), None).map(drop).expect_err("no room for it");
+    assert!(error.to_string().contains("STANDPIPE_HEAP"), "{error}");
+}
+
 #[test]
 fn nothing_of_a_node_is_where_a_program_prints() {
     let status = itself("streamless").status().expect("this program runs");
@@ -154,6 +168,7 @@ fn child() {
             let later = std::env::var(RESTRICTION).is_ok_and(|restriction| restriction == "later");
             Heard::default().run_well(job_of(2, if later { "later" } else { "work" }));
         }
+        "short" => short(),
         "streamless" => streamless(),
         "unwatching launcher" => unwatching_launcher(),
         "work" => work(),

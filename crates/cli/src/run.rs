@@ -44,7 +44,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         eprintln!("{}", launchers(&hosts, ranks, &command));
         return Refused::STATUS.into();
     }
-    // Whoever started this may have had signals blocked that are the job's.
+    // A parent process may have blocked signals that the job is to get.
     if let Err(error) = unblock_signals() {
         eprintln!("standpipe: signals that are blocked stay so: {error}");
     }

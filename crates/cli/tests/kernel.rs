@@ -100,7 +100,7 @@ fn without_cross_memory_attach_puts_go_by_message() {
     }
 }
 
-/// What a user's programs expose is not what the command's own processes do.
+/// The user's setting is for the user's programs.
 #[test]
 fn the_commands_own_processes_expose_what_they_use_whatever_the_setting() {
     let child = kernel("bitonic -n 2 --size 64 --json", &[])

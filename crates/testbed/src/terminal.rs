@@ -68,15 +68,15 @@ impl Terminal {
     /// `TERM` is `xterm` unless it says otherwise.
     ///
     /// # Errors
-    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then it is killed. What it
-    /// has started in its process group ends with it in any case.
+    /// If it cannot be started (this takes `setsid` of util-linux), or runs longer than it may: then this kills it. However
+    /// it ends, this kills the rest of its process group.
     pub fn run(&self, command: &Command, mut hear: impl FnMut(&[u8])) -> io::Result<ExitStatus> {
         let Opened { mut near, far } = self.open()?;
         let open = || File::options().read(true).write(true).open(&far);
         let mut child = in_session(command).stdin(open()?).stdout(open()?).stderr(open()?).spawn()?;
         let end = Instant::now() + self.limit;
         let ended = hear_until_ended(&mut near, &child, end, &mut hear);
-        // What it has started and left behind ends with it. Nobody else has the group's number before it is waited for.
+        // The program may have left processes behind. Until somebody waits for it, nobody else gets the group's number.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let status = match ended {
             Ok(true) => return child.wait(),
@@ -143,7 +143,7 @@ fn hear_until_ended(
         hear(&bytes[..read]);
         let is_late = Instant::now() > end;
         match ended {
-            // What it has left behind may write for ever.
+            // A process that the program left behind may write for ever.
             true if read == 0 || is_late => return Ok(true),
             false if is_late => return Ok(false),
             // It has closed the terminal, and goes on.
@@ -188,7 +188,9 @@ mod tests {
     #[test]
     fn what_is_left_behind_ends_with_it_and_holds_nobody_up() {
         let start = Instant::now();
-        let (status, said) = Terminal::of(80).output(&shell("yes & echo $!; exit 3")).expect("it ends");
+        // The end of a session tells those who listen that it is over.
+        let script = "trap '' HUP; sleep 77 & echo $!; exit 3";
+        let (status, said) = Terminal::of(80).output(&shell(script)).expect("it ends");
         assert!(status.code() == Some(3) && start.elapsed() < LIMIT / 2);
         let left = said.lines().next().expect("a process number");
         let stat = || std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// Does something in a child made by `fork`, which ends by that, and waits for it.
-    fn in_child(act: impl FnOnce()) {
+    fn in_child(act: impl FnOnce()) -> i32 {
         // SAFETY: the child calls only what the tests below give it, and leaves without running any other code of this
         // process; of what other threads may have locked it uses the C library's allocator alone, which survives forks.
         let child = unsafe { libc::fork() };
@@ -197,8 +197,10 @@ mod tests {
             // SAFETY: ends this process at once, and touches no memory of it.
             unsafe { libc::_exit(0) };
         }
-        // SAFETY: our own child, which nobody else waits for, and no status is asked for.
-        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        let mut status = 0;
+        // SAFETY: our own child, which nobody else waits for, and the kernel writes one live local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
     }
 
     #[test]
@@ -219,27 +221,32 @@ mod tests {
 
     #[test]
     fn the_kernel_marks_it_however_the_process_ends() {
-        let ends: [fn(); 3] = [
+        // Each with the status that tells that the process ended so, and not otherwise.
+        let ends: [(fn(), i32); 3] = [
             // SAFETY: a signal to this very process, and an end of it, touch no memory.
-            || _ = unsafe { libc::kill(libc::getpid(), libc::SIGKILL) },
+            (|| _ = unsafe { libc::kill(libc::getpid(), libc::SIGKILL) }, libc::SIGKILL),
             // SAFETY: as above: all threads end by it, without any code of this process.
-            || unsafe { libc::_exit(3) },
-            || {
-                let words = [c"/bin/true".as_ptr(), std::ptr::null()];
-                // SAFETY: a path and a list of arguments that end as they must, of constants.
-                _ = unsafe { libc::execv(words[0], words.as_ptr()) };
-                // Any end would mark the word: it is to be found out that this was not executed.
-                std::thread::sleep(Duration::from_secs(3600));
-            },
+            (|| unsafe { libc::_exit(3) }, 3 << 8),
+            (
+                || {
+                    let words = [c"/bin/true".as_ptr(), std::ptr::null()];
+                    // SAFETY: a path and a list of arguments that end as they must, of constants.
+                    _ = unsafe { libc::execv(words[0], words.as_ptr()) };
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(9) };
+                },
+                0,
+            ),
         ];
-        for end in ends {
+        for (end, wanted) in ends {
             let memory = memory();
             let word = EndWord::at(&memory, AT);
-            in_child(|| {
+            let status = in_child(|| {
                 let held = Held::new(&memory, AT);
                 assert!(held.is_ok() && !word.has_ended());
                 end();
             });
+            assert_eq!(status, wanted, "it ended as it was to");
             assert!(word.has_ended(), "the word is {:#x}", word.word());
         }
     }

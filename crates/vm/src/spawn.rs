@@ -111,7 +111,7 @@ impl Drop for ChildrenWait {
     }
 }
 
-/// What this process does with `SIGCHLD`, or has done so far where it is to do something else from now on.
+/// Sets how this process handles `SIGCHLD`, if `new` says how. Gives how it did so far.
 fn disposition(new: Option<&libc::sigaction>) -> libc::sigaction {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);

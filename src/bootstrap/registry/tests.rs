@@ -164,3 +164,13 @@ fn what_is_withdrawn_is_not_found_and_nobody_withdraws_what_came_after() {
     let visits: Vec<Visit> = (0..4).map(|_| told.recv_timeout(LIMIT).expect("told")).collect();
     assert_eq!(visits.iter().filter(|visit| withdrawn(visit)).count(), 1, "{visits:?}");
 }
+
+#[test]
+fn it_listens_at_addresses_of_both_families() {
+    let registry = Registry::open_by("[::]:0", &SHARED.repeat(32)).expect("a free port");
+    let port = registry.address().expect("it is bound").port();
+    TcpStream::connect(("127.0.0.1", port)).expect("an address of IPv4");
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        TcpStream::connect(("::1", port)).expect("one of IPv6");
+    }
+}

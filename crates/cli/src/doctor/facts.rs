@@ -22,7 +22,8 @@ pub(super) struct Facts {
     pub(super) ptrace_scope: Option<u8>,
     pub(super) traces_anyone: Option<bool>,
     pub(super) attach: Attach,
-    /// What `STANDPIPE_ATTACH`, `STANDPIPE_EXPOSE` and `STANDPIPE_TRANSPORT` are set to, where that is not what they are by default.
+    /// The values of `STANDPIPE_ATTACH` and `STANDPIPE_EXPOSE`, if the user has changed them, and of `STANDPIPE_TRANSPORT`, if it names
+    /// a network.
     pub(super) attach_set: Option<String>,
     pub(super) expose_set: Option<String>,
     pub(super) transport_set: Option<String>,
@@ -63,7 +64,7 @@ impl Facts {
             attach: peer::try_attach(),
             attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
             expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
-            transport_set: set("STANDPIPE_TRANSPORT").filter(|value| value != "shm"),
+            transport_set: set("STANDPIPE_TRANSPORT").filter(|value| is_network(value)),
             bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name)),
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
@@ -84,6 +85,10 @@ impl Facts {
 /// A variable of the environment that is set.
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+fn is_network(transport: &str) -> bool {
+    matches!(Transport::parse(transport), Some(Transport::Ofi { .. }))
 }
 
 /// Why there is no libfabric, or in it no such provider, where the transport of this name needs it.

@@ -161,7 +161,7 @@ fn workers_are_threads(release: &str) -> bool {
     matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (5, 12))
 }
 
-/// What the kernel says of the call of a thread that has ended.
+/// In `syscall` the kernel writes this of a thread that has ended.
 const IN_NO_CALL: &[u8] = b"-1 0x0 0x0\n";
 
 /// Whether this, which the kernel says of a thread in `stat`, is of one that has ended: after its name, which may have any
@@ -239,6 +239,40 @@ mod tests {
             assert_eq!(workers_are_threads(release), are, "{release}");
         }
         assert!(["5.7", "4.18.0-500.el8", "", "x.y"].iter().all(|release| !workers_are_threads(release)));
+    }
+
+    /// In a child, whose first thread ends before the others.
+    #[test]
+    fn a_first_thread_that_has_ended_ends_no_doubt_for_good_as_the_others_go_on() {
+        // SAFETY: the child uses what survives a fork: the C library's allocator, and threads of its own.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "a child");
+        if child == 0 {
+            let look = || {
+                let (mut threads, start) = (Threads::open().expect("there is a /proc"), Instant::now());
+                let mut is_over = || {
+                    threads.next = None;
+                    threads.over(7, 0) == 7
+                };
+                while !is_over() {
+                    // SAFETY: ends this process at once, and touches no memory of it.
+                    let give_up = || unsafe { libc::_exit(1) };
+                    if start.elapsed() > Duration::from_secs(5) {
+                        give_up();
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                // SAFETY: as above.
+                unsafe { libc::_exit(0) }
+            };
+            std::thread::spawn(look);
+            // SAFETY: ends this thread alone, and nobody joins it or uses its stack.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child, which ends by itself within seconds, and the kernel writes one live local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the first thread's end is seen");
     }
 
     #[test]
