@@ -262,7 +262,7 @@ mod tests {
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                // SAFETY: as above.
+                // SAFETY: ends this process at once, by a number alone, and touches no memory of it.
                 unsafe { libc::_exit(0) }
             };
             std::thread::spawn(look);
