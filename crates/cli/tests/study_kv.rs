@@ -108,9 +108,9 @@ fn over_libfabric_blocks_come_by_message_or_by_key() {
 #[test]
 fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     let out = tempfile::tempdir().expect("a directory");
-    let child = study(out.path(), &["--requests", "120", "--compute-us", "3000"]).spawn().expect("it starts");
+    let child = study(out.path(), &["--requests", "120", "--compute-us", "6000"]).spawn().expect("it starts");
     let victim = wait_for_workers(child.id());
-    thread::sleep(Duration::from_millis(500));
+    wait_for_gets(child.id());
     kill_process(victim, Signal::KILL).expect("the worker has not ended yet");
     let output = finish(child);
     let json = json(&output);
@@ -165,6 +165,24 @@ fn wait_for_workers(parent: u32) -> Pid {
         }
         assert!(start.elapsed() < PATIENCE, "{} workers", children.len());
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until all four workers have got something: before that they wait for each other, and a death is everybody's.
+fn wait_for_gets(launcher: u32) {
+    let start = Instant::now();
+    loop {
+        let mut look = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let look = look.args(["top", "--openmetrics", &launcher.to_string()]).output().expect("it starts");
+        let text = String::from_utf8_lossy(&look.stdout).into_owned();
+        let got = |rank: u32| {
+            let (rank, get) = (format!("rank=\"{rank}\""), "operation=\"get\"");
+            text.lines().any(|line| line.contains(&rank) && line.contains(get) && !line.ends_with(" 0"))
+        };
+        if (0..4).all(got) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{text}{}", String::from_utf8_lossy(&look.stderr));
     }
 }
 
