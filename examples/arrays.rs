@@ -20,7 +20,9 @@ const PAGE: usize = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::open(Config::from_env()?)?;
-    assert!(node.size() >= 2, "one rank makes the arrays, another reads them: run -n 2");
+    if node.size() < 2 {
+        return Err("one rank makes the arrays, another reads them: standpipe run -n 2 -- arrays".into());
+    }
     match node.rank() {
         0 => read(&node)?,
         1 => make(&node)?,

@@ -13,6 +13,7 @@ use rustix::process::{
 
 use vm::spawn::ChildrenWait;
 
+use super::memory::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::bootstrap::{Broker, BrokerError};
@@ -118,6 +119,8 @@ pub(super) struct Started {
     pub(super) ranks: Vec<Rank>,
     pub(super) pump: Option<Pump>,
     pub(super) children_wait: ChildrenWait,
+    /// Before any rank could be killed.
+    pub(super) kills: Kills,
 }
 
 /// A rank's process, which is ours to reap.
@@ -148,7 +151,7 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
     if vm::global_heap::is_used() {
         return Err(LaunchError::GlobalHeap);
     }
-    let ranks = plan.ranks;
+    let (ranks, kills) = (plan.ranks, Kills::now());
     let broker = Broker::start_supervised(ranks)?;
     let raised = make_room(DESCRIPTORS_BESIDES + DESCRIPTORS_PER_RANK * u64::from(ranks))
         .map_err(|TooFew { needed, allowed }| LaunchError::Descriptors { ranks, needed, allowed })?;
@@ -163,7 +166,7 @@ pub(super) fn start(plan: Plan, output: Output) -> Result<Started, LaunchError> 
         Output::Direct { .. } => None,
         output => Some(Pump::start(std::mem::take(&mut crew.pipes), output)?),
     };
-    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump, children_wait })
+    Ok(Started { broker, signals, ranks: std::mem::take(&mut crew.ranks), pump, children_wait, kills })
 }
 
 /// The ranks started so far. Dropped before the last has been, it ends them.

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, waitid};
 
 use super::end::{End, Outcome, RankOutcome};
+use super::memory::Kills;
 use super::output::Pump;
 use super::signals::Signals;
 use super::start::{Rank, Started};
@@ -17,6 +18,9 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
 const NOTICE: Duration = Duration::from_millis(300);
+
+const KILL: i32 = Signal::KILL.as_raw();
+const BUS: i32 = Signal::BUS.as_raw();
 
 /// A grace beyond what the clock can count.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -34,7 +38,7 @@ pub(super) struct Policy {
 impl Started {
     /// Stays until the last rank has ended and its output has been passed on.
     pub(super) fn supervise(self, policy: Policy) -> Outcome {
-        let Self { broker, signals, ranks, pump, children_wait } = self;
+        let Self { broker, signals, ranks, pump, children_wait, kills } = self;
         let supervisor = Supervisor {
             broker,
             signals,
@@ -47,6 +51,7 @@ impl Started {
             ending: Ending::No,
             interrupt: None,
             killed_by_interrupt: false,
+            kills,
         };
         let outcome = supervisor.run();
         drop(children_wait);
@@ -67,6 +72,8 @@ struct Supervisor {
     ending: Ending,
     interrupt: Option<Interrupt>,
     killed_by_interrupt: bool,
+    /// How many the kernel had killed for want of memory before the ranks told of so far were.
+    kills: Kills,
 }
 
 /// The first `SIGINT`, which went to all ranks.
@@ -187,12 +194,25 @@ impl Supervisor {
             (false, false, Ending::No) => "; ending the others",
             (false, false, _) => "",
         };
-        (self.policy.say)(&format!("rank {rank} (pid {pid}) {end}{consequence}"));
+        let why = self.why(end).map_or_else(String::new, |why| format!(" ({why})"));
+        (self.policy.say)(&format!("rank {rank} (pid {pid}) {end}{why}{consequence}"));
         if !self.policy.keep_going && self.ending == Ending::No {
             self.signal_all(Signal::TERM);
             // One that is stopped would not notice.
             self.signal_all(Signal::CONT);
             self.ending = Ending::Asked { kill_at: self.after_grace() };
+        }
+    }
+
+    /// What a signal that no program sends itself most likely says.
+    fn why(&mut self, end: End) -> Option<&'static str> {
+        match end {
+            End::Killed(KILL) => self.kills.blame(Kills::now()),
+            End::Killed(BUS) => Some(
+                "it used memory of a file that is shorter by now, or for which there is no room: a file system's, huge \
+                 pages', or its control group's",
+            ),
+            _ => None,
         }
     }
 

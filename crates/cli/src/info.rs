@@ -97,28 +97,16 @@ fn text(info: &Info, layout: Layout) -> String {
 }
 
 const LEGEND: &str = "registers: what must be registered besides what peers reach: nothing, as keys are mere numbers, or \
-                      `pins`, memory that must be there, or own buffers too (`local`). key: bytes of a remote key. atomics: \
-                      whether the provider has them; ranks do without. delivered: whether it says when a write has arrived; \
-                      otherwise a read follows. sleeps: whether a thread can sleep until something comes. tested: whether \
+                      `pins`, memory that must be there, or own buffers too (`local`). key: bytes of a remote key. has: \
+                      atomics of the provider's own (ranks do without); a word when a write is delivered (otherwise a \
+                      read follows); a way to sleep until something comes. longest: the longest message. tested: whether \
                       Standpipe was ever tried over it, and on what. The setting \
                       STANDPIPE_TRANSPORT=ofi:PROVIDER chooses one.";
 
 fn table(offers: &[&Offer]) -> Table {
-    let header = [
-        "provider",
-        "on",
-        "registers",
-        "key",
-        "atomics",
-        "delivered",
-        "sleeps",
-        "longest message",
-        "tested",
-        "usable",
-    ];
+    let header = ["provider", "on", "registers", "key", "has", "longest", "tested", "usable"];
     let mut table = plain(&header);
     for offer in offers {
-        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let found = &offer.description;
         let registers = match (found.mr_mode.local, found.mr_mode.is_free()) {
             (true, _) => "local",
@@ -130,15 +118,20 @@ fn table(offers: &[&Offer]) -> Table {
             found.domain.clone(),
             registers.to_owned(),
             found.key_bytes.to_string(),
-            yes(found.atomics),
-            yes(found.delivery),
-            yes(offer.sleeps),
+            has(offer),
             longest(found.message_bytes),
             tested(offer.tested).to_owned(),
             offer.error.clone().unwrap_or_else(|| "yes".to_owned()),
         ]);
     }
     table
+}
+
+fn has(offer: &Offer) -> String {
+    let found = &offer.description;
+    let all = [(found.atomics, "atomics"), (found.delivery, "delivered"), (offer.sleeps, "sleeps")];
+    let names: Vec<&str> = all.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(", ") }
 }
 
 /// Some say so for what no memory could hold.

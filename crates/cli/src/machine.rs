@@ -1,12 +1,12 @@
 //! The machine's facts that a report names.
 
-use std::{fs, thread};
+use std::{fs, sync::OnceLock, thread};
 
 use rustix::system::uname;
 use standpipe::host;
 
 use crate::refused::Refused;
-use crate::units::bytes;
+use crate::units::{bytes, counted};
 
 /// What this machine is: rows of (what, value), as far as the system tells.
 #[must_use]
@@ -26,6 +26,10 @@ pub fn facts() -> Vec<(String, String)> {
         ("kernel", format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy())),
         ("architecture", system.machine().to_string_lossy().into_owned()),
     ];
+    if let Some(load) = load_before() {
+        let noise = if is_busy() { ": other programs ran, and what was measured is noise" } else { "" };
+        rows.push(("load average before it", format!("{load:.1}{noise}")));
+    }
     rows.retain(|(_, value)| !value.is_empty());
     rows.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
 }
@@ -61,6 +65,39 @@ pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The load before this command added its own.
+static LOAD_BEFORE: OnceLock<Option<f64>> = OnceLock::new();
+
+/// Looks at the load before this command adds its own, and warns on standard error where other programs keep the machine busy:
+/// each command that measures does so before it begins. The machine's [`facts`] name it from then on.
+pub fn mind_load() {
+    let load = *LOAD_BEFORE.get_or_init(load_average);
+    if let Some(warning) = noise(load, host::cores()) {
+        eprintln!("standpipe: {warning}");
+    }
+}
+
+/// The load before this command added its own; `None` where it was not looked at, or the system does not tell.
+#[must_use]
+pub fn load_before() -> Option<f64> {
+    LOAD_BEFORE.get().copied().flatten()
+}
+
+/// Whether other programs kept the machine busy when this command began to measure.
+#[must_use]
+pub fn is_busy() -> bool {
+    noise(load_before(), host::cores()).is_some()
+}
+
+/// What to say when other programs keep the machine busy.
+fn noise(load: Option<f64>, cores: usize) -> Option<String> {
+    let load = load.filter(|load| *load > cores as f64)?;
+    Some(format!(
+        "the load average is {load:.1} on {}: other programs run, and what is measured is noise",
+        counted(cores as u64, "core")
+    ))
+}
+
 /// The value of the first `name: value` line.
 fn field(text: &str, name: &str) -> String {
     text.lines()
@@ -91,6 +128,12 @@ mod tests {
         assert!(check_room(1, "a byte").is_ok());
         let error = check_room(u64::MAX, "everything").expect_err("no machine has so much").to_string();
         assert!(error.starts_with("everything takes "), "{error}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_and_an_idle_one_is_not() {
+        assert!(noise(Some(2.1), 2).expect("busy").contains("2.1 on 2 cores"));
+        assert_eq!((noise(Some(2.0), 2), noise(None, 2)), (None, None));
     }
 
     #[test]

@@ -2,16 +2,22 @@
 
 mod run;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use standpipe::Config;
 use standpipe_cli::{
     doctor, info,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
     kv::{args::KvArgs, guest, study, worker_process},
     perf,
+    printed::print,
     refused::Refused,
     rendezvous,
     signals::Attended,
@@ -90,33 +96,22 @@ enum Command {
     Rendezvous(rendezvous::RendezvousArgs),
     /// Let random operations and failures loose on a simulated cluster, and check everything
     Sim(sim::SimArgs),
-    /// A process that `doctor` starts, to have its memory read
-    #[command(hide = true, name = doctor::peer::SUBCOMMAND)]
-    DoctorPeer,
-    /// A worker that `study kv` starts
-    #[command(hide = true, name = worker_process::SUBCOMMAND)]
-    KvWorker(KvArgs),
-    /// A worker that `study kv --phases` starts
-    #[command(hide = true, name = guest::SUBCOMMAND)]
-    KvGuest(guest::GuestArgs),
-    /// A rank that `kernel` starts
-    #[command(hide = true, name = kernel_worker::SUBCOMMAND)]
-    KernelWorker(kernel_worker::WorkerArgs),
-    /// A process that `study scale` starts
-    #[command(hide = true, name = scale::SUBCOMMAND)]
-    ScaleRow(RowArgs),
-    /// A rank that a study over a network starts
-    #[command(hide = true, name = rank::SUBCOMMAND)]
-    StudyRank(RankArgs),
-    /// A rank that `study gups` starts
-    #[command(hide = true, name = gups::rank::SUBCOMMAND)]
-    GupsRank(gups::rank::RankArgs),
-    /// A rank that `study isx` starts
-    #[command(hide = true, name = isx::rank::SUBCOMMAND)]
-    IsxRank(isx::rank::RankArgs),
-    /// A process that `perf` starts
-    #[command(hide = true, name = perf::SUBCOMMAND)]
-    PerfWorker(perf::WorkerArgs),
+    /// Print what a shell needs to complete this command's words
+    ///
+    /// For bash: standpipe completions bash > ~/.local/share/bash-completion/completions/standpipe. For zsh: into a file
+    /// _standpipe in a folder of $fpath. For fish: into ~/.config/fish/completions/standpipe.fish.
+    Completions {
+        /// Whose completions
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all subcommands
+    ///
+    /// To read it: standpipe man | man -l -. To install them all: standpipe man --out ~/.local/share/man/man1
+    Man {
+        /// Write all pages to this folder, which is made if it is not there
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -138,7 +133,73 @@ enum Study {
     Isx(isx::command::IsxArgs),
 }
 
+/// A process that this command starts itself, and nobody else calls: apart from the user's commands, so that neither help nor
+/// hints nor completions name it.
+#[derive(Debug, Parser)]
+#[command(name = "standpipe")]
+enum Worker {
+    /// A process that `doctor` starts, to have its memory read
+    #[command(name = doctor::peer::SUBCOMMAND)]
+    DoctorPeer,
+    /// A worker that `study kv` starts
+    #[command(name = worker_process::SUBCOMMAND)]
+    KvWorker(KvArgs),
+    /// A worker that `study kv --phases` starts
+    #[command(name = guest::SUBCOMMAND)]
+    KvGuest(guest::GuestArgs),
+    /// A rank that `kernel` starts
+    #[command(name = kernel_worker::SUBCOMMAND)]
+    KernelWorker(kernel_worker::WorkerArgs),
+    /// A process that `study scale` starts
+    #[command(name = scale::SUBCOMMAND)]
+    ScaleRow(RowArgs),
+    /// A rank that a study over a network starts
+    #[command(name = rank::SUBCOMMAND)]
+    StudyRank(RankArgs),
+    /// A rank that `study gups` starts
+    #[command(name = gups::rank::SUBCOMMAND)]
+    GupsRank(gups::rank::RankArgs),
+    /// A rank that `study isx` starts
+    #[command(name = isx::rank::SUBCOMMAND)]
+    IsxRank(isx::rank::RankArgs),
+    /// A process that `perf` starts
+    #[command(name = perf::SUBCOMMAND)]
+    PerfWorker(perf::WorkerArgs),
+}
+
+impl Worker {
+    /// The worker that this process was started as.
+    fn asked_for() -> Option<Worker> {
+        let name = std::env::args_os().nth(1)?;
+        let is_one = |command: &clap::Command| name.to_str() == Some(command.get_name());
+        Worker::command().get_subcommands().any(is_one).then(Worker::parse)
+    }
+
+    fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::DoctorPeer => doctor::peer::run(),
+            Self::KvWorker(args) => worker_process::run(&args),
+            Self::KvGuest(args) => guest::run(&args),
+            Self::KernelWorker(args) => kernel_worker::run(&args),
+            Self::ScaleRow(args) => {
+                let attended = Attended::begin("there is no result").context("minding signals")?;
+                let ended = scale::run_row(&args);
+                attended.finish();
+                ended
+            }
+            Self::StudyRank(args) => rank::run(&args),
+            Self::GupsRank(args) => gups::rank::run(&args),
+            Self::IsxRank(args) => isx::rank::run(&args),
+            Self::PerfWorker(args) => perf::run_worker(&args),
+        }
+    }
+}
+
 fn main() -> ExitCode {
+    if let Some(worker) = Worker::asked_for() {
+        log_to_stderr(0);
+        return status(worker.run());
+    }
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);
@@ -199,21 +260,12 @@ impl Command {
     /// are the way to leave, or the process that started this one minds them.
     fn without(&self) -> Option<&'static str> {
         match self {
-            Self::Run(_) | Self::Top(_) | Self::DoctorPeer => None,
-            Self::KvWorker(_)
-            | Self::KvGuest(_)
-            | Self::KernelWorker(_)
-            | Self::PerfWorker(_)
-            | Self::StudyRank(_) => None,
-            Self::GupsRank(_) | Self::IsxRank(_) => None,
+            Self::Run(_) | Self::Top(_) | Self::Completions { .. } | Self::Man { .. } => None,
             Self::Study(_) | Self::Tune(_) => Some("no report was written"),
             Self::Rendezvous(_) => Some("no node finds another here any more"),
-            Self::Doctor(_)
-            | Self::Info(_)
-            | Self::Kernel(_)
-            | Self::Perf(_)
-            | Self::Sim(_)
-            | Self::ScaleRow(_) => Some("there is no result"),
+            Self::Doctor(_) | Self::Info(_) | Self::Kernel(_) | Self::Perf(_) | Self::Sim(_) => {
+                Some("there is no result")
+            }
         }
     }
 
@@ -244,22 +296,37 @@ impl Command {
             Self::Study(Study::Scale(args)) => scale::run(&args),
             Self::Study(Study::Policies(args)) => policies::run(&args),
             Self::Study(Study::Gups(args)) => gups::command::run(&args),
-            Self::StudyRank(args) => rank::run(&args),
-            Self::GupsRank(args) => gups::rank::run(&args),
             Self::Study(Study::Isx(args)) => isx::command::run(&args),
-            Self::IsxRank(args) => isx::rank::run(&args),
-            Self::ScaleRow(args) => scale::run_row(&args),
-            Self::KvWorker(args) => worker_process::run(&args),
-            Self::KvGuest(args) => guest::run(&args),
             Self::Kernel(args) => kernel::run(&args),
-            Self::KernelWorker(args) => kernel_worker::run(&args),
             Self::Sim(args) => sim::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Perf(args) => perf::run(&args),
-            Self::PerfWorker(args) => perf::run_worker(&args),
-            Self::DoctorPeer => doctor::peer::run(),
+            Self::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "standpipe", &mut script);
+                print(String::from_utf8_lossy(&script).trim_end())?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Man { out } => {
+                match out {
+                    Some(folder) => write_pages(&folder)?,
+                    None => {
+                        let mut page = Vec::new();
+                        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+                        print(String::from_utf8_lossy(&page).trim_end())?;
+                    }
+                }
+                Ok(ExitCode::SUCCESS)
+            }
         }
     }
+}
+
+/// Writes the manual pages of all commands.
+fn write_pages(folder: &Path) -> Result<()> {
+    let failed = || format!("cannot write manual pages to {}", folder.display());
+    fs::create_dir_all(folder).with_context(failed)?;
+    clap_mangen::generate_to(Cli::command(), folder).with_context(failed)
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -283,6 +350,7 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+        Worker::command().debug_assert();
     }
 
     #[test]

@@ -148,10 +148,12 @@ fn costs_of(name: &str) -> Result<Costs> {
 }
 
 fn run_all(storm: &Storm, seeds: u64) -> Sum {
-    let bar = progress::bar(seeds, "{pos}/{len} seeds · {per_sec}");
+    let bar = progress::bar(seeds.saturating_mul(storm.steps), "{msg}");
     let (mut sum, began) = (Sum::default(), Instant::now());
-    for seed in storm.seed..storm.seed + seeds {
-        match (Storm { seed, ..storm.clone() }).run() {
+    for (done, seed) in (0..).zip(storm.seed..storm.seed + seeds) {
+        bar.set_message(format!("{done} of {seeds} seeds"));
+        let told = |steps| bar.set_position(done * storm.steps + steps);
+        match (Storm { seed, ..storm.clone() }).run(told) {
             Ok(outcome) => sum.add(&outcome),
             Err(failure) => {
                 sum.seeds += 1;
@@ -160,7 +162,6 @@ fn run_all(storm: &Storm, seeds: u64) -> Sum {
                 break;
             }
         }
-        bar.inc(1);
     }
     sum.took = began.elapsed();
     sum

@@ -46,16 +46,21 @@ pub fn plain(header: &[&str]) -> Table {
     Table(table)
 }
 
-/// Sentences that stand under a table, in lines as wide as it may be.
+/// Sentences that stand under a table, in lines as wide as it may be. What stands in backticks is to be copied: it is on one
+/// line, however long.
 #[must_use]
 pub fn wrapped(text: &str, layout: Layout) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).add_row([text]);
-    table.force_no_tty().set_width(layout.columns);
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 0));
+    let whole: String = text.split('`').enumerate().fold(String::new(), |line, (index, part)| {
+        let tick = if index == 0 { "" } else { "`" };
+        let part = if index % 2 == 1 { part.replace(' ', GLUE) } else { part.to_owned() };
+        line + tick + &part
     });
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let options = textwrap::Options::new(usize::from(layout.columns))
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let lines: Vec<String> =
+        textwrap::wrap(&whole, options).iter().map(|line| line.replace(GLUE, " ")).collect();
     lines.join("\n")
 }
 
@@ -119,7 +124,7 @@ impl Table {
 }
 
 /// Stands for a space at which no line breaks while a table is laid out.
-const GLUE: char = '\u{a0}';
+const GLUE: &str = "\u{a0}";
 
 fn glued_row(row: &Row) -> Row {
     let glued = |cell: &Cell| {
@@ -146,7 +151,7 @@ fn glued(text: &str) -> String {
         let ends_in_digit = before.ends_with(|letter: char| letter.is_ascii_digit());
         let unit = UNITS.contains(&word.trim_end_matches([')', ',', '.', ';', ':']));
         if index > 0 {
-            out.push(if ends_in_digit && unit || BEFORE.contains(&before) { GLUE } else { ' ' });
+            out.push_str(if ends_in_digit && unit || BEFORE.contains(&before) { GLUE } else { " " });
         }
         out.push_str(without_sign_of_zero(word));
         before = word;
@@ -202,6 +207,17 @@ mod tests {
             assert!(text.lines().count() > 2 && !text.contains('─'), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= usize::from(columns)), "{text}");
             assert_eq!(text.split_whitespace().count(), 120);
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_copied_stands_on_a_line() {
+        let command = "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled`";
+        for columns in [10, 60, 120] {
+            let text =
+                wrapped(&format!("{command} mends it, or {command}"), Layout { columns, ..Layout::FILE });
+            assert_eq!(text.lines().filter(|line| line.contains(command)).count(), 2, "{text}");
+            assert!(!text.contains(GLUE) && text.split_whitespace().count() == 11, "{text}");
         }
     }
 

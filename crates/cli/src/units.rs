@@ -111,14 +111,14 @@ pub fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{ending}", grouped(count))
 }
 
-/// A number with a space between groups of three digits: `19 686`.
+/// A number with a comma between groups of three digits: `19,686`.
 #[must_use]
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push('\u{202f}');
+            out.push(',');
         }
         out.push(digit);
     }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn numbers_are_written_for_people() {
-        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!((grouped(0).as_str(), grouped(999).as_str()), ("0", "999"));
         assert_eq!((bytes(1023).as_str(), bytes(1536).as_str()), ("1023 B", "1.50 KiB"));
         assert_eq!([2.25, 278.4, 40_381.0, 2e6].map(micros), ["2.2 µs", "278 µs", "40.4 ms", "2.0 s"]);
@@ -173,7 +173,7 @@ mod tests {
             [0, 1, 2].map(|count| counted(count, "process")),
             ["0 processes", "1 process", "2 processes"]
         );
-        assert_eq!(counted(1000, "request"), "1\u{202f}000 requests");
+        assert_eq!(counted(1000, "request"), "1,000 requests");
         assert_eq!((bytes(20 << 20).as_str(), bytes(300 << 30).as_str()), ("20.0 MiB", "300 GiB"));
     }
 }

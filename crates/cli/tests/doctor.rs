@@ -3,12 +3,16 @@
 use std::process::Command;
 
 #[test]
-fn doctor_prints_one_json_list_and_tries_a_real_attach() {
+fn doctor_prints_one_json_object_and_tries_a_real_attach() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_standpipe")).args(["doctor", "--json"]).output().expect("it starts");
-    let checks: serde_json::Value =
+    let told: serde_json::Value =
         serde_json::from_slice(&output.stdout).expect("one JSON value, nothing else");
-    let checks = checks.as_array().expect("a list");
+    let list = |name: &str| told[name].as_array().expect("a list");
+    let (checks, advice) = (list("checks"), list("advice"));
+    let wants_advice = |check: &&serde_json::Value| check["status"] == "warn" || check["status"] == "fail";
+    let advised = checks.iter().filter(wants_advice).filter(|check| check["remedy"] != "");
+    assert_eq!(advice.len(), advised.count(), "{told}");
     assert!(checks.len() > 10);
     for check in checks {
         for name in ["check", "status", "value", "remedy"] {
@@ -94,5 +98,6 @@ fn the_table_has_no_colours_where_nobody_would_see_them() {
 fn a_bad_command_line_is_explained_and_fails() {
     let output = Command::new(env!("CARGO_BIN_EXE_standpipe")).arg("docter").output().expect("it starts");
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("doctor"), "a hint at what was meant");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("'doctor'") && !said.contains("doctor-peer"), "a hint at what was meant: {said}");
 }

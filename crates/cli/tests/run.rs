@@ -214,3 +214,58 @@ fn arguments_are_checked() {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_rank_that_memory_was_not_there_for_is_told_of_as_such() {
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let bus = run(&["--", "sh", "-c", "kill -BUS $$"]);
+    assert!(
+        said(&bus).contains("(SIGBUS) (it used memory of a file that is shorter by now"),
+        "{}",
+        said(&bus)
+    );
+    let own = run(&["--", "sh", "-c", "kill -KILL $$"]);
+    assert!(!said(&own).contains("memory"), "{}", said(&own));
+    let Some(group) = Group::of(64 << 20) else {
+        return testbed::skip("no control group with a limit of memory can be made (it takes root)");
+    };
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"",
+        &group.0,
+        env!("CARGO_BIN_EXE_standpipe"),
+    ]);
+    // It keeps a line for as long as it has no end.
+    shell.args(["run", "-n", "2", "--keep-going", "--", "sh", "-c", "exec tail /dev/zero"]);
+    let output = shell.stdin(Stdio::null()).output().expect("it starts");
+    let text = said(&output);
+    assert_eq!(text.matches("out of memory: the limit of its control group").count(), 2, "{text}");
+}
+
+/// A control group of memory, by its folder, which goes away with it.
+struct Group(String);
+
+impl Group {
+    fn of(limit_bytes: u64) -> Option<Group> {
+        let versions = [
+            ("/sys/fs/cgroup", "memory.max", "memory.swap.max"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+        ];
+        versions.iter().find_map(|(root, limit, with_swap)| {
+            let group = Group(format!("{root}/standpipe-test-{}", std::process::id()));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(format!("{}/{limit}", group.0), limit_bytes.to_string()).ok()?;
+            // Where there is swap; without it there is no such file.
+            let _ = std::fs::write(format!("{}/{with_swap}", group.0), limit_bytes.to_string());
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Empty by now; what cannot be removed is left to the system.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}

@@ -168,16 +168,21 @@ fn wait_for_workers(parent: u32) -> Pid {
     }
 }
 
-/// Waits until all four workers have got something: before that they wait for each other, and a death is everybody's.
+/// Waits until all four workers have pulled blocks, which are private memory: before that they wait for each other, and a death
+/// is everybody's.
 fn wait_for_gets(launcher: u32) {
     let start = Instant::now();
     loop {
         let mut look = Command::new(env!("CARGO_BIN_EXE_standpipe"));
         let look = look.args(["top", "--openmetrics", &launcher.to_string()]).output().expect("it starts");
         let text = String::from_utf8_lossy(&look.stdout).into_owned();
+        let pulled = |line: &str| {
+            let private = ["cma", "message"].map(|name| format!("operation=\"get\",mechanism=\"{name}\""));
+            private.iter().any(|kind| line.contains(kind)) && !line.ends_with(" 0")
+        };
         let got = |rank: u32| {
-            let (rank, get) = (format!("rank=\"{rank}\""), "operation=\"get\"");
-            text.lines().any(|line| line.contains(&rank) && line.contains(get) && !line.ends_with(" 0"))
+            let rank = format!("rank=\"{rank}\"");
+            text.lines().any(|line| line.contains(&rank) && pulled(line))
         };
         if (0..4).all(got) {
             return;

@@ -240,6 +240,51 @@ fn in_terminal(columns: u16, words: &str, settings: &[(&str, &str)]) -> String {
 }
 
 #[test]
+fn whatever_is_printed_fits_the_commonest_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for words in commands(folder.path().to_str().expect("letters")) {
+        let json = words.contains(&"--json");
+        let said = in_terminal(80, &words.join(" "), &[]).replace('\r', "");
+        let plain = without_colours(&said);
+        for line in plain.lines().filter(|_| !json) {
+            // What is to be copied is never cut up, and a folder's name is as long as it is.
+            let whole = line.contains('`') || line.contains(folder.path().to_str().expect("letters"));
+            assert!(whole || line.chars().count() <= 80, "{words:?}: {line}");
+        }
+    }
+}
+
+/// Text without what gives it colours.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or("", |(_, rest)| rest))
+}
+
+#[test]
+fn completions_and_manual_pages_name_what_users_call_and_nothing_else() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = standpipe(&["completions", shell], Stdio::piped());
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(
+            output.status.success() && text.contains("doctor") && text.contains("--tag-output"),
+            "{shell}"
+        );
+        assert!(!text.contains("doctor-peer") && !text.contains("kv-worker"), "{shell}");
+    }
+    let page = String::from_utf8(standpipe(&["man"], Stdio::piped()).stdout).expect("text");
+    assert!(page.contains(".TH standpipe 1") && page.contains("Exit status"), "{page}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("share/man1");
+    let out = pages.to_str().expect("letters");
+    assert!(standpipe(&["man", "--out", out], Stdio::piped()).status.success());
+    for page in ["standpipe.1", "standpipe-run.1", "standpipe-study-kv.1"] {
+        assert!(pages.join(page).exists(), "{page}");
+    }
+    assert_eq!(standpipe(&["man", "--out", "/proc/x"], Stdio::piped()).status.code(), Some(1));
+}
+
+#[test]
 fn tables_are_as_wide_as_the_terminal_and_coloured_where_it_shows_colours() {
     let widest = |columns| {
         let said = in_terminal(columns, "sim --steps 50", &[]);

@@ -52,7 +52,9 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There is no such library here, or it cannot be loaded.
-    #[error("libfabric cannot be loaded: {reason}")]
+    #[error(
+        "libfabric cannot be loaded: {reason} (Debian has it as libfabric1; STANDPIPE_LIBFABRIC may name its file)"
+    )]
     Missing {
         /// What the dynamic linker said.
         reason: String,

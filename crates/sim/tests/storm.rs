@@ -21,7 +21,7 @@ fn storm(nodes: u32, seed: u64, steps: u64, faults: &str) -> Storm {
 }
 
 fn pass(storm: &Storm) -> Outcome {
-    storm.run().unwrap_or_else(|failure| panic!("{failure}"))
+    storm.run(|_| ()).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 fn nth(seed: u64, steps: u64) -> Storm {
@@ -64,6 +64,6 @@ fn longer_storms_over_changing_memory_pass() {
 #[test]
 fn a_storm_is_the_same_again() {
     for seed in [3, 7, 15] {
-        assert_eq!(nth(seed, 2000).run(), nth(seed, 2000).run());
+        assert_eq!(nth(seed, 2000).run(|_| ()), nth(seed, 2000).run(|_| ()));
     }
 }

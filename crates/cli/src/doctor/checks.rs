@@ -62,7 +62,7 @@ fn settings(facts: &Facts) -> Check {
         (None, Some(why)) => {
             let mend = match facts.libfabric {
                 Ok(_) => "name a provider that is there",
-                Err(_) => "install libfabric (Debian: libfabric1)",
+                Err(_) => "install libfabric (Debian: `apt install libfabric1`)",
             };
             let remedy =
                 format!("no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or {mend}");
@@ -133,7 +133,7 @@ fn ptrace_scope(facts: &Facts) -> Check {
     }
 }
 
-const PTRACE_REMEDY: &str = "sysctl kernel.yama.ptrace_scope=1 (from 3 only by rebooting), or give the processes \
+const PTRACE_REMEDY: &str = "`sysctl kernel.yama.ptrace_scope=1` (from 3 only by rebooting), or give the processes \
                              CAP_SYS_PTRACE";
 
 fn attach(facts: &Facts) -> Check {
@@ -150,8 +150,8 @@ fn attach_remedy(facts: &Facts) -> &'static str {
     if facts.ptrace_scope.is_some_and(|scope| scope >= 2) && facts.traces_anyone != Some(true) {
         PTRACE_REMEDY
     } else if facts.seccomp == Some(Seccomp::Filter) {
-        "allow process_vm_readv and process_vm_writev in the seccomp filter (docker: --cap-add SYS_PTRACE, or \
-         --security-opt seccomp=FILE)"
+        "allow process_vm_readv and process_vm_writev in the seccomp filter (docker: `--cap-add SYS_PTRACE`, or \
+         `--security-opt seccomp=FILE`)"
     } else {
         "run all ranks as one user, in one user namespace, and not from set-user-id programs"
     }
@@ -162,7 +162,7 @@ fn libfabric(facts: &Facts) -> Check {
     match &facts.libfabric {
         Ok(version) => check("libfabric", Status::Ok, version, ""),
         Err(why) => {
-            let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: libfabric1); nothing else needs it";
+            let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: `apt install libfabric1`); nothing else needs it";
             check("libfabric", Status::Info, why, remedy)
         }
     }
@@ -174,7 +174,7 @@ const VERBS_BYTES: u64 = 128 << 20;
 const UNPINNED: &str = "nothing is pinned between processes of one host, or over tcp";
 const MEMLOCK_REMEDY: &str = "libfabric's verbs pins its queues and buffers, 83 MiB a process at soft-RoCE, and cannot be \
                               opened: STANDPIPE_TRANSPORT=ofi takes tcp, and says so; what is registered may be half of \
-                              the limit, and the rest goes by message: ulimit -l unlimited, `* - memlock unlimited` in \
+                              the limit, and the rest goes by message: `ulimit -l unlimited`, `* - memlock unlimited` in \
                               /etc/security/limits.conf, or LimitMEMLOCK=infinity for a service of systemd";
 
 fn memlock(facts: &Facts) -> Check {
@@ -237,9 +237,9 @@ fn heap_limit(name: &'static str, limit: Limit, memory_bytes: Option<u64>, remed
 
 const ADDRESS: &str = "address space";
 const ADDRESS_REMEDY: &str = "a rank maps the heaps of all ranks it talks to: lift the limit, or give STANDPIPE_HEAP, \
-                              times the number of ranks, well below it: ulimit -v unlimited";
+                              times the number of ranks, well below it: `ulimit -v unlimited`";
 const FILE_REMEDY: &str =
-    "a heap is a file in memory: lift the limit, or set STANDPIPE_HEAP below it: ulimit -f unlimited";
+    "a heap is a file in memory: lift the limit, or set STANDPIPE_HEAP below it: `ulimit -f unlimited`";
 
 fn userfaultfd(offer: Userfaultfd) -> Check {
     let value = match offer {
@@ -262,8 +262,8 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
 
 fn huge_pages(setting: Option<ShmemHugePages>) -> Check {
     let name = "huge pages";
-    let small = "the heap has small pages, which costs a few per cent on large puts and gets: echo advise > \
-                 /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let small = "the heap has small pages, which costs a few per cent on large puts and gets: `echo advise > \
+                 /sys/kernel/mm/transparent_hugepage/shmem_enabled`";
     match setting {
         Some(ShmemHugePages::Always) => check(name, Status::Ok, "always, for shared memory", ""),
         Some(ShmemHugePages::WithinSize) => check(name, Status::Ok, "within_size, for shared memory", ""),

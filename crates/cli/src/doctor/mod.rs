@@ -16,14 +16,18 @@ use clap::Args;
 use comfy_table::{Cell, Color};
 use facts::Facts;
 pub use nodes::Node;
+use serde::Serialize;
 
 use crate::printed::print;
-use crate::table::{Layout, Table, plain};
+use crate::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 when nothing fails, whatever is warned of; 1 when a check fails: then no job can start."
+)]
 pub struct DoctorArgs {
-    /// Print one JSON list and nothing else
+    /// Print one JSON object and nothing else: `checks`, and as `advice` what to do about them
     #[arg(long)]
     json: bool,
 }
@@ -36,9 +40,10 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let mut checks = checks::of(&Facts::gather());
     checks.extend(remarks::checks(nodes::gather()));
     if args.json {
-        print(serde_json::to_string_pretty(&checks)?)?;
+        print(serde_json::to_string_pretty(&Told { advice: advice(&checks).collect(), checks: &checks })?)?;
     } else {
-        print(format_args!("{}{}", table(&checks).text(Layout::of_stdout()), remedies(&checks)))?;
+        let layout = Layout::of_stdout();
+        print(format_args!("{}{}", table(&checks).text(layout), remedies(&checks, layout)))?;
     }
     let failed = checks.iter().any(|check| check.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -58,42 +63,78 @@ fn table(checks: &[Check]) -> Table {
     table
 }
 
-/// What to do, a line each and outside the table: what is to be copied is not cut up there.
-fn remedies(checks: &[Check]) -> String {
-    let told = checks.iter().filter(|check| !check.remedy.is_empty());
-    let lines: String = told.map(|check| format!("\n{}: {}", check.check, check.remedy)).collect();
-    if lines.is_empty() { lines } else { format!("\n\nWhat to do, or to know:{lines}") }
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    checks: &'a [Check],
+    advice: Vec<Advice<'a>>,
+}
+
+/// What to do about a check that is not as it should be.
+#[derive(Debug, Serialize)]
+struct Advice<'a> {
+    check: &'a str,
+    status: Status,
+    advice: &'a str,
+}
+
+/// The worst first.
+fn advice(checks: &[Check]) -> impl Iterator<Item = Advice<'_>> {
+    let of = |wanted: Status| {
+        let told = checks.iter().filter(move |check| check.status == wanted && !check.remedy.is_empty());
+        told.map(|check| Advice { check: check.check, status: check.status, advice: &check.remedy })
+    };
+    of(Status::Fail).chain(of(Status::Warn))
+}
+
+/// What to do, and what else to know, below the table. What is to be copied is not cut up.
+fn remedies(checks: &[Check], layout: Layout) -> String {
+    let mut text = String::new();
+    let mut list = |title: &str, told: &mut dyn Iterator<Item = (&str, &str)>| {
+        let lines: String = told
+            .map(|(check, advice)| format!("\n{}", wrapped(&format!("{check}: {advice}"), layout)))
+            .collect();
+        if !lines.is_empty() {
+            text += &format!("\n\n{title}:{lines}");
+        }
+    };
+    list("What to do", &mut advice(checks).map(|advice| (advice.check, advice.advice)));
+    let known = checks.iter().filter(|check| matches!(check.status, Status::Ok | Status::Info));
+    let known = known.filter(|check| !check.remedy.is_empty());
+    list("To know", &mut known.map(|check| (check.check, check.remedy.as_str())));
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_to_do_stands_whole_on_a_line() {
-        let remedy = "a long explanation of why: ".repeat(9) + "echo advise > /sys/kernel/mm/enabled";
-        let check = |remedy: &str| Check {
-            check: "c",
-            status: Status::Warn,
-            value: "v".to_owned(),
-            remedy: remedy.to_owned(),
-            node: None,
-        };
-        assert!(remedies(&[check(&remedy)]).lines().any(|line| line == format!("c: {remedy}")));
-        assert_eq!(remedies(&[check("")]), "");
+    fn check(status: Status, remedy: &str) -> Check {
+        Check { check: "c", status, value: "v".to_owned(), remedy: remedy.to_owned(), node: None }
     }
 
     #[test]
-    fn a_check_is_written_as_promised() {
-        let check = Check {
-            check: "memfd",
-            status: Status::Warn,
-            value: "v".to_owned(),
-            remedy: "r".to_owned(),
-            node: None,
-        };
-        let json = serde_json::to_string(&[&check]).expect("plain data");
-        assert_eq!(json, r#"[{"check":"memfd","status":"warn","value":"v","remedy":"r"}]"#);
-        assert!(table(&[check]).text(Layout::FILE).contains("warn"));
+    fn what_to_do_is_as_wide_as_the_table_and_commands_are_whole() {
+        let command = "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled`";
+        let remedy = "a long explanation of why: ".repeat(9) + command;
+        let layout = Layout { columns: 80, ..Layout::FILE };
+        let told = remedies(&[check(Status::Info, "a fact"), check(Status::Warn, &remedy)], layout);
+        assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+        assert!(told.lines().any(|line| line.contains(command)), "{told}");
+        let (first, then) = told.split_once("To know:").expect("a fact");
+        assert!(first.contains("What to do:\nc: a long") && then == "\nc: a fact", "{told}");
+        assert_eq!(remedies(&[check(Status::Warn, "")], layout), "");
+    }
+
+    #[test]
+    fn what_is_told_is_written_as_promised() {
+        let checks = [check(Status::Info, "known"), check(Status::Warn, "r"), check(Status::Fail, "first")];
+        let told = Told { advice: advice(&checks).collect(), checks: &checks[1..2] };
+        let json = serde_json::to_string(&told).expect("plain data");
+        let checked = r#"{"check":"c","status":"warn","value":"v","remedy":"r"}"#;
+        let advised =
+            r#"{"check":"c","status":"fail","advice":"first"},{"check":"c","status":"warn","advice":"r"}"#;
+        assert_eq!(json, format!(r#"{{"checks":[{checked}],"advice":[{advised}]}}"#));
+        assert!(table(&checks).text(Layout::FILE).contains("warn"));
     }
 }

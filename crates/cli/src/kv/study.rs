@@ -68,6 +68,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode> {
     // Rather now than after half a minute.
     let output = Output::make(&args.output)?;
     look_for(&chosen.transport)?;
+    machine::mind_load();
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let requests = trace.requests as u64;
     let record = match args.phases {

@@ -103,7 +103,12 @@ fn parse_line(line: &str, earliest_ms: u64) -> Result<Request, String> {
     let request: Request = serde_json::from_str(line).map_err(|error| {
         let text = error.to_string();
         match text.rsplit_once(" at line ") {
-            Some((reason, _)) => format!("{reason} (column {})", error.column()),
+            Some((reason, _)) => {
+                format!(
+                    "no request as JSON, which each line of a trace is: {reason} in column {}",
+                    error.column()
+                )
+            }
             None => text,
         }
     })?;

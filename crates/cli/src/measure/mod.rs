@@ -29,12 +29,9 @@ pub use self::pinning::LockError;
 /// If the file cannot be written, a job cannot be run, or pages may not be locked ([`LockError`]).
 pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
     let writer = Writer::new(file)?;
-    let load = machine::load_average();
-    if let Some(warning) = perf::noise(load, host::cores()) {
-        eprintln!("standpipe: {warning}");
-    }
+    machine::mind_load();
     let (name, figures) = (name(), figures(&measure()?));
-    let text = text(HEAD, &name, load, &figures);
+    let text = text(HEAD, &name, machine::load_before(), &figures);
     let costs = Costs::parse(&text).context("what was measured is beyond what the simulator takes")?;
     writer.write(&text)?;
     if json {

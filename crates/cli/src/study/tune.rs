@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use standpipe::{STAGED_MIN, Transport, host, network};
+use standpipe::{STAGED_MIN, Transport, network};
 
 use super::show::{Show, row};
 use super::work::Bar;
@@ -159,9 +159,7 @@ struct Verdict {
 /// When a measurement cannot be made, or the results cannot be written.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
-    if let Some(warning) = perf::noise(machine::load_average(), host::cores()) {
-        eprintln!("standpipe: {warning}");
-    }
+    machine::mind_load();
     let has_tcp = network::look_for(Some("tcp"));
     // All of these are measured beside the kernel's own call.
     let attach = match peer::try_attach() {
@@ -373,17 +371,18 @@ fn figure(op: &'static str, outcome: &Outcome) -> Option<Figure> {
 
 fn costs(outcome: &Outcome) -> Grid {
     let cells = |line: &Line| {
-        let per_kib = nanos(line.ns_per_byte * 1024.0);
+        let part = |ns: f64| if ns > 0.0 { nanos(ns) } else { "in the noise".to_owned() };
+        let (fixed, per_kib) = (part(line.fixed_ns), part(line.ns_per_byte * 1024.0));
         let gbps =
             if line.ns_per_byte > 0.0 { format!("{:.2}", 1.0 / line.ns_per_byte) } else { "-".to_owned() };
         // Two points lie on a line, whatever they are.
         let off = if line.measured.len() > 2 { format!("{:.0} %", line.off_percent) } else { "-".to_owned() };
-        vec![line.op.to_owned(), line.way.to_owned(), nanos(line.fixed_ns), per_kib, gbps, off]
+        vec![line.op.to_owned(), line.way.to_owned(), fixed, per_kib, gbps, off]
     };
     Grid {
         title: "Costs".to_owned(),
         note: "What a transfer costs at all, and each KiB of it; how far the line is from what was measured, at the worst (-: a \
-               line through two points)."
+               line through two points). What came out below nothing is lost in the noise."
             .to_owned(),
         header: ["op", "way", "fixed", "a KiB", "GB/s", "off"].map(str::to_owned).to_vec(),
         rows: outcome.lines.iter().map(cells).collect(),

@@ -33,7 +33,7 @@ const UNSEEN: &str = "cannot look at the job any more";
 #[command(after_help = text::COLUMNS)]
 pub struct TopArgs {
     /// The launcher or any process of the job, or of a node that nobody launched; needed where several run
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = at_least(1_u32))]
     pid: Option<u32>,
     /// Time between two looks: 1 unless given, 0.1 at least
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
@@ -52,7 +52,7 @@ pub struct TopArgs {
     #[arg(long, conflicts_with_all = ["json", "count", "interval", "peers"])]
     openmetrics: bool,
     /// Show how one rank registers memory with each of its peers: rank 0 unless given. On a terminal p does so, and back
-    #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(long, value_name = "RANK", num_args = 0..=1, default_missing_value = "0", value_parser = at_least(0_u32))]
     peers: Option<u32>,
 }
 

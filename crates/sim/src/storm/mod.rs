@@ -44,17 +44,17 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Storm {
-    /// Lets the storm pass. Takes the thread until it is over.
+    /// Lets the storm pass. Takes the thread until it is over, and tells now and then how many steps it has come.
     ///
     /// # Errors
     /// The first thing that was wrong; a panic of the engine's is one.
     ///
     /// # Panics
     /// When there are fewer than 2 ranks, or more than [`NODES_MAX`].
-    pub fn run(&self) -> Result<Outcome, Failure> {
+    pub fn run(&self, mut told: impl FnMut(u64)) -> Result<Outcome, Failure> {
         assert!((2..=NODES_MAX).contains(&self.nodes), "a storm of {} ranks", self.nodes);
         let mut run = Run::new(self);
-        let result = catch_unwind(AssertUnwindSafe(|| run.run()));
+        let result = catch_unwind(AssertUnwindSafe(|| run.run(&mut told)));
         let what = match result {
             Ok(Ok(())) => return Ok(run.outcome()),
             Ok(Err(what)) => what,

@@ -26,6 +26,9 @@ pub(super) const SLOT_BYTES: u64 = 24 << 10;
 const AUDIT_THINGS: u64 = 1_000;
 const STEPS_A_THING: u64 = 60;
 
+/// Steps between two words of how far it has come.
+const TELL_EVERY: u64 = 10_000;
+
 /// Steps, at most, that it takes until all has ended after the storm, for each rank; and a number for all.
 const CALM_STEPS: u64 = 20_000;
 
@@ -220,8 +223,11 @@ impl Run {
         }
     }
 
-    pub(super) fn run(&mut self) -> Result<(), String> {
+    pub(super) fn run(&mut self, told: &mut dyn FnMut(u64)) -> Result<(), String> {
         while self.step < self.steps {
+            if self.step.is_multiple_of(TELL_EVERY) {
+                told(self.step);
+            }
             match self.cluster.step() {
                 Some(step) => self.on_step(step, true)?,
                 None => self.kick(),

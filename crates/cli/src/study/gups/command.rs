@@ -69,6 +69,7 @@ pub fn run(args: &GupsArgs) -> Result<ExitCode> {
     machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;
     let output = Output::make(&args.output)?;
     look_for(&chosen.transport)?;
+    machine::mind_load();
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let (told, beside) = args.run(&plan, &chosen)?;
     // Who says nothing of a turn has not verified it.

@@ -57,6 +57,7 @@ pub fn run(args: &IsxArgs) -> Result<ExitCode> {
     machine::check_room(each * u64::from(args.ranks), "this")?;
     let output = Output::make(&args.output)?;
     look_for(&chosen.transport)?;
+    machine::mind_load();
     machine::UNOPTIMISED.into_iter().for_each(signals::say);
     let sizes = sizes(args.ranks);
     let bar = Arc::new(Bar::new(sizes.len() * args.rounds as usize, "sorts"));

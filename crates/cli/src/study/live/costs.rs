@@ -127,7 +127,7 @@ impl Measured {
     /// # Errors
     /// If they are beyond what the simulator takes.
     pub(super) fn file(&self, transport: &str) -> Result<(String, Costs)> {
-        let text = text(HEAD, &name(transport), machine::load_average(), &self.figures());
+        let text = text(HEAD, &name(transport), machine::load_before(), &self.figures());
         let costs = Costs::parse(&text)?;
         Ok((text, costs))
     }

@@ -9,6 +9,7 @@ use standpipe::Transport;
 use super::costs::Taker;
 use super::experiment::Experiment;
 use super::shown;
+use crate::machine;
 use crate::refused::Refused;
 use crate::report::output::Output;
 use crate::study::firehose::FirehoseArgs;
@@ -26,6 +27,7 @@ pub(in crate::study) fn run(args: &FirehoseArgs, transport: &Transport) -> Resul
     }
     let output = Output::make(&args.output)?;
     look_for(transport)?;
+    machine::mind_load();
     let experiment = Experiment::of(args, transport);
     let mut costs = Taker::start(&experiment.plan, if args.small { 20 } else { 200 })?;
     let measured = experiment.measure(&mut costs)?;

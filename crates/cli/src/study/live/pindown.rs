@@ -12,6 +12,7 @@ use standpipe::{Strategy, Transport, network};
 use super::case::{Answer, Case, Puts};
 use super::costs::Taker;
 use super::job::{Job, Plan};
+use crate::machine;
 use crate::refused::Refused;
 use crate::report::{
     output::Output,
@@ -43,6 +44,7 @@ pub(in crate::study) fn run(args: &PinDownArgs, transport: &Transport) -> Result
     }
     let output = Output::make(&args.output)?;
     look_for(transport)?;
+    machine::mind_load();
     let mut costs = Taker::start(&experiment.plan, if args.small { 20 } else { 200 })?;
     let measured = experiment.measure(&mut costs)?;
     let (file, costs) = costs.measured().file(&experiment.plan.transport)?;
