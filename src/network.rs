@@ -76,7 +76,10 @@ pub enum NetworkError {
     #[error(transparent)]
     Library(#[from] fabric::LoadError),
     /// libfabric has no such provider on this machine, or it lacks what is needed.
-    #[error("libfabric has no provider {name} that can be used here; `standpipe info` lists those that can")]
+    #[error(
+        "libfabric has no provider {name} that can be used here{}; `standpipe info` lists those that can",
+        filters()
+    )]
     NoProvider {
         /// What was asked for.
         name: String,
@@ -318,6 +321,23 @@ pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
         Some(name) => provider(fabric, name, &Reach::Host).map(drop),
         None => Ok(()),
     }
+}
+
+/// Variables by which libfabric leaves out providers, or interfaces of theirs.
+const FILTERS: [&str; 6] = [
+    "FI_PROVIDER",
+    "FI_PROVIDER_PATH",
+    "FI_TCP_IFACE",
+    "FI_SOCKETS_IFACE",
+    "FI_VERBS_IFACE",
+    "FI_VERBS_DEVICE_NAME",
+];
+
+/// Those that are set, in words: meant for another program, as a rule.
+fn filters() -> String {
+    let set = FILTERS.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let set: Vec<String> = set.map(|(name, value)| format!("{name}={}", value.display())).collect();
+    if set.is_empty() { String::new() } else { format!(" ({} in the environment may hide it)", set.join(" ")) }
 }
 
 /// The provider of this name on the interface to use.

@@ -161,7 +161,7 @@ impl Tallies {
         if self.owner.load(Ordering::Relaxed) == NOBODY && self.claim() {
             return self.first.add(what, bytes);
         }
-        LAST.with(|last| {
+        let counted = LAST.try_with(|last| {
             if let Some((node, block)) = &*last.borrow()
                 && *node == self.node
             {
@@ -169,6 +169,11 @@ impl Tallies {
             }
             self.add_first(last, what, bytes);
         });
+        if counted.is_err() {
+            // The thread is ending: what counts is the drop of something that belongs to it.
+            let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            threads.past.add(what, bytes);
+        }
     }
 
     /// Makes this thread the first, unless another has been quicker.
@@ -242,6 +247,32 @@ mod tests {
         assert_eq!(counters.get(Operation::Put, Mechanism::Mapped), Tally { count: 4000, bytes: 32_000 });
         assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally::default());
         assert_eq!(counters.why(Why::HeapMapped), 4000);
+    }
+
+    #[test]
+    fn what_belongs_to_a_thread_may_count_when_the_thread_ends() {
+        struct Last(Arc<Tallies>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.add(Direct::GetCma, 3);
+            }
+        }
+        thread_local! {
+            static MINE: RefCell<Option<Last>> = const { RefCell::new(None) };
+        }
+        let tallies = Arc::new(Tallies::new());
+        // This thread is the first, whose counters are not its own to drop.
+        tallies.add(Direct::GetCma, 3);
+        let theirs = Arc::clone(&tallies);
+        let other = std::thread::spawn(move || {
+            // Before its first count: what a thread set first it drops last.
+            MINE.set(Some(Last(Arc::clone(&theirs))));
+            theirs.add(Direct::GetCma, 3);
+        });
+        other.join().expect("counting does not panic");
+        let mut counters = Counters::default();
+        tallies.add_to(&mut counters);
+        assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally { count: 3, bytes: 9 });
     }
 
     #[test]

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
 use standpipe::launch::{End, Launch, LaunchError};
 use standpipe::{
     Error, GetPiece, Landed, Mechanism, Memory, Node, OpenError, Operation, ProgressThread, PutPiece, Rank,
@@ -89,6 +92,12 @@ fn with_too_little_address_space_the_error_names_the_setting() {
         ));
     }
     Heard::default().run_well(job_of(2, "narrow"));
+}
+
+/// On such a host the kernel refuses masks that have no room for all of its processors.
+#[test]
+fn on_a_host_of_more_than_1024_processors_they_are_counted() {
+    Heard::default().run_well(job_of(1, "many cores"));
 }
 
 /// The kernel ends processes that make a file longer than that.
@@ -176,6 +185,7 @@ fn child() {
         "later" => later(),
         "cramped" => cramped(),
         "narrow" => narrow(),
+        "many cores" => many_cores(),
         other => panic!("no role {other}"),
     }
 }
@@ -452,6 +462,21 @@ fn address_space_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix("kB"));
     size.and_then(|size| size.trim().parse::<u64>().ok()).expect("a number of kB") << 10
+}
+
+fn many_cores() {
+    let known = (standpipe::host::cores(), standpipe::host::core_numbers());
+    let arch = std::env::consts::ARCH.try_into().expect("a machine that filters are made for");
+    let is_short = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Lt, 256).expect("plain");
+    let rule = SeccompRule::new(vec![is_short]).expect("a rule");
+    let rules = [(libc::SYS_sched_getaffinity, vec![rule])].into_iter().collect();
+    let denied = SeccompAction::Errno(libc::EINVAL as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch).expect("a filter");
+    let program: BpfProgram = filter.try_into().expect("a short program");
+    apply_filter_all_threads(&program).expect("a process may restrict itself");
+    assert_eq!((standpipe::host::cores(), standpipe::host::core_numbers()), known);
+    standpipe::host::bind_to_core(known.1[0]).expect("its own");
+    Node::open(config()).expect("it opens");
 }
 
 /// Rank 0 has address space for neither a large heap of its own nor that of rank 1.

@@ -88,6 +88,11 @@ fn text(info: &Info, layout: Layout) -> String {
     if !offers.is_empty() {
         lines.push(format!("\n{}\n\n{}", table(&offers).text(layout), wrapped(LEGEND, layout)));
     }
+    for (offer, error) in offers.iter().filter_map(|offer| Some((offer, offer.error.as_ref()?))) {
+        let found = &offer.description;
+        let note = format!("{} on {}: cannot be used: {error}", found.provider, found.domain);
+        lines.push(format!("\n{}", wrapped(&note, layout)));
+    }
     for transport in info.transports.iter().filter(|transport| !transport.untested.is_empty()) {
         let names = transport.untested.join(", ");
         let note = format!("{names}: untested on hardware; each is chosen all the same where it is found.");
@@ -104,7 +109,7 @@ const LEGEND: &str = "registers: what must be registered besides what peers reac
                       STANDPIPE_TRANSPORT=ofi:PROVIDER chooses one.";
 
 fn table(offers: &[&Offer]) -> Table {
-    let header = ["provider", "on", "registers", "key", "has", "longest", "tested", "usable"];
+    let header = ["provider", "on", "registers", "key", "has", "longest", "tested"];
     let mut table = plain(&header);
     for offer in offers {
         let found = &offer.description;
@@ -121,7 +126,6 @@ fn table(offers: &[&Offer]) -> Table {
             has(offer),
             longest(found.message_bytes),
             tested(offer.tested).to_owned(),
-            offer.error.clone().unwrap_or_else(|| "yes".to_owned()),
         ]);
     }
     table

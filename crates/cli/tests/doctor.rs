@@ -101,3 +101,19 @@ fn a_bad_command_line_is_explained_and_fails() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("'doctor'") && !said.contains("doctor-peer"), "a hint at what was meant: {said}");
 }
+
+#[test]
+fn a_variable_that_hides_the_provider_is_named() {
+    if let Err(error) = standpipe::network::look_for(Some("tcp")) {
+        return testbed::skip(&error);
+    }
+    for (name, value) in [("FI_PROVIDER", "verbs"), ("FI_TCP_IFACE", "eth9")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        command.args(["doctor", "--json"]).env("STANDPIPE_TRANSPORT", "ofi:tcp").env(name, value);
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let failed = output.status.code() == Some(1);
+        assert!(!failed || text.contains(&format!("{name}={value}")), "{name}: {text}");
+        assert!(failed || name != "FI_PROVIDER", "libfabric heeds it: {text}");
+    }
+}

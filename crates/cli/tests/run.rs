@@ -218,13 +218,13 @@ fn arguments_are_checked() {
 #[test]
 fn a_rank_that_memory_was_not_there_for_is_told_of_as_such() {
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let bus = run(&["--", "sh", "-c", "kill -BUS $$"]);
+    let bus = run(&["-n", "1", "--", "sh", "-c", "kill -BUS $$"]);
     assert!(
         said(&bus).contains("(SIGBUS) (it used memory of a file that is shorter by now"),
         "{}",
         said(&bus)
     );
-    let own = run(&["--", "sh", "-c", "kill -KILL $$"]);
+    let own = run(&["-n", "1", "--", "sh", "-c", "kill -KILL $$"]);
     assert!(!said(&own).contains("memory"), "{}", said(&own));
     let Some(group) = Group::of(64 << 20) else {
         return testbed::skip("no control group with a limit of memory can be made (it takes root)");

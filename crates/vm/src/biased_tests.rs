@@ -221,3 +221,47 @@ fn no_increment_is_lost_at_the_revocation() {
         assert_eq!(*lock.lock(), 3 * turns + 1);
     }
 }
+
+/// Yielding gives the core to no thread of lower priority: who waits must sleep in the end.
+#[test]
+fn a_thread_of_high_priority_lets_one_of_lower_priority_finish() {
+    fn run_first(priority: i32) -> bool {
+        let core = crate::host::core_numbers().first().copied().unwrap_or(0);
+        let parameters = libc::sched_param { sched_priority: priority };
+        // SAFETY: it changes this thread's class alone, by plain data.
+        let allowed = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) } == 0;
+        crate::host::bind_to_core(core).is_ok() && allowed
+    }
+    let lock = Arc::new(shared_lock(0));
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let waits = Arc::new(AtomicBool::new(false));
+    let low = {
+        let (lock, waits) = (Arc::clone(&lock), Arc::clone(&waits));
+        thread::spawn(move || {
+            let allowed = run_first(10);
+            let guard = lock.lock();
+            locked.send(allowed).unwrap();
+            while allowed && !waits.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(guard);
+        })
+    };
+    if !is_locked.recv().unwrap() {
+        low.join().unwrap();
+        return testbed::skip("no threads of real-time priority (they take root)");
+    }
+    let (ended, end) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        assert!(run_first(20));
+        waits.store(true, Ordering::Relaxed);
+        drop(lock.lock());
+        ended.send(()).unwrap();
+    });
+    assert_eq!(
+        end.recv_timeout(Duration::from_secs(10)),
+        Ok(()),
+        "the other thread's core is taken for good"
+    );
+    low.join().unwrap();
+}

@@ -39,7 +39,9 @@ impl CheckedCopy {
     pub fn new() -> Result<CheckedCopy, Errno> {
         let scratch = rustix::fs::memfd_create("standpipe-scratch", MemfdFlags::CLOEXEC)?;
         // All of it now, so that a copy cannot fail later for want of memory.
-        rustix::fs::fallocate(&scratch, FallocateFlags::empty(), 0, SCRATCH_BYTES as u64)?;
+        // Before Linux 6.6 or so any signal that is handled interrupts it.
+        let reserve = || rustix::fs::fallocate(&scratch, FallocateFlags::empty(), 0, SCRATCH_BYTES as u64);
+        rustix::io::retry_on_intr(reserve)?;
         Ok(CheckedCopy { scratch: Mutex::new(scratch) })
     }
 
@@ -312,6 +314,32 @@ mod tests {
             assert!(make_present(pages.addr(bad - 1), 2 * PAGE).is_err(), "as far as page {bad}");
         }
         assert!(make_present(u64::MAX - 10, 100).is_err());
+    }
+
+    /// Before some Linux after 6.1 each signal interrupts fallocate, also where its handler wants calls to go on.
+    #[test]
+    fn a_storm_of_signals_keeps_nobody_from_making_one() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: plain data, of which all zeros is a value.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        // SAFETY: the handler does nothing, and no other test uses this signal.
+        assert_eq!(unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) }, 0);
+        // SAFETY: it only gives this thread's number.
+        let (process, thread) = (std::process::id(), unsafe { libc::gettid() });
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the thread lives until this one has ended, and handles the signal.
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
+                }
+            });
+            let made = (0..500).try_for_each(|_| CheckedCopy::new().map(drop));
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            made.expect("no signal is a failure");
+        });
     }
 
     #[test]

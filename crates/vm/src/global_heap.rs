@@ -244,7 +244,7 @@ unsafe extern "C" fn commit(
     }
     let at = (start.addr() - region.base) as u64;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(&region.fd, flags, at, len as u64).is_ok()
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(&region.fd, flags, at, len as u64)).is_ok()
 }
 
 /// Ends a process made by a plain `fork`, in which the heap is not mapped: whatever it touched next would kill it without a

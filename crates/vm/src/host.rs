@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, Resource, Signal};
-use rustix::thread::CpuSet;
 
 /// Bit of the capability that lets a process lock, and so pin, as much memory as it likes.
 const CAP_IPC_LOCK: u32 = 14;
@@ -70,15 +69,42 @@ pub enum ShmemHugePages {
     Force,
 }
 
-/// How many processors this process may run on.
+/// Bits in a word of a mask of processors.
+const WORD_BITS: usize = u64::BITS as usize;
+/// Words of a mask that suffices for most hosts, of 1,024 processors, and for any.
+const MASK_WORDS: usize = 16;
+const MASK_WORDS_MAX: usize = 8192;
+
+/// How many processors this process may run on; 1 where the system does not tell.
 pub fn cores() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1)
+    affinity().iter().map(|word| word.count_ones() as usize).sum::<usize>().max(1)
 }
 
-/// The processors that this process may run on, by number, in rising order.
+/// The processors that this process may run on, by number, in rising order; none where the system does not tell.
 pub fn core_numbers() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+    let mask = affinity();
+    let is_set = |core: &usize| mask[core / WORD_BITS] >> (core % WORD_BITS) & 1 == 1;
+    (0..mask.len() * WORD_BITS).filter(is_set).collect()
+}
+
+/// The mask of the processors that the calling thread may run on. The kernel wants room for as many as the host could have, which
+/// may be more than libc's fixed set has.
+fn affinity() -> Vec<u64> {
+    let mut words = MASK_WORDS;
+    loop {
+        let mut mask = vec![0_u64; words];
+        // SAFETY: the kernel writes no more bytes than it is told, and the mask has as many.
+        let written =
+            unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&*mask), mask.as_mut_ptr()) };
+        if written >= 0 {
+            return mask;
+        }
+        let is_short = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+        if !is_short || words >= MASK_WORDS_MAX {
+            return Vec::new();
+        }
+        words *= 2;
+    }
 }
 
 /// Binds the calling thread (and those it starts later) to one processor.
@@ -86,12 +112,18 @@ pub fn core_numbers() -> Vec<usize> {
 /// # Errors
 /// EINVAL if this process may not run there, or there is no such processor.
 pub fn bind_to_core(core: usize) -> Result<(), Errno> {
-    if core >= CpuSet::MAX_CPU {
+    if core >= MASK_WORDS_MAX * WORD_BITS {
         return Err(Errno::INVAL);
     }
-    let mut set = CpuSet::new();
-    set.set(core);
-    rustix::thread::sched_setaffinity(None, &set)
+    let mut mask = vec![0_u64; core / WORD_BITS + 1];
+    mask[core / WORD_BITS] = 1 << (core % WORD_BITS);
+    // SAFETY: the kernel reads no more bytes than it is told, and the mask has as many.
+    let bound = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&*mask), mask.as_ptr()) };
+    if bound == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
 }
 
 /// How many bytes this process may lock (`ulimit -l`).

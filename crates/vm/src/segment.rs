@@ -111,7 +111,7 @@ impl Segment {
         if longest.is_some_and(|longest| len > longest) {
             return Err(os("ftruncate")(Errno::FBIG));
         }
-        rustix::fs::ftruncate(&fd, len).map_err(os("ftruncate"))?;
+        rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&fd, len)).map_err(os("ftruncate"))?;
         let segment = Segment::map(fd, len)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&segment.fd, seals).map_err(os("fcntl(F_ADD_SEALS)"))?;
@@ -179,7 +179,8 @@ impl Segment {
             return Err(SegmentError::NotPages { offset, len });
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.fd, flags, offset, len).map_err(os("fallocate"))
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, offset, len))
+            .map_err(os("fallocate"))
     }
 
     /// How many bytes of memory the segment occupies now, on behalf of all who map it.

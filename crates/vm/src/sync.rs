@@ -84,24 +84,32 @@ pub(crate) fn assigned_token() -> u64 {
 }
 
 /// What to do while another thread has what we want: spin for about as long as it takes to do little with it, then
-/// let others have the processor, which the other thread may be waiting for.
+/// let others have the processor, which the other thread may be waiting for. At last sleep: a thread of real-time priority
+/// gives the processor to no lower one by yielding.
 pub(crate) struct Backoff {
     #[cfg(not(loom))]
-    spins_left: u32,
+    turns: u32,
 }
+
+#[cfg(not(loom))]
+const SPINS: u32 = 32;
+#[cfg(not(loom))]
+const YIELDS: u32 = 100;
+#[cfg(not(loom))]
+const NAP: std::time::Duration = std::time::Duration::from_micros(50);
 
 #[cfg(not(loom))]
 impl Backoff {
     pub(crate) fn new() -> Backoff {
-        Backoff { spins_left: 32 }
+        Backoff { turns: 0 }
     }
 
     pub(crate) fn wait(&mut self) {
-        if self.spins_left > 0 {
-            self.spins_left -= 1;
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
+        self.turns = self.turns.saturating_add(1);
+        match self.turns {
+            ..=SPINS => std::hint::spin_loop(),
+            turns if turns <= SPINS + YIELDS => std::thread::yield_now(),
+            _ => std::thread::sleep(NAP),
         }
     }
 }

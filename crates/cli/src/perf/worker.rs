@@ -59,7 +59,9 @@ fn place(case: &Case, open: impl FnOnce() -> Result<Node>) -> Result<Node> {
     let rank: usize = std::env::var("STANDPIPE_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
     match case.cores {
         Cores::Shared => {
-            host::bind_to_core(cores[0])?;
+            host::bind_to_core(
+                *cores.first().context("the system does not tell the cores of this process")?,
+            )?;
             open()
         }
         Cores::Apart
