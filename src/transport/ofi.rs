@@ -53,6 +53,10 @@
 //! *An outlet that does not reach its peer* (it has found no room for two seconds, and carried nothing) is closed, though the peer may
 //! be talked to by the port's connection all the while. Long copies with that peer go through buffers for some time then.
 //!
+//! *Callers' memory that is not there* ends the connection of the outlet that is to read or write it, and all that this carries.
+//! So after a part has failed the memory is looked at. Copies of what is not there end with its address; the others begin
+//! anew, as after a deadline, and no peer is lost.
+//!
 //! # Atomics
 //! Go by message, and are done by the owner's processor: so words that peers on the same host use, too, stay atomic.
 //! An owner answers them when it makes progress, without its engine.

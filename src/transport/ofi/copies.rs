@@ -51,8 +51,10 @@ pub(super) struct Copy {
     pub(super) under_way: usize,
     /// Its end may be reported: nothing that was written is still on its way.
     pub(super) confirmed: bool,
-    /// Its caller wants no more of it: local memory is touched no more.
+    /// Nobody wants more of it: local memory is touched no more.
     pub(super) given_up: bool,
+    /// Why it was given up, if this transport did that, though the peer is there.
+    pub(super) fault: Option<OpError>,
     /// Writes of it were broken off, and may still arrive: its end is reported a while after it is confirmed.
     pub(super) doubtful: bool,
     /// When that is.
@@ -160,6 +162,7 @@ impl Copies {
             under_way: 0,
             confirmed: direction == Direction::Get || self.delivers,
             given_up: false,
+            fault: None,
             doubtful: false,
             settles: None,
             error: None,

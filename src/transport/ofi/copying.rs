@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Direction, Event, KeyedPiece, OpError, OpId, Rank, Submit};
+use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
@@ -195,6 +195,7 @@ impl OfiTransport {
         match (busy, part.direct) {
             (true, true) => self.doubt_carrier(part.copy),
             (true, false) => self.grow_impatient(rank),
+            (false, true) if self.has_faults(part.copy) => {}
             (false, _) => self.lose(rank),
         }
         self.waits_on(part)
@@ -281,6 +282,12 @@ impl OfiTransport {
 
     /// A part has ended.
     pub(super) fn on_part(&mut self, number: usize, buffer: Option<Buffer>, done: bool) {
+        if !done && buffer.is_none() {
+            let Part { copy, .. } = self.copies.parts[number];
+            if self.has_faults(copy) {
+                return;
+            }
+        }
         let part = self.copies.parts.remove(number);
         let known = &mut self.copies.all[part.copy];
         known.under_way -= 1;
@@ -303,6 +310,29 @@ impl OfiTransport {
         }
         self.go_on_with_copies(rank, part.kind());
         self.advance(part.copy, false);
+    }
+
+    /// The outlet of this copy has failed. Its connection ends with the first byte of callers' memory that cannot be read or
+    /// written, and with it all that it carries. Where this finds such memory, it ends the copies of it, has the others begin
+    /// anew, and returns true: the peer is not to blame. Copies that only wait are looked at, too: through a buffer this process
+    /// would read their memory itself.
+    #[cold]
+    fn has_faults(&mut self, copy: usize) -> bool {
+        let Copy { rank, carrier: Some(carrier), .. } = self.copies.all[copy] else { return false };
+        let mut found = false;
+        for (_, copy) in self.copies.all.iter_mut().filter(|(_, copy)| copy.carrier == Some(carrier)) {
+            let missing = |piece: &Piece| !self.own.is_there(piece.local, piece.len, copy.direction);
+            if let Some(Piece { local, len, .. }) = copy.pieces.iter().map(|keyed| keyed.piece).find(missing)
+            {
+                (copy.given_up, found) = (true, true);
+                copy.fault = Some(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
+            }
+        }
+        if found {
+            tracing::debug!(peer = rank, "memory of this process is not there: other copies begin anew");
+            self.break_off(rank);
+        }
+        found
     }
 
     /// Goes on with the copies that wait for a place of this kind with a peer, in turn, until there is none again.
@@ -433,7 +463,7 @@ impl OfiTransport {
     fn report(&mut self, copy: usize) {
         let known = &mut self.copies.all[copy];
         if !std::mem::replace(&mut known.reported, true) {
-            let result = known.error.map_or(Ok(0), Err);
+            let result = known.error.or(known.fault).map_or(Ok(0), Err);
             self.events.push_back(Event::Completed { op: known.op, result });
         }
     }

@@ -6,6 +6,7 @@ mod cluster;
 mod cost;
 mod endings;
 mod failing;
+mod faults;
 mod heaps;
 mod hostile;
 mod processes;
