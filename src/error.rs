@@ -121,6 +121,13 @@ pub enum Error {
         /// What was called.
         call: &'static str,
     },
+    /// This process is a child made by `fork`, and the node its parent's. Rust's `Command` and all else that starts a program is fine;
+    /// so is a node that the child opens itself.
+    #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]
+    Forked {
+        /// What was called.
+        call: &'static str,
+    },
     /// The two ends of a transfer differ in length, or a list has another number of entries than it must have.
     #[error("{given} {what}, where {expected} were expected")]
     Length {

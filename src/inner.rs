@@ -257,10 +257,10 @@ impl Inner {
         !self.spin.is_zero()
     }
 
-    /// Refuses a call that may wait while a handler runs on this thread.
+    /// Refuses a call that may wait while a handler runs on this thread, and to a child made by `fork`.
     #[inline]
     pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
-        handler_scope::may_wait(call)
+        handler_scope::may_wait(call, self.peers.generation())
     }
 
     /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.

@@ -137,6 +137,12 @@ pub enum MeetError {
         /// What was called.
         call: &'static str,
     },
+    /// This process is a child made by `fork`, and the node its parent's.
+    #[error("{call}: the node is that of the process that this one was forked from; open one of its own")]
+    Forked {
+        /// What was called.
+        call: &'static str,
+    },
     /// The system gave no socket, thread or file descriptor.
     #[error("the system refused a socket, a thread or a file descriptor: {0}")]
     Os(#[from] std::io::Error),
@@ -235,7 +241,10 @@ impl Node {
     /// See [`MeetError`].
     pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, MeetError> {
         const CALL: &str = "connecting to a node";
-        self.inner.may_wait(CALL).map_err(|_| MeetError::InHandler { call: CALL })?;
+        self.inner.may_wait(CALL).map_err(|error| match error {
+            Error::Forked { call } => MeetError::Forked { call },
+            _ => MeetError::InHandler { call: CALL },
+        })?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
         let _span = tracing::debug_span!("meet").entered();

@@ -94,6 +94,15 @@ fn with_too_little_address_space_the_error_names_the_setting() {
     Heard::default().run_well(job_of(2, "narrow"));
 }
 
+#[test]
+fn a_forked_child_is_refused_its_parents_node_and_harms_nobody() {
+    Heard::default().run_well(job_of(2, "forking"));
+    if let Err(error) = standpipe::network::look_for(Some("tcp")) {
+        return testbed::skip(&error);
+    }
+    Heard::default().run_well(job_of(2, "forking").env("STANDPIPE_TRANSPORT", "ofi:tcp"));
+}
+
 /// On such a host the kernel refuses masks that have no room for all of its processors.
 #[test]
 fn on_a_host_of_more_than_1024_processors_they_are_counted() {
@@ -186,6 +195,7 @@ fn child() {
         "cramped" => cramped(),
         "narrow" => narrow(),
         "many cores" => many_cores(),
+        "forking" => forking(),
         other => panic!("no role {other}"),
     }
 }
@@ -462,6 +472,50 @@ fn address_space_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix("kB"));
     size.and_then(|size| size.trim().parse::<u64>().ok()).expect("a number of kB") << 10
+}
+
+/// Both ranks' progress threads may hold any lock when rank 0 forks.
+fn forking() {
+    let node = Node::open(config().handler("note", |_| {})).expect("it opens");
+    let (note, peer) = (node.handler("note").expect("registered"), 1 - node.rank());
+    let mine = node.heap().alloc_zeroed::<u64>(1000).expect("room");
+    node.barrier().expect("both come");
+    if node.rank() == 0 {
+        for _ in 0..20 {
+            node.request(peer, note, [1; 4]).expect("it is not forked");
+            // SAFETY: the child makes no call but the node's, and ends without any destructor.
+            match unsafe { libc::fork() } {
+                0 => {
+                    let refused = refused_to_a_child(&node, peer, note);
+                    // SAFETY: it ends the child and runs nothing of it.
+                    unsafe { libc::_exit(i32::from(!refused)) }
+                }
+                child => {
+                    let mut status = 0;
+                    // SAFETY: it waits for our own child and writes to a word of this frame.
+                    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                    assert_eq!(status, 0, "all is refused to it");
+                }
+            }
+        }
+        for value in 0..1000 {
+            node.put(mine.ptr(value).at(peer), value as u64).expect("put");
+            assert_eq!(node.get(mine.ptr(value).at(peer)).expect("got"), value as u64);
+        }
+    }
+    node.barrier().expect("neither is harmed");
+    let all: Vec<u64> = (0..1000).map(|index| mine.read(index)).collect();
+    assert!(node.rank() == 0 || all.iter().enumerate().all(|(index, value)| index as u64 == *value));
+    node.barrier().expect("both have looked");
+}
+
+fn refused_to_a_child(node: &Node, peer: Rank, note: standpipe::HandlerId) -> bool {
+    let is_forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
+    is_forked(node.request(peer, note, [2; 4]))
+        && is_forked(node.barrier())
+        && is_forked(node.wait_until(|| false))
+        && is_forked(node.world().all_reduce_nb(vec![1_u32], standpipe::Reduction::Sum).wait().0)
+        && !node.progress()
 }
 
 fn many_cores() {

@@ -226,7 +226,7 @@ fn a_rank_that_memory_was_not_there_for_is_told_of_as_such() {
     );
     let own = run(&["-n", "1", "--", "sh", "-c", "kill -KILL $$"]);
     assert!(!said(&own).contains("memory"), "{}", said(&own));
-    let Some(group) = Group::of(64 << 20) else {
+    let Some(group) = Group::of(256 << 20) else {
         return testbed::skip("no control group with a limit of memory can be made (it takes root)");
     };
     let mut shell = Command::new("sh");

@@ -13,8 +13,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use crate::membarrier;
 use crate::sync::{AtomicU64, Backoff, Ordering, assigned_token, light_fence, own_token};
+use crate::{forks, membarrier};
 
 /// Values of `bias` that are no thread's token: tokens count up from 2.
 const NOBODYS: u64 = u64::MAX;
@@ -47,6 +47,8 @@ pub struct BiasedLock<T> {
     /// The token of the thread that is in by compare-exchange, whether it holds the lock or still settles whose it is,
     /// with [`IN`]; without it, or [`FREE`], when nobody is.
     shared: AtomicU64,
+    /// The [generation](crate::forks::generation) that made it.
+    generation: u32,
     value: UnsafeCell<T>,
 }
 
@@ -79,6 +81,7 @@ impl<T> BiasedLock<T> {
             bias: AtomicU64::new(bias),
             biased: AtomicU64::new(FREE),
             shared: AtomicU64::new(FREE),
+            generation: forks::generation(),
             value: UnsafeCell::new(value),
         }
     }
@@ -86,7 +89,8 @@ impl<T> BiasedLock<T> {
     /// Waits until no other thread holds the lock, spinning at first and then yielding the processor, and takes it.
     ///
     /// # Panics
-    /// If this thread holds it already, in every build: it would wait for itself for ever.
+    /// If this thread holds it already, in every build: it would wait for itself for ever. If this process is a child made by
+    /// `fork`, and the lock its parent's: who holds it is not there to let go.
     #[inline(always)]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.enter_biased() {
@@ -95,7 +99,8 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Takes the lock unless it is held, by this thread or another, or another is just about to take or leave it. A
+    /// Takes the lock unless it is held, by this thread or another, or another is just about to take or leave it, or it is that of
+    /// the process that this one was forked from. A
     /// thread that is not the owner ends the owner's privilege by trying, too.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
@@ -130,6 +135,10 @@ impl<T> BiasedLock<T> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self) -> BiasedGuard<'_, T> {
+        assert!(
+            self.is_own(),
+            "a child made by fork used what is its parent's: it must open a node of its own"
+        );
         let me = assigned_token();
         assert!(!self.is_held_by(me), "a thread locked what it already holds: it would wait for itself");
         let mut backoff = Backoff::new();
@@ -149,7 +158,7 @@ impl<T> BiasedLock<T> {
     #[inline(never)]
     fn try_lock_slowly(&self) -> Option<BiasedGuard<'_, T>> {
         let me = assigned_token();
-        if self.is_held_by(me) || !self.enter_shared(me) {
+        if !self.is_own() || self.is_held_by(me) || !self.enter_shared(me) {
             return None;
         }
         let guard = self.settle(me);
@@ -157,6 +166,11 @@ impl<T> BiasedLock<T> {
             self.leave_shared();
         }
         guard
+    }
+
+    /// Whether this process has made it. In a child no thread bears the owner's token, so that each comes by here.
+    fn is_own(&self) -> bool {
+        self.generation == forks::generation()
     }
 
     /// Only this thread ever writes its token, and takes it away before any other gets in, so what it reads here of

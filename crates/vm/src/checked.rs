@@ -326,7 +326,7 @@ mod tests {
         action.sa_flags = libc::SA_RESTART;
         // SAFETY: the handler does nothing, and no other test uses this signal.
         assert_eq!(unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) }, 0);
-        // SAFETY: it only gives this thread's number.
+        // SAFETY: the call takes nothing and only gives the number of the calling thread.
         let (process, thread) = (std::process::id(), unsafe { libc::gettid() });
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -23,6 +23,7 @@
 //! | [`cma`] | copying to and from another process's memory | yes |
 //! | [`checked`] | touching our own memory where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
+//! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
 //! | `told` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
 //! | [`wide`] | loops compiled for wider vectors | yes |
@@ -44,6 +45,7 @@ pub mod bell;
 pub mod biased;
 pub mod checked;
 pub mod cma;
+pub mod forks;
 mod futex;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 pub mod global_heap;

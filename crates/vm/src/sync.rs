@@ -83,6 +83,12 @@ pub(crate) fn assigned_token() -> u64 {
     })
 }
 
+/// Takes this thread's number away: in a child made by `fork` the thread that forked goes on as another.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn forget_token() {
+    TOKEN.set(0);
+}
+
 /// What to do while another thread has what we want: spin for about as long as it takes to do little with it, then
 /// let others have the processor, which the other thread may be waiting for. At last sleep: a thread of real-time priority
 /// gives the processor to no lower one by yielding.

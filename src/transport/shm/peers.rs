@@ -199,9 +199,16 @@ pub(crate) struct Peers {
     door: Mutex<Option<Arc<Door>>>,
     /// Has the kernel tell peers of this process's end.
     end: Mutex<Option<Held>>,
+    /// Of the process whose node it is: children made by `fork` have others.
+    generation: u32,
 }
 
 impl Peers {
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     pub(crate) fn new(own: Own) -> Peers {
         let known = Known((0..own.places).map(|_| OnceLock::new()).collect());
         let itself = Peer {
@@ -227,6 +234,7 @@ impl Peers {
             membership: Mutex::default(),
             door: Mutex::default(),
             end: Mutex::default(),
+            generation: vm::forks::generation(),
         };
         let _ = peers.known.0[peers.own.rank as usize].set(Arc::new(itself));
         peers
@@ -334,7 +342,7 @@ impl Peers {
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
-        may_wait("the first contact with a peer")?;
+        may_wait("the first contact with a peer", self.generation)?;
         let _span = tracing::debug_span!("connect", peer = rank).entered();
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();

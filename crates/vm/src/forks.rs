@@ -1,0 +1,186 @@
+//! What a child made by `fork` has of its parent's: all memory and all descriptors, and none of its threads.
+//!
+//! None of it is the child's to use: rings and locks know one process, and descriptors that stay open in the child keep a dead
+//! parent's ports taken and its connections up. So each child is told apart by its [`generation`], and [`Alone`] keeps descriptors
+//! from it. Children that the system's library does not make, as by a raw `clone`, are not noticed.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::DupFlags;
+
+/// Forks that lie between this process and the program's start.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Descriptors that children do not share; [`NOBODYS`] where a place is free.
+static ALONE: [AtomicI32; ALONE_MAX] = [const { AtomicI32::new(NOBODYS) }; ALONE_MAX];
+
+/// Beyond these, children share descriptors as they ever did.
+const ALONE_MAX: usize = 4096;
+const NOBODYS: i32 = -1;
+
+/// What else is to be done in each child.
+static HOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Which process this is in its line of forks: 0 for one that began with a program, and one more than its parent's for a child.
+/// Memory that was made in another generation is a copy of the parent's. Any thread.
+pub fn generation() -> u32 {
+    watch();
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Has a function called in each child, by the thread that forks. It may do only what a signal handler may. One such is kept.
+pub fn call_in_children(hook: fn()) {
+    watch();
+    HOOK.store(hook as *mut (), Ordering::Release);
+}
+
+/// Has the system's library tell of forks from now on.
+fn watch() {
+    static WATCHED: Once = Once::new();
+    #[cfg(not(any(loom, miri)))]
+    WATCHED.call_once(|| {
+        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
+        let told = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if told != 0 {
+            // For want of memory. Then children are as they ever were.
+            GENERATION.store(0, Ordering::Relaxed);
+        }
+    });
+    #[cfg(any(loom, miri))]
+    WATCHED.call_once(|| {});
+}
+
+/// # Safety
+/// Only the system's library calls it, in a child that has just been forked.
+#[cfg(not(any(loom, miri)))]
+unsafe extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    crate::sync::forget_token();
+    let hook = HOOK.load(Ordering::Acquire);
+    if !hook.is_null() {
+        // SAFETY: it was made from a function of this type, which lives as long as the program.
+        let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
+        hook();
+    }
+    let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    for fd in ALONE.iter().map(|place| place.swap(NOBODYS, Ordering::Relaxed)).filter(|fd| *fd != NOBODYS) {
+        // The number stays taken: whoever believes to own it closes no stranger's.
+        // SAFETY: dup3 makes an open descriptor mean another file; it is the parent's, which nothing in this child may use.
+        unsafe { libc::dup3(null.as_raw_fd(), fd, DupFlags::CLOEXEC.bits() as i32) };
+    }
+}
+
+/// A descriptor that children made by `fork` do not share: in them it is `/dev/null`.
+#[derive(Debug)]
+pub struct Alone<F: AsFd> {
+    // Before the descriptor, whose number may be another's as soon as it is closed.
+    _place: Place,
+    fd: F,
+}
+
+impl<F: AsFd> Alone<F> {
+    /// Keeps a descriptor from children that are made from now on. Where thousands are kept already, this one is shared.
+    pub fn new(fd: F) -> Alone<F> {
+        watch();
+        let number = fd.as_fd().as_raw_fd();
+        let take = |place: &&AtomicI32| {
+            place.compare_exchange(NOBODYS, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        Alone { _place: Place(ALONE.iter().find(take)), fd }
+    }
+}
+
+impl<F: AsFd> Deref for Alone<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.fd
+    }
+}
+
+impl<F: AsFd> DerefMut for Alone<F> {
+    fn deref_mut(&mut self) -> &mut F {
+        &mut self.fd
+    }
+}
+
+impl<F: AsFd> AsFd for Alone<F> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Where a descriptor is noted.
+#[derive(Debug)]
+struct Place(Option<&'static AtomicI32>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.store(NOBODYS, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// What `look` says in a child made by fork, as its exit status.
+    fn in_a_child(look: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child makes no call that another thread's locks could hold up, and ends at once.
+        match unsafe { libc::fork() } {
+            0 => {
+                let status = if look() { 0 } else { 1 };
+                // SAFETY: it ends the child and runs nothing of it.
+                unsafe { libc::_exit(status) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: it waits for our own child and writes to a word of this frame.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                status == 0
+            }
+        }
+    }
+
+    #[test]
+    fn each_child_is_of_another_generation() {
+        let own = generation();
+        assert!(in_a_child(|| generation() == own + 1));
+        assert_eq!(generation(), own);
+    }
+
+    #[test]
+    fn a_lock_of_the_parents_is_nobodys_in_the_child() {
+        let lock = crate::biased::BiasedLock::new(7);
+        drop(lock.lock());
+        assert!(in_a_child(|| lock.try_lock().is_none()));
+        assert!(in_a_child(|| crate::biased::BiasedLock::new(8).try_lock().is_some_and(|guard| *guard == 8)));
+        assert!(lock.try_lock().is_some_and(|guard| *guard == 7), "the parent's is as it was");
+    }
+
+    #[test]
+    fn what_is_kept_from_children_ends_with_the_parents_end_of_it() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let writer = Alone::new(writer);
+        let number = writer.as_fd().as_raw_fd();
+        assert!(in_a_child(|| {
+            // SAFETY: it only asks what a number stands for.
+            let mut status: libc::stat = unsafe { std::mem::zeroed() };
+            // SAFETY: it writes to a value of this frame.
+            unsafe { libc::fstat(number, &mut status) == 0 && status.st_mode & libc::S_IFMT == libc::S_IFCHR }
+        }));
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).expect("a pipe"), 0, "nobody else has the other end");
+        assert!(ALONE.iter().all(|place| place.load(Ordering::Relaxed) != number), "its number is free");
+    }
+}
