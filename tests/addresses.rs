@@ -184,6 +184,17 @@ fn docker_bridges_at_both_ends_with_one_address_are_passed_by() {
     Case { set_up: [DOCKER, DOCKER], ..PLAIN }.all_talk();
 }
 
+/// As load balancers add them, at `lo` and elsewhere. They lead nowhere, and are more than a host tells others.
+#[test]
+fn more_addresses_than_are_told_leave_the_one_that_leads_to_the_peer() {
+    let at_lo: Vec<String> = (1..=40).map(|last| format!("ip address add 10.9.0.{last}/32 dev lo")).collect();
+    let elsewhere = (1..=40).map(|last| format!("ip address add 10.8.0.{last}/32 dev docker0"));
+    let elsewhere: Vec<String> = DOCKER.iter().map(|line| (*line).to_owned()).chain(elsewhere).collect();
+    let [at_lo, elsewhere] =
+        [&at_lo, &elsewhere].map(|lines| lines.iter().map(String::as_str).collect::<Vec<_>>());
+    Case { set_up: [&at_lo, &elsewhere], ..PLAIN }.all_talk();
+}
+
 #[test]
 fn of_several_interfaces_the_one_that_leads_to_the_peer_is_taken() {
     let elsewhere = |address| {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use subtle::ConstantTimeEq;
 
+use super::addresses;
 use super::env::{JobName, NAME_BYTES};
 use super::host_id::HostId;
 use super::secret::Secret;
@@ -29,7 +30,7 @@ const SUM_BYTES: usize = size_of::<u64>();
 const BYTES_MAX: usize = 4096;
 
 /// No address names more ways over the network.
-pub(super) const WAYS_MAX: usize = 32;
+const WAYS_MAX: usize = addresses::TOLD_MAX;
 
 /// The address of a node, by which any process that has it becomes the node's peer: [`Node::connect_to`]. It is a secret, as
 /// it carries the token that the node asks for; `Debug` does not show it.
@@ -144,7 +145,7 @@ impl Told {
 
     /// With ways over the network, the best first; and whether there is the other way, too.
     pub(super) fn over_network(self, mut ways: Vec<SocketAddr>, near: bool) -> Told {
-        ways.truncate(WAYS_MAX);
+        addresses::cut(&mut ways);
         Told { near, ways, ..self }
     }
 

@@ -4,14 +4,20 @@
 //! of its addresses it would send to those of the peer. What comes first in a list decides nothing: an interface may lead nowhere
 //! (a container bridge, whose address is the same on all hosts), or mean something on one link only.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::Once;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
 /// A host tells no more addresses than that.
-const TOLD_MAX: usize = 32;
+pub(super) const TOLD_MAX: usize = 32;
+
+/// Addresses that are nobody's (RFC 5737 and 3849): only a default route leads there.
+const NOWHERE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 /// Connections that wait to be accepted, as the standard library has it.
 const BACKLOG: i32 = 128;
@@ -84,12 +90,48 @@ fn unspecified_v6() -> IpAddr {
     Ipv6Addr::UNSPECIFIED.into()
 }
 
+/// This host's addresses with their interfaces, the likeliest to be reached by others first: those that a default route sends from,
+/// and then by [`vm::host::interfaces`].
+fn in_order() -> Vec<(String, IpAddr)> {
+    let usual = NOWHERE.map(source_towards);
+    let mut all = vm::host::interfaces();
+    all.sort_by_key(|(_, ip)| ip.is_loopback() || !usual.contains(&Some(*ip)));
+    all
+}
+
+/// The ways to a listener at that address, the likeliest first; loopback comes last.
+pub(super) fn ways_to(bound: SocketAddr) -> Vec<SocketAddr> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound];
+    }
+    let leads = |ip: &IpAddr| ip.is_ipv4() || bound.is_ipv6();
+    let all = in_order().into_iter().map(|(_, ip)| ip).filter(leads);
+    all.map(|ip| SocketAddr::new(ip, bound.port())).collect()
+}
+
+/// Leaves out all addresses but the first that others may be told, and says so once.
+pub(super) fn cut<T>(addresses: &mut Vec<T>) {
+    static SAID: Once = Once::new();
+    let left_out = addresses.len().saturating_sub(TOLD_MAX);
+    if left_out > 0 {
+        SAID.call_once(|| {
+            tracing::warn!(
+                told = TOLD_MAX,
+                left_out,
+                "this host has more addresses than others are told, who do not try those left out; \
+                 STANDPIPE_INTERFACE (in a job) or STANDPIPE_LISTEN names the address to use"
+            );
+        });
+    }
+    addresses.truncate(TOLD_MAX);
+}
+
 /// This host's addresses, as it tells them to others: those of the interface, or the one, that the user names.
 ///
 /// # Errors
 /// There is no such interface; which there are.
 pub(crate) fn own(named: Option<&str>) -> Result<Vec<IpAddr>, String> {
-    let all = vm::host::interfaces();
+    let all = in_order();
     let mut told: Vec<IpAddr> = match named {
         // An address may lead here and be no interface's.
         Some(name) if name.parse::<IpAddr>().is_ok() => name.parse().into_iter().collect(),
@@ -97,14 +139,14 @@ pub(crate) fn own(named: Option<&str>) -> Result<Vec<IpAddr>, String> {
         None => all.iter().map(|(_, ip)| *ip).filter(|ip| !ip.is_loopback()).collect(),
     };
     if let (Some(name), true) = (named, told.is_empty()) {
-        let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-        names.dedup();
+        let names: BTreeSet<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().collect();
         return Err(format!(
             "no interface named {name} is up and has an address; these are: {}",
             names.join(", ")
         ));
     }
-    told.truncate(TOLD_MAX);
+    cut(&mut told);
     Ok(told)
 }
 
@@ -213,6 +255,16 @@ mod tests {
         let zero = "127.0.0.1".parse().expect("an address");
         let error = towards_rank_0(&named, true, zero).expect_err("of another family");
         assert!(error.contains("fd00::77") && error.contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn of_too_many_addresses_the_first_are_told() {
+        let mut many: Vec<usize> = (0..TOLD_MAX + 8).collect();
+        cut(&mut many);
+        assert!(many.into_iter().eq(0..TOLD_MAX));
+        let ways = ways_to("[::]:7".parse().expect("an address"));
+        let firsts = ways.iter().take_while(|way| !way.ip().is_loopback()).count();
+        assert!(ways[firsts..].iter().all(|way| way.ip().is_loopback() && way.port() == 7), "{ways:?}");
     }
 
     #[test]

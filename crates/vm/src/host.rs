@@ -2,6 +2,7 @@
 //!
 //! A fact that cannot be found out is `None`. Any thread may call; the few functions that change something say so.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -260,13 +261,12 @@ pub fn page_bytes() -> usize {
 
 /// The addresses by which this network namespace can be reached, loopback last: those of its [`interfaces`].
 pub fn addresses() -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = interfaces().into_iter().map(|(_, ip)| ip).collect();
-    found.sort_by_key(IpAddr::is_loopback);
-    found
+    interfaces().into_iter().map(|(_, ip)| ip).collect()
 }
 
-/// The addresses of this network namespace's interfaces that are up, each with the interface's name; of IPv6 none that mean
-/// something on one link only. Empty where the system does not tell.
+/// The addresses of this network namespace's interfaces that are up, each with the interface's name. Addresses at links to others come
+/// first, then extra ones (`/32`, `/128`), then those of `lo`, and loopback last. IPv6 addresses that mean something on one link only
+/// are left out. Empty where the system does not tell.
 pub fn interfaces() -> Vec<(String, IpAddr)> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the pointer is valid for a write; what it is set to is given back below, and not used after that.
@@ -280,15 +280,61 @@ pub fn interfaces() -> Vec<(String, IpAddr)> {
         if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
             // SAFETY: an interface's address is null or a socket address as long as its family says, for the list's life.
             let ip = unsafe { ip_of(entry.ifa_addr) };
+            // SAFETY: an interface's mask is null or a socket address as long as its family says, for the list's life.
+            let mask = unsafe { ip_of(entry.ifa_netmask) };
             // SAFETY: every entry of the list has a name, a C string that stays until the list is given back.
             let name = || unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-            found.extend(ip.map(|ip| (name(), ip)));
+            found.extend(ip.map(|ip| (Place::of(entry.ifa_flags, ip, mask), name(), ip)));
         }
     }
     // SAFETY: the list is as the call above has made it, and no entry of it is used any more.
     unsafe { libc::freeifaddrs(list) };
-    found.retain(|(_, ip)| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
-    found
+    found.retain(|(_, _, ip)| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
+    in_order(found)
+}
+
+/// How likely it is that other hosts reach an address, the likeliest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Place {
+    /// At a link to others.
+    Link,
+    /// At a link, for itself alone (`/32` or `/128`): one of the extra addresses that load balancers add by the dozen.
+    Extra,
+    /// At `lo`, and not of loopback: a service address, which may be the same on many hosts.
+    Service,
+    Loopback,
+}
+
+impl Place {
+    /// Of an address with that mask at an interface with these flags.
+    fn of(flags: libc::c_uint, ip: IpAddr, mask: Option<IpAddr>) -> Place {
+        let has = |flag: libc::c_int| flags & flag as libc::c_uint != 0;
+        let is_alone = match mask {
+            Some(IpAddr::V4(mask)) => mask == Ipv4Addr::BROADCAST,
+            Some(IpAddr::V6(mask)) => mask.to_bits() == u128::MAX,
+            None => false,
+        };
+        match () {
+            () if ip.is_loopback() => Place::Loopback,
+            () if has(libc::IFF_LOOPBACK) => Place::Service,
+            () if is_alone && !has(libc::IFF_POINTOPOINT) => Place::Extra,
+            () => Place::Link,
+        }
+    }
+}
+
+/// By place. Of one place the first address of each interface and family comes before any second one, so that no interface crowds out
+/// another where a list is cut.
+fn in_order(found: Vec<(Place, String, IpAddr)>) -> Vec<(String, IpAddr)> {
+    let mut seen: HashMap<(Place, String, bool), u32> = HashMap::new();
+    let count = |(place, name, ip): (Place, String, IpAddr)| {
+        let before = seen.entry((place, name.clone(), ip.is_ipv4())).or_default();
+        *before += 1;
+        ((place, *before), (name, ip))
+    };
+    let mut found: Vec<_> = found.into_iter().map(count).collect();
+    found.sort_by_key(|(order, _)| *order);
+    found.into_iter().map(|(_, named)| named).collect()
 }
 
 /// The address in a socket address, if it is one of IP.
@@ -406,6 +452,43 @@ mod tests {
         for ip in all {
             std::net::UdpSocket::bind((ip, 0)).expect("its own address");
         }
+    }
+
+    #[test]
+    fn what_leads_to_others_comes_before_extra_addresses_and_those_of_lo() {
+        let place = |flags: libc::c_int, ip: &str, mask: &str| {
+            let parsed = |text: &str| text.parse::<IpAddr>().expect("an address");
+            Place::of(flags as libc::c_uint, parsed(ip), Some(parsed(mask)))
+        };
+        let (broadcast, whole) = (libc::IFF_BROADCAST, "255.255.255.255");
+        assert_eq!(place(broadcast, "10.77.0.1", "255.255.255.0"), Place::Link);
+        assert_eq!(place(libc::IFF_POINTOPOINT, "10.8.0.1", whole), Place::Link);
+        assert_eq!(place(broadcast, "10.9.0.1", whole), Place::Extra);
+        assert_eq!(place(broadcast, "fd00::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), Place::Extra);
+        assert_eq!(place(libc::IFF_LOOPBACK, "10.9.0.1", whole), Place::Service);
+        assert_eq!(place(libc::IFF_LOOPBACK, "127.0.0.1", "255.0.0.0"), Place::Loopback);
+        assert_eq!(
+            place(libc::IFF_LOOPBACK, "::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            Place::Loopback
+        );
+    }
+
+    #[test]
+    fn no_interface_crowds_out_another() {
+        let of = |place, name: &str, last: u8| (place, name.to_owned(), IpAddr::from([10, 0, 0, last]));
+        let found = vec![
+            of(Place::Loopback, "lo", 1),
+            of(Place::Service, "lo", 2),
+            of(Place::Link, "eth0", 3),
+            of(Place::Link, "eth0", 4),
+            of(Place::Extra, "eth0", 5),
+            of(Place::Link, "eth1", 6),
+        ];
+        let order: Vec<u8> = in_order(found)
+            .into_iter()
+            .map(|(_, ip)| if let IpAddr::V4(ip) = ip { ip.octets()[3] } else { 0 })
+            .collect();
+        assert_eq!(order, [3, 6, 4, 5, 2, 1]);
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::far::welcome;
 use super::shared::{DoorError, Shared};
-use crate::bootstrap::addresses::listen_everywhere;
+use crate::bootstrap::addresses::{listen_everywhere, ways_to};
 
 /// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
 /// waiting.
@@ -79,15 +79,8 @@ impl Porch {
 
     /// The addresses that lead here.
     pub(super) fn ways(&self) -> Vec<SocketAddr> {
-        let Some(bound) = self.listener.as_ref().and_then(|listener| listener.local_addr().ok()) else {
-            return Vec::new();
-        };
-        if !bound.ip().is_unspecified() {
-            return vec![bound];
-        }
-        let leads = |ip: &IpAddr| ip.is_ipv4() || bound.is_ipv6();
-        let all = vm::host::addresses().into_iter().filter(leads);
-        all.map(|ip| SocketAddr::new(ip, bound.port())).collect()
+        let bound = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        bound.map(ways_to).unwrap_or_default()
     }
 
     /// The listening socket, unless there is no room for another guest.
