@@ -355,6 +355,47 @@ impl Drop for Killed {
     }
 }
 
+/// Debian's installer has a host's own name lead to 127.0.1.1 there, where others find its address.
+#[test]
+fn rank_0_is_reached_by_a_name_that_leads_to_loopback_at_its_own_host() {
+    let Some(hosts) = PLAIN.hosts() else { return };
+    if !names_are_given() {
+        return;
+    }
+    let ranks = [(0, "127.0.1.1"), (0, "127.0.1.1"), (1, "10.77.0.1")];
+    let ranks = ranks.map(|(host, leads)| hosts[host].around(&named(leads, &itself("rank"))));
+    Case { master: Some("node0"), ..PLAIN }.run_well(ranks);
+    // Where the name leads a rank of another host to its own loopback, it is told.
+    let mut astray = hosts[1].around(&named("127.0.1.1", &itself("rank")));
+    astray.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "node0").env("MASTER_PORT", "29500");
+    astray.env("STANDPIPE_SECRET", "5a".repeat(32)).env("STANDPIPE_MEET_MS", "300");
+    let said = last_said(&start(astray).wait_with_output().expect("it ends by itself"));
+    assert!(said.contains("this host's own loopback, 127.0.1.1"), "{said}");
+}
+
+/// A command run where the name `node0` leads to that address.
+fn named(leads: &str, program: &Command) -> Command {
+    let mut command = Command::new("unshare");
+    let script = format!(
+        "f=$(mktemp) && echo '{leads} node0' > $f && mount --bind $f /etc/hosts && rm $f && exec \"$@\""
+    );
+    command.args(["--mount", "sh", "-c", &script, "sh"]);
+    command.arg(std::env::current_exe().expect("this program")).args(program.get_args());
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+/// Whether hosts can have names of their own; otherwise says why not.
+fn names_are_given() -> bool {
+    let mut getent = Command::new("unshare");
+    getent.args(["--mount", "sh", "-c", "mount --bind /etc/hosts /etc/hosts && getent hosts localhost"]);
+    let given = getent.output().is_ok_and(|output| output.status.success());
+    if !given {
+        testbed::skip("no mount namespaces (they take root, and the commands unshare and mount)");
+    }
+    given
+}
+
 #[test]
 fn rank_0_is_reached_by_a_service_address_of_no_interface() {
     let own = [DOCKER, &["ip route add local 10.99.0.0/24 dev lo"]].concat();

@@ -5,7 +5,7 @@
 //! (a container bridge, whose address is the same on all hosts), or mean something on one link only.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Once;
@@ -70,6 +70,55 @@ fn socket_of_v6() -> rustix::io::Result<OwnedFd> {
 /// IPv4 alone where that is all there is.
 pub(super) fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
     of_both_families(port).or_else(|_| TcpListener::bind((unspecified_v4(), port)))
+}
+
+/// A listener for those who look for this host by that name or address, which leads here to these addresses. It listens at the first of
+/// them that can be had, and at all of the host's where others may find the name elsewhere.
+pub(super) fn listen_for(name: &str, found: &[SocketAddr]) -> io::Result<TcpListener> {
+    let elsewhere = found.first().filter(|_| may_lead_elsewhere(name, found));
+    match elsewhere.map(|at| listen_everywhere(at.port())) {
+        None => {}
+        Some(Err(error)) if error.kind() != ErrorKind::AddrInUse => {
+            tracing::warn!(name, %error, "cannot listen at all addresses: others may not find this host by its name");
+        }
+        Some(done) => {
+            tracing::debug!(name, ?found, "others may find this name elsewhere: listening at all addresses");
+            return done;
+        }
+    }
+    let mut bound = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
+    for address in found {
+        bound = TcpListener::bind(address);
+        if bound.is_ok() {
+            break;
+        }
+    }
+    bound
+}
+
+/// Whether others may find other addresses by this name. A host's own name leads to its loopback on many hosts (Debian's installer
+/// writes 127.0.1.1), and of several addresses others may know another one. A literal address means itself everywhere, and `localhost`
+/// each host's own loopback.
+fn may_lead_elsewhere(name: &str, found: &[SocketAddr]) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    // Forms such as `127.1`, which the resolver takes, too.
+    let is_literal = name.chars().all(|char| char.is_ascii_digit() || char == '.') || name.contains(':');
+    let is_loopbacks = LOOPBACKS.contains(&name.as_str()) || name.ends_with(".localhost");
+    let leads_home = found.iter().any(|at| at.ip().to_canonical().is_loopback());
+    !is_literal && !is_loopbacks && (leads_home || found.len() > 1)
+}
+
+/// Names of loopback, as systems have them.
+const LOOPBACKS: [&str; 5] =
+    ["localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost"];
+
+/// A remark to what is said of a name that was looked for in vain, where it leads to this host's own loopback.
+pub(super) fn remark_of_loopback(found: &[SocketAddr]) -> String {
+    let first = found.first().map(|at| at.ip().to_canonical());
+    match first.filter(|_| found.iter().all(|at| at.ip().to_canonical().is_loopback())) {
+        Some(ip) => format!(" (which leads to this host's own loopback, {ip})"),
+        None => String::new(),
+    }
 }
 
 fn of_both_families(port: u16) -> io::Result<TcpListener> {
@@ -265,6 +314,27 @@ mod tests {
         let ways = ways_to("[::]:7".parse().expect("an address"));
         let firsts = ways.iter().take_while(|way| !way.ip().is_loopback()).count();
         assert!(ways[firsts..].iter().all(|way| way.ip().is_loopback() && way.port() == 7), "{ways:?}");
+    }
+
+    #[test]
+    fn a_name_may_lead_elsewhere_and_a_literal_address_may_not() {
+        let at = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().expect("an address")).collect()
+        };
+        let (debians, one, two) =
+            (at(&["127.0.1.1:7"]), at(&["10.0.0.1:7"]), at(&["10.0.0.1:7", "10.0.0.2:7"]));
+        assert!(may_lead_elsewhere("node0", &debians) && may_lead_elsewhere("node0.example", &two));
+        assert!(!may_lead_elsewhere("node0", &one));
+        for name in ["127.0.1.1", "127.1", "::1", "fe80::1%cable", "localhost", "LocalHost.", "ip6-localhost"]
+        {
+            assert!(!may_lead_elsewhere(name, &debians), "{name}");
+        }
+        // Whoever looks for it by another address finds it, too.
+        let [everywhere, here] = ["node0", "localhost"].map(|name| listen_for(name, &at(&["127.0.0.1:0"])));
+        assert!(everywhere.and_then(|it| it.local_addr()).expect("a free port").ip().is_unspecified());
+        assert!(here.and_then(|it| it.local_addr()).expect("a free port").ip().is_loopback());
+        assert!(remark_of_loopback(&debians).contains("127.0.1.1") && remark_of_loopback(&one).is_empty());
+        assert!(remark_of_loopback(&[]).is_empty());
     }
 
     #[test]

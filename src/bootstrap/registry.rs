@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, AddressError, check_address};
-use super::addresses::listen_everywhere;
+use super::addresses::{listen_everywhere, listen_for};
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::aside::once;
 use super::secret::Secret;
@@ -305,6 +305,13 @@ impl Rendezvous {
     }
 }
 
+/// Listens at a name or address, and a port.
+fn listen_by_name(at: &str) -> io::Result<TcpListener> {
+    let found: Vec<SocketAddr> = at.to_socket_addrs()?.collect();
+    let (name, _) = at.rsplit_once(':').unwrap_or((at, ""));
+    listen_for(name, &found)
+}
+
 fn check_name(name: &str) -> Result<(), RendezvousError> {
     let len = name.len();
     if (1..=NAME_MAX).contains(&len) { Ok(()) } else { Err(RendezvousError::Name { len }) }
@@ -386,7 +393,8 @@ struct Shelf {
 
 impl Registry {
     /// Listens at an address and port, such as `10.0.0.1:7300`, for those who have the secret in `STANDPIPE_SECRET`. `[::]:7300`
-    /// stands for all addresses of the host, of both families, and `0.0.0.0:7300` for those of IPv4.
+    /// stands for all addresses of the host, of both families, and `0.0.0.0:7300` for those of IPv4. A name does, too, that leads to
+    /// the host's loopback, as its own name does on many hosts; `localhost` stays loopback.
     ///
     /// # Errors
     /// [`RendezvousError::Unset`] without a secret, [`RendezvousError::Setting`] where it is none, and
@@ -404,7 +412,7 @@ impl Registry {
         let secret = parse_secret(secret)?;
         let listener = match at.parse() {
             Ok(SocketAddr::V6(all)) if all.ip().is_unspecified() => listen_everywhere(all.port()),
-            _ => TcpListener::bind(at),
+            _ => listen_by_name(at),
         };
         let listener = listener.map_err(failed)?;
         let (kept, left, guests) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));

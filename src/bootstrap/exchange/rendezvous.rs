@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::aside::once;
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
-use crate::bootstrap::addresses::{canonical, listen_everywhere};
+use crate::bootstrap::addresses::{canonical, listen_everywhere, listen_for, remark_of_loopback};
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::secret::Secret;
@@ -128,18 +128,12 @@ fn read_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0)
 }
 
-/// Listens where the others look, and nowhere else; at every address where that is none of this host's own.
+/// Listens where the others look, and nowhere else; at every address where that is none of this host's own, or where a name may lead
+/// others elsewhere.
 fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, ExchangeError> {
     let with = format!("listening at {host}, port {port} ({PORT} sets another)");
     let found = resolve(host, port, deadline).map_err(|source| failed(&with, source))?;
-    let mut bound = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
-    for address in found {
-        bound = TcpListener::bind(address);
-        if bound.is_ok() {
-            break;
-        }
-    }
-    match bound {
+    match listen_for(host, &found) {
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => listen_everywhere(port),
         bound => bound,
     }
@@ -294,8 +288,10 @@ fn meets_itself(stream: &TcpStream) -> bool {
 
 /// A connection to whoever listens at rank 0's port, once somebody does.
 fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<TcpStream, ExchangeError> {
+    let mut remark = String::new();
     loop {
         let reached = resolve(host, port, deadline).and_then(|found| {
+            remark = remark_of_loopback(&found);
             let attempt = |address: &SocketAddr, until| match reach(address, until)? {
                 stream if meets_itself(&stream) => Err(ErrorKind::ConnectionRefused.into()),
                 stream => Ok(stream),
@@ -306,7 +302,7 @@ fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<Tc
             Ok(stream) => return Ok(stream),
             Err(_) if Instant::now() + RETRY_AFTER < deadline => std::thread::sleep(RETRY_AFTER),
             Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
-                return Err(ExchangeError::Timeout { waited_for: with.to_owned() });
+                return Err(ExchangeError::Timeout { waited_for: format!("{with}{remark}") });
             }
             Err(source) => return Err(failed(with, source)),
         }
