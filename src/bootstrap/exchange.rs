@@ -13,6 +13,7 @@
 //! with Open MPI.
 
 pub(super) mod aside;
+mod marks;
 mod pmi;
 mod pmix;
 mod rendezvous;

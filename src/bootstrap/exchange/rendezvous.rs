@@ -3,16 +3,21 @@
 //! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection is a
 //! [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
 //!
+//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each guest's card, and refuses those of another job
+//! that can be told by their rank, their size or their launcher's [marks](Marks).
+//!
 //! It listens on the port after `MASTER_PORT`, which is PyTorch's own, or on `STANDPIPE_PORT`.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, SendError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
 
 use super::aside::once;
+use super::marks::Marks;
 use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
 use crate::bootstrap::addresses::{canonical, listen_everywhere, listen_for, remark_of_loopback};
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
@@ -26,13 +31,38 @@ const PORT: &str = "STANDPIPE_PORT";
 const SECRET: &str = "STANDPIPE_SECRET";
 
 /// Both sides must mean the same by what follows.
-const PROLOGUE: &[u8] = b"standpipe rendezvous 1";
+const PROLOGUE: &[u8] = b"standpipe rendezvous 2";
 
 /// No process has more to say.
 const WORDS_MAX: usize = 16 << 20;
 
-/// What a guest says first: its rank, and the job's size.
-const CARD_BYTES: usize = 2 * size_of::<u32>();
+/// No card and no answer to one is longer.
+const CARD_MAX: usize = 4 << 10;
+
+/// What a guest says first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Card {
+    rank: u32,
+    /// Of its job.
+    size: u32,
+    marks: Marks,
+}
+
+/// What rank 0 answers to a card.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// It has its place, and all wait for the others.
+    Seated,
+    RankTaken,
+    /// All have come.
+    Late,
+    OtherSize {
+        size: u32,
+    },
+    OtherJob {
+        marks: Marks,
+    },
+}
 
 /// Connections that are shown the door or looked at, at a time, besides those of the job.
 const STRANGERS_MAX: u32 = 64;
@@ -67,13 +97,14 @@ impl Rendezvous {
                 variable(lookup, "MASTER_PORT", "a port from 1 to 65534", usual)?
             }
         };
+        let card = Card { rank, size, marks: Marks::from_env(lookup) };
         let others = match rank {
             _ if size == 1 => Vec::new(),
             0 => {
                 let listener = listen(&host, port, deadline)?;
-                gather(&listener, size, &secret, deadline)?
+                gather(&listener, &card, &secret, deadline)?
             }
-            _ => vec![connect(&host, port, (rank, size), &secret, deadline)?],
+            _ => vec![connect(&host, port, &card, &secret, deadline)?],
         };
         Ok(Rendezvous { rank, size, others })
     }
@@ -137,24 +168,27 @@ fn listen(host: &str, port: u16, deadline: Instant) -> Result<TcpListener, Excha
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => listen_everywhere(port),
         bound => bound,
     }
-    .map_err(|source| failed(&with, source))
+    .map_err(|source| match source.kind() {
+        ErrorKind::AddrInUse => ExchangeError::PortTaken { at: format!("{host}, port {port}") },
+        _ => failed(&with, source),
+    })
 }
 
 /// Waits for all others to come, by rank.
 fn gather(
     listener: &TcpListener,
-    size: u32,
+    own: &Card,
     secret: &Secret,
     deadline: Instant,
 ) -> Result<Vec<Channel>, ExchangeError> {
     listener.set_nonblocking(true).map_err(|source| failed("the listening socket", source))?;
-    let mut places: Vec<Option<Channel>> = (1..size).map(|_| None).collect();
+    let mut places: Vec<Option<Channel>> = (1..own.size).map(|_| None).collect();
     let (guests, welcomed) = channel();
     let mut looked_at = 0;
     while places.iter().any(Option::is_none) {
-        seat(&welcomed, &mut looked_at, &mut places)?;
+        seat(&welcomed, &mut looked_at, &mut places);
         let until = deadline.min(Instant::now() + RETRY_AFTER);
-        let room = looked_at < size + STRANGERS_MAX;
+        let room = looked_at < own.size + STRANGERS_MAX;
         let knock = if room { PollFlags::IN } else { PollFlags::empty() };
         let ready = poll_until(&mut [PollFd::new(listener, knock)], Some(until));
         let knocked = match ready {
@@ -165,12 +199,15 @@ fn gather(
         match knocked {
             None => {}
             Some(Ok((stream, from))) => {
-                let (guests, secret) = (guests.clone(), secret.clone());
+                let (guests, own, secret) = (guests.clone(), own.clone(), secret.clone());
                 looked_at += 1;
                 // A guest that says nothing keeps nobody else waiting.
                 let hear = move || {
+                    let guest = welcome(stream, &own, &secret);
                     // Nobody listens any more once all have come.
-                    let _ = guests.send((from, welcome(stream, size, &secret)));
+                    if let Err(SendError((_, Ok((_, mut late))))) = guests.send((from, guest)) {
+                        let _ = answer(&mut late, &Answer::Late);
+                    }
                 };
                 let thread = std::thread::Builder::new().name("standpipe-guest".into()).spawn(hear);
                 thread.map_err(|source| failed("a thread to hear a guest at the meeting", source))?;
@@ -200,15 +237,11 @@ fn ranks(missing: &[usize]) -> String {
 
 type Guest = (SocketAddr, io::Result<(u32, Channel)>);
 
-/// Gives places to those who have shown the secret.
-fn seat(
-    welcomed: &Receiver<Guest>,
-    looked_at: &mut u32,
-    places: &mut [Option<Channel>],
-) -> Result<(), ExchangeError> {
+/// Gives places to those who have shown the secret, and tells them so, or why they have none.
+fn seat(welcomed: &Receiver<Guest>, looked_at: &mut u32, places: &mut [Option<Channel>]) {
     while let Ok((from, guest)) = welcomed.try_recv() {
         *looked_at -= 1;
-        let (rank, channel) = match guest {
+        let (rank, mut channel) = match guest {
             Ok(guest) => guest,
             Err(error) => {
                 tracing::warn!(%from, %error, "a stranger at the job's meeting was sent away");
@@ -216,35 +249,63 @@ fn seat(
             }
         };
         let place = (rank as usize).checked_sub(1).and_then(|at| places.get_mut(at));
-        match place {
-            Some(place @ None) => *place = Some(channel),
-            _ => {
-                let why = format!("it says that it is rank {rank}, who has come before or cannot be");
-                return Err(ExchangeError::Stranger { with: from.to_string(), why });
+        match place.filter(|place| place.is_none()) {
+            Some(place) => match answer(&mut channel, &Answer::Seated) {
+                Ok(()) => *place = Some(channel),
+                Err(error) => {
+                    tracing::warn!(%from, rank, %error, "a process has gone from the job's meeting")
+                }
+            },
+            None => {
+                tracing::warn!(
+                    %from, rank,
+                    "sent away from the job's meeting, as this rank has come before: is another job behind the same port?"
+                );
+                let _ = answer(&mut channel, &Answer::RankTaken);
             }
         }
     }
-    Ok(())
+}
+
+/// Answers a card: words that a fresh connection has room for.
+fn answer(guest: &mut Channel, answer: &Answer) -> io::Result<()> {
+    guest.say(&written(answer), Instant::now() + HANDSHAKE_WITHIN)
 }
 
 /// Lets a guest in who has the secret, and hears which rank it is.
-fn welcome(stream: TcpStream, size: u32, secret: &Secret) -> io::Result<(u32, Channel)> {
+fn welcome(stream: TcpStream, own: &Card, secret: &Secret) -> io::Result<(u32, Channel)> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     let mut channel = Channel::accept(stream, secret, PROLOGUE, deadline)?;
-    let card = channel.hear(CARD_BYTES, deadline)?;
-    match card.as_chunks::<4>() {
-        ([rank, their_size], []) if u32::from_be_bytes(*their_size) == size => {
-            Ok((u32::from_be_bytes(*rank), channel))
+    let card: Card = read(&channel.hear(CARD_MAX, deadline)?)?;
+    let (refusal, why) = match card.marks.differ(&own.marks) {
+        Some((name, theirs, ours)) => {
+            let why = format!("it is of another job: its {name} is {theirs:?}, this one's is {ours:?}");
+            (Answer::OtherJob { marks: own.marks.clone() }, why)
         }
-        _ => Err(io::Error::new(ErrorKind::InvalidData, "it is of a job of another size")),
-    }
+        None if card.size != own.size => {
+            let why = format!("it is of a job of another size: of {}, this one of {}", card.size, own.size);
+            (Answer::OtherSize { size: own.size }, why)
+        }
+        None => return Ok((card.rank, channel)),
+    };
+    answer(&mut channel, &refusal)?;
+    Err(io::Error::new(ErrorKind::InvalidData, why))
+}
+
+fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> io::Result<T> {
+    let read = postcard::from_bytes(bytes);
+    read.map_err(|_| io::Error::new(ErrorKind::InvalidData, "words that make no sense at a meeting"))
+}
+
+fn written<T: Serialize>(words: &T) -> Vec<u8> {
+    postcard::to_stdvec(words).expect("plain values can be written")
 }
 
 /// Goes to rank 0, which may come later.
 fn connect(
     host: &str,
     port: u16,
-    (rank, size): (u32, u32),
+    card: &Card,
     secret: &Secret,
     deadline: Instant,
 ) -> Result<Channel, ExchangeError> {
@@ -266,12 +327,30 @@ fn connect(
         }
     };
     let met = met.and_then(|mut channel| {
-        channel.say(&[rank.to_be_bytes(), size.to_be_bytes()].concat(), deadline)?;
-        Ok(channel)
+        channel.say(&written(card), deadline)?;
+        Ok((read(&channel.hear(CARD_MAX, deadline)?)?, channel))
     });
-    met.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => ExchangeError::Timeout { waited_for: with },
-        _ => ExchangeError::Stranger { with, why: error.to_string() },
+    match met {
+        Ok((answer, channel)) => admitted(answer, card, with).map(|()| channel),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(ExchangeError::Timeout { waited_for: with }),
+        Err(error) => Err(ExchangeError::Stranger { with, why: error.to_string() }),
+    }
+}
+
+/// Whether rank 0's answer to this card lets its guest in.
+fn admitted(answer: Answer, card: &Card, with: String) -> Result<(), ExchangeError> {
+    Err(match answer {
+        Answer::Seated => return Ok(()),
+        Answer::RankTaken => ExchangeError::RankTaken { with, rank: card.rank },
+        Answer::Late => ExchangeError::Late { with },
+        Answer::OtherSize { size } => ExchangeError::OtherSize { with, ours: card.size, theirs: size },
+        Answer::OtherJob { marks } => match card.marks.differ(&marks) {
+            Some((variable, ours, theirs)) => {
+                let [variable, ours, theirs] = [variable, ours, theirs].map(str::to_owned);
+                ExchangeError::OtherJob { with, variable, ours, theirs }
+            }
+            None => ExchangeError::Stranger { with, why: "it says that it is of another job".to_owned() },
+        },
     })
 }
 

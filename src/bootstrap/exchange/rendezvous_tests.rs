@@ -19,13 +19,26 @@ fn soon() -> Instant {
 type Met = Result<Rendezvous, ExchangeError>;
 
 fn comes(rank: u32, size: u32, port: u16, secret: &str, deadline: Instant) -> JoinHandle<Met> {
-    let vars: HashMap<&str, String> = HashMap::from([
+    comes_with(&[], rank, size, port, secret, deadline)
+}
+
+/// With more variables.
+fn comes_with(
+    more: &[(&'static str, &str)],
+    rank: u32,
+    size: u32,
+    port: u16,
+    secret: &str,
+    deadline: Instant,
+) -> JoinHandle<Met> {
+    let mut vars: HashMap<&str, String> = HashMap::from([
         ("RANK", rank.to_string()),
         ("WORLD_SIZE", size.to_string()),
         ("MASTER_ADDR", "127.0.0.1".to_owned()),
         ("MASTER_PORT", (port - 1).to_string()),
         (SECRET, secret.repeat(32)),
     ]);
+    vars.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
     spawn(move || Rendezvous::meet(&|name| vars.get(name).cloned(), deadline))
 }
 
@@ -66,15 +79,68 @@ fn strangers_and_the_silent_keep_nobody_out() {
     drop((noisy, silent));
 }
 
+fn refused(guest: JoinHandle<Met>) -> ExchangeError {
+    guest.join().expect("no panic").err().expect("it is of another job")
+}
+
 #[test]
-fn one_of_another_size_is_sent_away_and_one_that_comes_twice_is_told() {
+fn guests_of_another_job_are_told_so_and_the_job_goes_on() {
     let port = port();
     let zero = comes(0, 3, port, SHARED, soon());
+    let error = refused(comes(2, 4, port, SHARED, soon()));
+    assert!(matches!(error, ExchangeError::OtherSize { ours: 4, theirs: 3, .. }), "{error}");
     let twice = [comes(1, 3, port, SHARED, soon()), comes(1, 3, port, SHARED, soon())];
-    let _other_job = comes(2, 4, port, SHARED, soon());
-    let error = zero.join().expect("no panic").err().expect("rank 1 came twice");
-    assert!(matches!(&error, ExchangeError::Stranger { why, .. } if why.contains("rank 1")), "{error}");
-    drop(twice);
+    // Whichever of the two came first: the other hears it while rank 2 is still waited for.
+    let (told, hears) = channel();
+    for guest in twice {
+        let told = told.clone();
+        spawn(move || told.send(guest.join().expect("no panic")));
+    }
+    let [mut one, mut other] =
+        [(); 2].map(|()| hears.recv_timeout(Duration::from_secs(20)).expect("both end"));
+    if one.is_err() {
+        std::mem::swap(&mut one, &mut other);
+    }
+    let error = other.err().expect("rank 1 came twice");
+    assert!(matches!(error, ExchangeError::RankTaken { rank: 1, .. }), "{error}");
+    assert!(error.to_string().contains("is another job behind the same MASTER_PORT?"), "{error}");
+    let two = comes(2, 3, port, SHARED, soon());
+    let met = [zero.join().expect("no panic"), one, two.join().expect("no panic")];
+    let says = met.map(|met| {
+        let mut meeting = met.expect("the job goes on");
+        spawn(move || meeting.all_gather(&[meeting.rank() as u8], soon()).expect("all speak"))
+    });
+    for said in says {
+        assert_eq!(said.join().expect("no panic"), [[0], [1], [2]]);
+    }
+}
+
+#[test]
+fn a_guest_of_another_of_the_launchers_jobs_is_told_both_names() {
+    let port = port();
+    let run = |name, rank| comes_with(&[("TORCHELASTIC_RUN_ID", name)], rank, 2, port, SHARED, soon());
+    let zero = run("first", 0);
+    let error = refused(run("second", 1));
+    let (ours, theirs) = ("\"second\"", "\"first\"");
+    let words = error.to_string();
+    assert!(
+        words.contains("TORCHELASTIC_RUN_ID") && words.contains(ours) && words.contains(theirs),
+        "{words}"
+    );
+    assert!(run("first", 1).join().expect("no panic").is_ok());
+    assert!(zero.join().expect("no panic").is_ok());
+}
+
+#[test]
+fn a_second_rank_0_is_told_that_another_is_there() {
+    let port = port();
+    let zero = comes(0, 2, port, SHARED, soon());
+    // Until the first one listens there is nobody to send this one away.
+    drop(reach_zero("127.0.0.1", port, "rank 0", soon()).expect("it listens"));
+    let words = refused(comes(0, 2, port, "cd", soon())).to_string();
+    assert!(words.contains("another job") && words.contains(PORT), "{words}");
+    assert!(comes(1, 2, port, SHARED, soon()).join().expect("no panic").is_ok());
+    assert!(zero.join().expect("no panic").is_ok());
 }
 
 #[test]

@@ -82,6 +82,62 @@ pub enum ExchangeError {
         /// Who or what was waited for.
         waited_for: String,
     },
+    /// Another process has come to rank 0 by this process's rank: one of another job, as a rule.
+    #[error(
+        "{with}: rank {rank} of that job has come already: is another job behind the same MASTER_PORT? STANDPIPE_PORT names \
+         another port"
+    )]
+    RankTaken {
+        /// Where rank 0 is.
+        with: String,
+        /// This process's rank.
+        rank: u32,
+    },
+    /// All ranks of the job at rank 0 have come without this process.
+    #[error(
+        "{with}: all ranks of that job have come without this process: is another job behind the same MASTER_PORT? \
+         STANDPIPE_PORT names another port"
+    )]
+    Late {
+        /// Where rank 0 is.
+        with: String,
+    },
+    /// Rank 0's job has another size.
+    #[error(
+        "{with} is of a job of {theirs}, this process of one of {ours}: is another job behind the same MASTER_PORT? \
+         STANDPIPE_PORT names another port"
+    )]
+    OtherSize {
+        /// Where rank 0 is.
+        with: String,
+        /// The ranks of this process's job.
+        ours: u32,
+        /// The ranks of its job.
+        theirs: u32,
+    },
+    /// The launcher says that rank 0 is of another job.
+    #[error(
+        "{with} is of another job: its {variable} is {theirs:?}, and this process's is {ours:?}; STANDPIPE_PORT names another port"
+    )]
+    OtherJob {
+        /// Where rank 0 is.
+        with: String,
+        /// The variable of the environment that tells.
+        variable: String,
+        /// Its value here.
+        ours: String,
+        /// Its value at rank 0.
+        theirs: String,
+    },
+    /// Rank 0 cannot listen, as another process does at its port.
+    #[error(
+        "listening at {at}: another process listens there already: is it rank 0 of another job behind the same MASTER_PORT? \
+         STANDPIPE_PORT names another port"
+    )]
+    PortTaken {
+        /// The host and port.
+        at: String,
+    },
     /// Whoever is at rank 0's port has not the job's secret, or is no process of the job.
     #[error("{with} does not have this job's secret, or is not of this job: {why}")]
     Stranger {
