@@ -81,8 +81,14 @@ pub enum Error {
     /// The deadline passed; the operation's buffers are touched no more.
     #[error("the deadline passed while waiting for peer {peer}")]
     Timeout {
-        /// The peer that was waited for; rank 0 for a barrier.
+        /// The peer that was waited for.
         peer: Rank,
+    },
+    /// The deadline passed in a wait that is for no one peer.
+    #[error("the deadline passed while waiting for {waited_for}")]
+    WaitTimeout {
+        /// What was waited for, in words: all ranks at a barrier, a condition.
+        waited_for: &'static str,
     },
     /// The job has no such rank; or, outside any, no node of that number has been met.
     #[error("there is no peer {peer}{}", match size {
@@ -243,6 +249,11 @@ impl From<OpError> for Error {
 }
 
 impl Error {
+    /// Whether a deadline has passed, whatever was waited for: a peer, a signal, or all ranks. The same call may succeed later.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. })
+    }
+
     pub(crate) fn connect(peer: Rank, error: &ConnectError) -> Error {
         match error {
             ConnectError::Lost { .. } => Error::PeerLost { peer },

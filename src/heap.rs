@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use engine::Rank;
 
 use crate::global::GlobalPtr;
-use crate::heap_state::{ALIGN, Block};
+use crate::heap_state::{ALIGN, Block, NoRoom};
 use crate::node::Node;
 use crate::readable::debug_is_display;
 
@@ -21,9 +21,12 @@ debug_is_display!(HeapError);
 
 /// The heap has no room for an array.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no room for {wanted} bytes in the heap: {free} of {size} bytes are free; STANDPIPE_HEAP or Config::heap_bytes makes it larger"
-)]
+#[error("no room for {wanted} bytes in the heap: {}", match refused {
+    false => format!("{free} of {size} bytes are free; STANDPIPE_HEAP or Config::heap_bytes makes it larger"),
+    true => format!(
+        "{free} of {size} bytes are free, and the system, which promises no memory that it has not (vm.overcommit_memory=2), has none"
+    ),
+})]
 pub struct HeapError {
     /// Bytes asked for.
     pub wanted: u64,
@@ -31,6 +34,9 @@ pub struct HeapError {
     pub free: u64,
     /// Bytes that the heap may have; the setting `STANDPIPE_HEAP` changes it.
     pub size: u64,
+    /// Whether the heap has room, and the system has no memory for it. Where `vm.overcommit_memory` is 2, memory is taken when it is
+    /// allocated: elsewhere it is when it is first touched, and whoever finds none then is ended by `SIGBUS`.
+    pub refused: bool,
 }
 
 /// The way to the heap.
@@ -55,8 +61,12 @@ impl Heap<'_> {
         );
         // More bytes than can be counted are more than any heap has.
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        let block =
-            inner.heap.alloc(bytes).map_err(|full| HeapError { wanted: bytes, free: full.free, size })?;
+        let block = inner.heap.alloc(bytes).map_err(|NoRoom { free, refused }| HeapError {
+            wanted: bytes,
+            free,
+            size,
+            refused,
+        })?;
         Ok(HeapArray { block, rank: self.node.rank(), len, holds: PhantomData })
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use vm::heap::{HeapAllocator, HeapFull, PageRun};
+use vm::heap::{HeapAllocator, PageRun};
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SharedMemory};
 
@@ -43,7 +43,19 @@ pub(crate) struct HeapState {
     allocated: u64,
     /// The process whose heap it is.
     pid: u32,
+    /// Whether memory is taken for each block when it is given out, as where the system promises none: then a touch of memory that
+    /// is not there would end whoever touches it, and that may be a peer.
+    reserves: bool,
     pages: Mutex<Pages>,
+}
+
+/// There is no block of as many bytes.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    /// Bytes free, perhaps not in one piece.
+    pub(crate) free: u64,
+    /// Whether the heap has room, and the system no memory for it.
+    pub(crate) refused: bool,
 }
 
 /// Which pages are whose.
@@ -61,12 +73,18 @@ impl HeapState {
         control: Control,
         allocator: HeapAllocator,
         allocated: u64,
+        reserves: bool,
     ) -> HeapState {
+        let in_use = allocated..allocator.high_water().max(allocated);
+        if reserves && let Err(error) = segment.reserve(in_use.start, in_use.end - in_use.start) {
+            tracing::warn!(%error, "no memory for what the heap begins with");
+        }
         HeapState {
             segment,
             control,
             allocated,
             pid: std::process::id(),
+            reserves,
             pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
         }
     }
@@ -77,11 +95,22 @@ impl HeapState {
     }
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.
-    pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, HeapFull> {
+    pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, NoRoom> {
         let mut pages = lock(&self.pages);
-        let offset = pages.allocator.alloc(len.max(1), ALIGN)?;
+        let len = len.max(1);
+        let offset =
+            pages.allocator.alloc(len, ALIGN).map_err(|full| NoRoom { free: full.free, refused: false })?;
         self.control.live().store(pages.allocator.high_water(), Ordering::Release);
-        Ok(Block { heap: Arc::clone(self), offset })
+        drop(pages);
+        let block = Block { heap: Arc::clone(self), offset };
+        if self.reserves
+            && let Err(error) = self.segment.reserve(offset, len)
+        {
+            tracing::debug!(%error, len, "no memory for a block of the heap");
+            drop(block);
+            return Err(NoRoom { free: lock(&self.pages).allocator.free_bytes(), refused: true });
+        }
+        Ok(block)
     }
 
     /// Gives a block back, and the pages that nothing else uses to the system.
@@ -157,4 +186,41 @@ impl Pages {
 /// The numbers of the pages that a range touches.
 fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::shm::control::{Identity, Mapping};
+
+    fn heap(reserves: bool) -> Arc<HeapState> {
+        const BYTES: u64 = 64 << 20;
+        let segment = Segment::create("standpipe-heap", BYTES).expect("address space");
+        let identity = Identity {
+            rank: 0,
+            size: 1,
+            nonce: 0,
+            nonce_addr: 0,
+            fences_asymmetric: false,
+            ranges_only: false,
+            directory: 0,
+            allocated: Mapping::default(),
+            heap: Mapping::of(segment.memory()),
+        };
+        let (control, _) = Control::create(1, &identity, &[]).expect("memory");
+        Arc::new(HeapState::new(segment, control, HeapAllocator::new(BYTES), 0, reserves))
+    }
+
+    #[test]
+    fn where_the_system_promises_nothing_a_block_has_its_memory_when_it_is_given_out() {
+        for reserves in [false, true] {
+            let heap = heap(reserves);
+            let resident = || heap.segment().resident_bytes().expect("it tells");
+            let before = resident();
+            let block = heap.alloc(8 << 20).expect("room");
+            assert_eq!(resident() - before >= 8 << 20, reserves);
+            drop(block);
+            assert_eq!(resident(), before, "it is given back");
+        }
+    }
 }

@@ -95,7 +95,7 @@ impl Node {
     /// arrives. Active Messages may still be on their way.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::Timeout`], after which the
+    /// [`Error::PeerLost`] when a rank cannot come any more, then and ever after; [`Error::WaitTimeout`], after which the
     /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says, and at the first contact
     /// with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
@@ -125,13 +125,20 @@ impl Node {
             }
             engine.barrier(None)
         };
-        Node { timeout: patience.left(), ..self.clone() }.finish(op).map(|_| ())
+        match (Node { timeout: patience.left(), ..self.clone() }).finish(op) {
+            Ok(_) => Ok(()),
+            // The engine names who counts them.
+            Err(Error::Timeout { .. }) => {
+                Err(Error::WaitTimeout { waited_for: "all ranks to come to the barrier" })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until every put of this node is complete at its target, and every get has arrived.
     ///
     /// # Errors
-    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`];
+    /// The first failure since the last call among operations that nobody waits for; [`Error::Timeout`] naming a peer that is awaited;
     /// [`Error::InHandler`].
     pub fn quiet(&self) -> Result<(), Error> {
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
@@ -148,7 +155,9 @@ impl Node {
                 match inner.wait(self.timeout, || settled(inner)) {
                     Some(failed) => failed,
                     None => {
-                        return Err(Error::Timeout { peer: inner.engine().awaited().unwrap_or(self.rank()) });
+                        let waited_for = "what this node has started to end";
+                        let nobody = Error::WaitTimeout { waited_for };
+                        return Err(inner.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer }));
                     }
                 }
             }
@@ -190,14 +199,15 @@ impl Node {
     /// read. Costs nothing where nothing has changed, or nothing is registered.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::InHandler`] where it would have to wait.
+    /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
         let inner = &self.inner;
         let revocations = inner.engine().revocations();
         let synced = || inner.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
             inner.may_wait("memory_sync")?;
-            inner.wait(self.timeout, synced).ok_or(Error::Timeout { peer: self.rank() })?;
+            let waited_for = "peers to let go of memory that has changed";
+            inner.wait(self.timeout, synced).ok_or(Error::WaitTimeout { waited_for })?;
         }
         Ok(())
     }
@@ -221,7 +231,7 @@ impl Node {
     /// by a peer's put into the heap is found within 100 ms.
     ///
     /// # Errors
-    /// [`Error::Timeout`] naming this rank, [`Error::InHandler`].
+    /// [`Error::WaitTimeout`], [`Error::InHandler`].
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
         if condition() {
             return Ok(());
@@ -229,7 +239,7 @@ impl Node {
         self.inner.may_wait("waiting for a condition")?;
         self.inner
             .wait(self.timeout, || condition().then_some(()))
-            .ok_or(Error::Timeout { peer: self.rank() })
+            .ok_or(Error::WaitTimeout { waited_for: "a condition" })
     }
 
     /// Wakes this node's threads that wait, so that they look again at what they wait for.

@@ -302,6 +302,10 @@ impl Seat {
             heap: Mapping::of(heap.memory()),
         };
         let (control, control_segment) = Control::create(places, &identity, &names)?;
+        let reserves = vm::host::is_strict_about_memory();
+        if reserves {
+            control_segment.reserve(0, control_segment.len())?;
+        }
         control.set_endpoint(endpoint.unwrap_or_default());
         control.live().store(allocator.high_water(), Ordering::Release);
         let own = Own {
@@ -335,7 +339,7 @@ impl Seat {
         }
         Ok(Seat {
             peers,
-            heap: Arc::new(HeapState::new(heap, control, allocator, allocated.len)),
+            heap: Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves)),
             nonce,
             outside,
         })

@@ -258,7 +258,7 @@ impl Team {
             Some(outcome) => {
                 outcome.map(|_| ()).map_err(|error| said(&self.node.inner, self.membership.id, error.into()))
             }
-            None => Err(Error::Timeout { peer: self.node.rank() }),
+            None => Err(Error::WaitTimeout { waited_for: "the members at a collective" }),
         }
     }
 }

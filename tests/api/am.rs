@@ -393,7 +393,7 @@ fn a_wait_ends_in_time_though_its_handlers_take_long() {
         } else {
             all_sent.wait();
             let waited = node.within(Duration::from_millis(50)).wait_until(|| false);
-            assert_eq!(waited, Err(Error::Timeout { peer: 1 }));
+            assert!(waited.as_ref().is_err_and(Error::is_timeout), "{waited:?}");
             // After four of them more than the time is over; a few other messages may have come.
             let handled = ran.load(Ordering::SeqCst);
             assert!((1..=8).contains(&handled), "{handled} handlers of 20 ms ran in a wait of 50 ms");

@@ -75,12 +75,12 @@ fn who_gives_up_or_calls_something_else_is_named() {
             // Nobody else comes.
             if node.rank() == 1 {
                 let late = first.within(Duration::from_millis(50)).barrier();
-                assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+                assert!(matches!(late, Err(Error::Timeout { .. } | Error::WaitTimeout { .. })), "{late:?}");
             }
             node.barrier().expect("another matter");
             let over = first.barrier();
             assert!(
-                matches!(over, Err(Error::Team { peer: 1, .. }) | Err(Error::Timeout { .. })),
+                matches!(over, Err(Error::Team { peer: 1, .. }) | Err(Error::Timeout { .. } | Error::WaitTimeout { .. })),
                 "{over:?}"
             );
             let second = world.split(Some(0), 0).expect("a split").expect("a color");

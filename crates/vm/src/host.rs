@@ -234,6 +234,12 @@ pub fn memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Whether the system gives no more memory than it has (`vm.overcommit_memory=2`): what is not reserved may be missing when it is
+/// touched.
+pub fn is_strict_about_memory() -> bool {
+    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
+}
+
 /// Processor time that this process's threads have used, in user and kernel mode.
 pub fn cpu_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))

@@ -183,6 +183,18 @@ impl Segment {
             .map_err(os("fallocate"))
     }
 
+    /// Takes memory for a range of bytes now, so that no touch of it fails later. Pages that have some keep it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] where the system has no more, or the range is not of the segment.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<(), SegmentError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let reserve = || rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len);
+        rustix::io::retry_on_intr(reserve).map_err(os("fallocate"))
+    }
+
     /// How many bytes of memory the segment occupies now, on behalf of all who map it.
     ///
     /// # Errors
@@ -231,6 +243,9 @@ mod tests {
         assert_eq!(segment.resident_bytes(), Ok(8 * PAGE_BYTES));
         segment.punch(PAGE_BYTES, 2 * PAGE_BYTES).unwrap();
         assert_eq!(segment.resident_bytes(), Ok(6 * PAGE_BYTES));
+        segment.reserve(PAGE_BYTES - 1, 2).unwrap();
+        assert_eq!(segment.resident_bytes(), Ok(7 * PAGE_BYTES));
+        assert_eq!(segment.reserve(0, 0), Ok(()));
         assert_eq!(segment.memory().load::<u64>(PAGE_BYTES), Ok(0));
         assert_eq!(segment.memory().load::<u64>(3 * PAGE_BYTES), Ok(1));
     }

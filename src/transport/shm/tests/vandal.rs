@@ -101,6 +101,7 @@ fn bounded<R>(what: &str, at_most: Duration, call: impl FnOnce() -> Result<R, Er
             Error::PeerLost { .. }
             | Error::Fault { .. }
             | Error::Timeout { .. }
+            | Error::WaitTimeout { .. }
             | Error::Protocol { .. }
             | Error::NoSuchPeer { .. }
             | Error::NotExposed { .. }
@@ -275,7 +276,7 @@ fn a_flood_does_not_outlast_a_deadline() {
         let waited = victim.wait_until(|| false);
         let took = started.elapsed();
         ended.store(true, Ordering::SeqCst);
-        assert_eq!(waited, Err(Error::Timeout { peer: 0 }));
+        assert_eq!(waited, Err(Error::WaitTimeout { waited_for: "a condition" }));
         assert!(took < SLACK, "a wait of {TIMEOUT:?} took {took:?} because messages kept coming");
     });
 }
