@@ -37,6 +37,12 @@ fn a_survivor_that_has_not_heard_of_the_end_writes_nothing_into_a_stranger() {
     pids::in_namespace("late news");
 }
 
+/// As a container is that is paused, or a batch system's job.
+#[test]
+fn a_survivor_that_was_frozen_writes_nothing_into_a_stranger() {
+    pids::in_namespace("frozen");
+}
+
 #[test]
 fn a_survivor_that_was_stopped_between_look_and_copy_does_not_say_that_all_is_well() {
     pids::in_namespace("between look and copy");
@@ -80,6 +86,7 @@ fn child() {
     match role.as_str() {
         "before the look" => before_the_look(),
         "late news" => late_news(),
+        "frozen" => frozen(),
         // What is left where nobody keeps the number: see docs/SECURITY.md.
         "between look and copy" => {
             assert_eq!(between_look_and_copy("survivor", libc::SYS_process_vm_writev), "spoilt");
@@ -179,6 +186,61 @@ fn before_the_look() {
     assert_eq!(survivor.hear(), LOST);
     stranger.order("look");
     assert_eq!(stranger.hear(), "intact");
+}
+
+fn frozen() {
+    let mut target = Process::start(&mut itself("target"));
+    let (mut survivor, _) = survivor_of(&mut target, "survivor");
+    let Some(freezer) = Freezer::of(survivor.pid()) else {
+        return testbed::skip("no control group that freezes can be made here");
+    };
+    target.kill();
+    let mut stranger = stranger_as(target.pid());
+    survivor.order("put");
+    drop(freezer);
+    assert_eq!(survivor.hear(), LOST);
+    stranger.order("look");
+    assert_eq!(stranger.hear(), "intact");
+}
+
+/// A control group whose one process stands still until this is dropped.
+struct Freezer {
+    folder: String,
+    switch: &'static str,
+    thaw: &'static str,
+    /// Where its process came from.
+    home: &'static str,
+}
+
+impl Freezer {
+    fn of(pid: u32) -> Option<Freezer> {
+        let versions = [
+            ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
+            ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+        ];
+        versions.into_iter().find_map(|(home, switch, freeze, thaw)| {
+            // Numbers are the namespace's own, and others have the same.
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+            let folder = format!("{home}/standpipe-test-{now}");
+            std::fs::create_dir(&folder).ok()?;
+            let group = Freezer { folder, switch, thaw, home };
+            std::fs::write(format!("{}/cgroup.procs", group.folder), pid.to_string()).ok()?;
+            std::fs::write(format!("{}/{switch}", group.folder), freeze).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = std::fs::write(format!("{}/{}", self.folder, self.switch), self.thaw);
+        let procs = std::fs::read_to_string(format!("{}/cgroup.procs", self.folder)).unwrap_or_default();
+        for pid in procs.lines() {
+            let _ = std::fs::write(format!("{}/cgroup.procs", self.home), pid);
+        }
+        // What cannot be removed is left to the system.
+        let _ = std::fs::remove_dir(&self.folder);
+    }
 }
 
 /// Holds the thread of the survivor that would hear of the target's end.

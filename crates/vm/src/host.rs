@@ -234,6 +234,14 @@ pub fn memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Tries what launching relies on: to watch a process by a descriptor.
+///
+/// # Errors
+/// What the kernel says: ENOSYS before Linux 5.3, EPERM where a filter of system calls refuses it.
+pub fn try_watch() -> Result<(), Errno> {
+    rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).map(drop)
+}
+
 /// Whether the system gives no more memory than it has (`vm.overcommit_memory=2`): what is not reserved may be missing when it is
 /// touched.
 pub fn is_strict_about_memory() -> bool {

@@ -19,6 +19,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         settings(facts),
         segment(&facts.segment),
         membarrier(facts.membarrier),
+        watch(&facts.watch),
         seccomp(facts.seccomp),
         ptrace_scope(facts),
         check("CAP_SYS_PTRACE", Status::Info, facts.traces_anyone.map_or_else(unknown, held), ""),
@@ -103,6 +104,18 @@ fn membarrier(works: bool) -> Check {
     let remedy = "messages cost a fence each, some nanoseconds: Linux 4.16 and a seccomp filter that allows membarrier \
                   would spare it";
     check("membarrier", Status::Warn, "refused", remedy)
+}
+
+fn watch(watch: &Result<(), String>) -> Check {
+    match watch {
+        Ok(()) => check("pidfd_open", Status::Ok, "processes can be watched for their end", ""),
+        Err(why) => check(
+            "pidfd_open",
+            Status::Fail,
+            why,
+            "no job can start: Linux 5.3 has it; allow pidfd_open in the seccomp filter, as newer profiles of containers do",
+        ),
+    }
 }
 
 fn seccomp(seccomp: Option<Seccomp>) -> Check {
@@ -347,6 +360,7 @@ mod tests {
             memory_bytes: Some(16 << 30),
             segment: Ok(()),
             membarrier: true,
+            watch: Ok(()),
             seccomp: Some(Seccomp::Off),
             ptrace_scope: Some(1),
             traces_anyone: Some(false),
@@ -481,6 +495,13 @@ mod tests {
     fn the_users_own_setting_is_named() {
         let facts = Facts { attach_set: Some("never".to_owned()), ..good() };
         assert!(find(&facts, "path: private memory").value.contains("STANDPIPE_ATTACH=never"));
+    }
+
+    #[test]
+    fn where_no_process_can_be_watched_the_doctor_fails() {
+        let facts = Facts { watch: Err("Operation not permitted".to_owned()), ..good() };
+        let told = find(&facts, "pidfd_open");
+        assert!(told.status == Status::Fail && told.remedy.contains("seccomp"), "{told:?}");
     }
 
     #[test]

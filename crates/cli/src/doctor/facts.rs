@@ -18,6 +18,8 @@ pub(super) struct Facts {
     pub(super) memory_bytes: Option<u64>,
     pub(super) segment: Result<(), String>,
     pub(super) membarrier: bool,
+    /// Whether a process can be watched, or why not.
+    pub(super) watch: Result<(), String>,
     pub(super) seccomp: Option<Seccomp>,
     pub(super) ptrace_scope: Option<u8>,
     pub(super) traces_anyone: Option<bool>,
@@ -58,6 +60,7 @@ impl Facts {
             memory_bytes: memory_bytes(),
             segment: host::try_segment().map_err(|error| error.to_string()),
             membarrier: host::register_membarrier(),
+            watch: host::try_watch().map_err(|errno| errno.to_string()),
             seccomp: seccomp(),
             ptrace_scope: ptrace_scope(),
             traces_anyone: traces_anyone(),
