@@ -18,6 +18,9 @@ pub const SMALL_BYTES: usize = 4 << 10;
 /// Bytes of a large buffer.
 pub const LARGE_BYTES: usize = 64 << 10;
 
+/// Bytes of a part in the caller's memory, at most: that parts end shows that the network carries them.
+pub const DIRECT_BYTES: usize = 16 << 20;
+
 /// Peers with copies under way that outlets carry at once; copies with others go through buffers.
 pub const CARRIERS: usize = 8;
 

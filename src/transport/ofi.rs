@@ -51,7 +51,14 @@
 //! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`): what that has begun to send goes on being read.
 //!
 //! *An outlet that does not reach its peer* (it has found no room for two seconds, and carried nothing) is closed, though the peer may
-//! be talked to by the port's connection all the while. Long copies with that peer go through buffers for some time then.
+//! be talked to by the port's connection all the while. Long copies with that peer go through buffers for some time then. Copies of
+//! an outlet that loses its connection go through buffers, too, and find out whether the peer is there.
+//!
+//! *An outlet that ends nothing* of what it took is closed, if the peer was heard from for half as long as it may be silent, and
+//! two seconds at least, since the last part has ended ([`pulse`]). A network may forget a connection that was idle, or drop long
+//! packets. So the copies begin anew by another outlet, in parts of 64 KiB, which end over a slow network, too. They do not go by
+//! the port's connection, which such a network would end. If the other outlet ends nothing either, they end with a `Timeout`.
+//! Before they end nothing of what the outlet had taken may arrive any more, as after a deadline. The peer is not lost.
 //!
 //! *Callers' memory that is not there* ends the connection of the outlet that is to read or write it, and all that this carries.
 //! So after a part has failed the memory is looked at. Copies of what is not there end with its address; the others begin

@@ -4,6 +4,7 @@
 //! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
 //! is sent by the next one, and even after the peer was told that all is there. So an outlet carries copies with one peer
 //! at a time, and its end is noticed by no other. One that does not reach its peer is closed, too, and carries nothing then.
+//! So is one that takes parts and ends none, while its peer is heard from by the port's connection.
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ struct Carrier {
     parts: usize,
     /// How long it has carried nothing, and found no room for what it was given.
     wait: Option<Wait>,
+    /// How long none of its parts has ended, though the peer was heard from.
+    stalled: Duration,
 }
 
 /// All carriers of a transport, opened as they are needed.
@@ -77,7 +80,8 @@ impl Carriers {
         }
         let outlet = port.open_outlet();
         self.refused_at = outlet.is_none().then(Instant::now);
-        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait: None };
+        let (wait, stalled) = (None, Duration::ZERO);
+        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait, stalled };
         match closed {
             Some(at) => self.all[at] = opened,
             None => self.all.push(opened),
@@ -97,9 +101,22 @@ impl Carriers {
 
     /// The provider has one more part.
     pub(super) fn load(&mut self, at: usize) {
-        self.all[at].parts += 1;
-        self.all[at].wait = None;
+        let carrier = &mut self.all[at];
+        if carrier.parts == 0 {
+            carrier.stalled = Duration::ZERO;
+        }
+        carrier.parts += 1;
+        carrier.wait = None;
         self.parts += 1;
+    }
+
+    /// A peer was heard from for so long. Returns how long it was, in all, since the last part with it has ended.
+    pub(super) fn stall(&mut self, rank: Rank, heard: Duration) -> Duration {
+        let carries = |carrier: &&mut Carrier| carrier.rank == rank && carrier.parts > 0;
+        self.all.iter_mut().find(carries).map_or(Duration::ZERO, |carrier| {
+            carrier.stalled += heard;
+            carrier.stalled
+        })
     }
 
     /// The provider has no room for a part. Returns how long it had none, and none to carry.
@@ -114,6 +131,7 @@ impl Carriers {
     /// It has one part less.
     pub(super) fn unload(&mut self, at: usize) {
         self.all[at].parts -= 1;
+        self.all[at].stalled = Duration::ZERO;
         self.parts -= 1;
     }
 

@@ -13,6 +13,7 @@ use slab::Slab;
 use super::buffers::{Buffer, Buffers, Size};
 use super::link::DIRECT;
 use super::port::Lent;
+use crate::limits::DIRECT_BYTES;
 
 /// A place in the run of a copy's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +46,9 @@ pub(super) struct Copy {
     pub(super) pieces: Vec<KeyedPiece>,
     /// What comes next.
     pub(super) next: Cursor,
-    /// The carrier of its direct parts; `None`: it has none.
+    /// The carrier of its direct parts; `None`: it has none. And the bytes of such a part, at most.
     pub(super) carrier: Option<usize>,
+    pub(super) direct_max: usize,
     /// Parts that the provider has.
     pub(super) under_way: usize,
     /// Its end may be reported: nothing that was written is still on its way.
@@ -159,6 +161,7 @@ impl Copies {
             pieces: own,
             next: Cursor::default(),
             carrier: None,
+            direct_max: DIRECT_BYTES,
             under_way: 0,
             confirmed: direction == Direction::Get || self.delivers,
             given_up: false,
@@ -169,6 +172,11 @@ impl Copies {
             reported: false,
             waits: None,
         })
+    }
+
+    /// Those with a peer.
+    pub(super) fn with(&self, rank: Rank) -> Vec<usize> {
+        self.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy).collect()
     }
 
     /// Forgets a copy that is over.
@@ -193,12 +201,12 @@ impl Copies {
 
     /// The part that comes next of those with bytes. Where only some of the local memory is registered, that goes by itself.
     fn plan(&self, copy: usize) -> Part {
-        let Copy { pieces, next, carrier, .. } = &self.all[copy];
+        let Copy { pieces, next, carrier, direct_max, .. } = &self.all[copy];
         let direct =
             |piece: &KeyedPiece| carrier.is_some() && (piece.local.is_some() || !self.registers_local);
         let is_direct = direct(&pieces[next.piece]);
         let (pieces_max, bytes_max) = if is_direct {
-            (self.direct_pieces_max, self.message_bytes)
+            (self.direct_pieces_max, self.message_bytes.min(*direct_max))
         } else {
             (self.pieces_max, Size::Large.bytes())
         };

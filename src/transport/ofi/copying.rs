@@ -1,5 +1,6 @@
 //! Copies by key: starting them, going on with them, ending them.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
@@ -72,10 +73,20 @@ impl OfiTransport {
         };
         let copy = self.copies.insert(op, rank, peer, direction, pieces);
         if self.may_be_direct(rank, direction, pieces) {
-            self.copies.all[copy].carrier = self.carriers.enter(rank, &mut self.port);
+            self.carry(copy, rank);
         }
         self.advance(copy, false);
         Submit::Pending
+    }
+
+    /// Gives a copy to an outlet, if one can be had. What the network does not seem to carry goes in small parts: over a slow one,
+    /// these end.
+    fn carry(&mut self, copy: usize, rank: Rank) {
+        let known = &mut self.copies.all[copy];
+        known.carrier = self.carriers.enter(rank, &mut self.port);
+        if self.links.get(rank).is_some_and(|link| link.doubts_outlets) {
+            known.direct_max = Size::Large.bytes();
+        }
     }
 
     /// Whether a copy is worth lending the caller's memory for, and there is a way to have that back.
@@ -283,10 +294,7 @@ impl OfiTransport {
     /// A part has ended.
     pub(super) fn on_part(&mut self, number: usize, buffer: Option<Buffer>, done: bool) {
         if !done && buffer.is_none() {
-            let Part { copy, .. } = self.copies.parts[number];
-            if self.has_faults(copy) {
-                return;
-            }
+            return self.on_outlet_failed(number);
         }
         let part = self.copies.parts.remove(number);
         let known = &mut self.copies.all[part.copy];
@@ -302,6 +310,7 @@ impl OfiTransport {
         }
         if let Some(link) = self.links.get_mut(rank) {
             link.suspect &= part.direct || !done;
+            link.doubts_outlets &= !part.direct;
         }
         self.release(rank, part.kind());
         buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
@@ -310,6 +319,41 @@ impl OfiTransport {
         }
         self.go_on_with_copies(rank, part.kind());
         self.advance(part.copy, false);
+    }
+
+    /// A part has failed at an outlet, and with it the outlet's connection. The peer may be there all the same: copies with it that
+    /// go on by the port's connection find that out.
+    #[cold]
+    fn on_outlet_failed(&mut self, number: usize) {
+        let copy = self.copies.parts[number].copy;
+        if !self.has_faults(copy) {
+            let rank = self.copies.all[copy].rank;
+            tracing::debug!(peer = rank, "an endpoint for long copies has lost its connection");
+            self.break_off(rank);
+        }
+    }
+
+    /// For long no part has ended at the outlet for a peer that is heard from: the network does not carry what it took, as one
+    /// does that forgot a connection, or drops long packets. Its copies begin anew by another outlet, and not by the port's
+    /// connection, which that network would end. If it was so with the last one, too, they end.
+    #[cold]
+    pub(super) fn doubt_outlet(&mut self, rank: Rank) {
+        let Some(link) = self.links.get_mut(rank) else { return };
+        let again = std::mem::replace(&mut link.doubts_outlets, true);
+        let what = if again { "they end" } else { "they begin anew by another" };
+        tracing::warn!(
+            peer = rank,
+            "the network does not carry long copies by the connection that has them: {what}"
+        );
+        for copy in self.take_back(rank) {
+            if again {
+                let known = &mut self.copies.all[copy];
+                (known.given_up, known.fault) = (true, Some(OpError::Timeout { peer: rank }));
+            } else {
+                self.carry(copy, rank);
+            }
+        }
+        self.begin_anew(rank);
     }
 
     /// The outlet of this copy has failed. Its connection ends with the first byte of callers' memory that cannot be read or
@@ -382,22 +426,33 @@ impl OfiTransport {
         if let Some(link) = self.links.get_mut(rank) {
             link.suspect = true;
         }
-        let with_it = |copies: &Copies| -> Vec<usize> {
-            copies.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy).collect()
-        };
-        for copy in with_it(&self.copies) {
-            let Some(carrier) = self.copies.all[copy].carrier.take() else { continue };
+        self.take_back(rank);
+        self.begin_anew(rank);
+    }
+
+    /// Closes the outlet for a peer, if there is one. Returns the copies that it carried.
+    fn take_back(&mut self, rank: Rank) -> Vec<usize> {
+        let mut carried = self.copies.with(rank);
+        carried.retain(|copy| {
+            let Some(carrier) = self.copies.all[*copy].carrier.take() else { return false };
             self.carriers.close(carrier, &mut self.port);
-            self.take_from(carrier, copy);
+            self.take_from(carrier, *copy);
             self.carriers.leave(carrier);
+            true
+        });
+        carried
+    }
+
+    /// Goes on with all copies with a peer, whose outlet is closed: those first that waited for it, in the same order.
+    fn begin_anew(&mut self, rank: Rank) {
+        let link = self.links.get_mut(rank);
+        let waiting = link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copies[DIRECT]));
+        for copy in &waiting {
+            let waits = |known: &&mut Copy| known.waits == Some(DIRECT) && known.rank == rank;
+            self.copies.all.get_mut(*copy).filter(waits).into_iter().for_each(|known| known.waits = None);
         }
-        // Nothing goes that way any more: what waited for it waits for a buffer, in the same order.
-        let waiting = self.links.get_mut(rank).map(|link| std::mem::take(&mut link.copies[DIRECT]));
-        waiting
-            .into_iter()
-            .flatten()
-            .chain(with_it(&self.copies))
-            .for_each(|copy| _ = self.advance(copy, false));
+        let all = self.copies.with(rank);
+        waiting.into_iter().chain(all).for_each(|copy| _ = self.advance(copy, false));
     }
 
     /// Takes the parts of a copy from a carrier that is closed.
@@ -446,15 +501,12 @@ impl OfiTransport {
 
     /// Ends all copies with a peer that is gone. What the provider still has of them then is in buffers of this transport.
     pub(super) fn lose_copies(&mut self, rank: Rank) {
-        let with_it = |copies: &Copies| -> Vec<usize> {
-            copies.all.iter().filter(|(_, copy)| copy.rank == rank).map(|(copy, _)| copy).collect()
-        };
-        for copy in with_it(&self.copies) {
+        for copy in self.copies.with(rank) {
             self.copies.all[copy].error = Some(OpError::PeerLost { peer: rank });
         }
         self.break_off(rank);
         self.lose_smalls(rank);
-        for copy in with_it(&self.copies) {
+        for copy in self.copies.with(rank) {
             self.report(copy);
             self.advance(copy, false);
         }

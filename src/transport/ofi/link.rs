@@ -119,6 +119,8 @@ pub(super) struct Link {
     /// An outlet did not reach it: until that time none is tried. And how long after the last failure that is.
     pub(super) no_outlet_before: Option<Instant>,
     pub(super) outlet_pause: Duration,
+    /// The last outlet for it took parts and ended none, and no other has ended one since.
+    pub(super) doubts_outlets: bool,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
     /// room for; of those that owe much.
     pub(super) listed: bool,
@@ -213,6 +215,7 @@ impl Link {
             suspect: false,
             no_outlet_before: None,
             outlet_pause: Duration::ZERO,
+            doubts_outlets: false,
             listed: false,
             stuck: false,
             owing: false,

@@ -15,6 +15,15 @@ use super::transport::OfiTransport;
 /// How often peers are sent something.
 const PULSE: Duration = Duration::from_millis(500);
 
+/// The shortest time for which an outlet may end no part, though its peer is heard from.
+const STALLS_MIN: Duration = Duration::from_secs(2);
+
+/// How long an outlet may end no part while its peer is heard from, which may be silent for so long. Half of that, as the copies
+/// are tried by one more outlet.
+fn stalls_within(silence: Duration) -> Duration {
+    (silence / 2).max(STALLS_MIN)
+}
+
 impl OfiTransport {
     /// Does what is to be done at certain times.
     #[inline(never)]
@@ -37,11 +46,18 @@ impl OfiTransport {
 
     fn pulse(&mut self) {
         let listened = std::mem::take(&mut self.listened);
-        let (mut quiet, mut silent) = (Vec::new(), Vec::new());
+        let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
             let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
             if heard {
                 link.silent = Duration::ZERO;
+                if listened
+                    && link
+                        .silence_max
+                        .is_some_and(|max| self.carriers.stall(rank, PULSE) >= stalls_within(max))
+                {
+                    doubted.push(rank);
+                }
             } else if listened {
                 link.silent += PULSE;
             }
@@ -59,6 +75,7 @@ impl OfiTransport {
                 self.lose(rank);
             }
         }
+        doubted.into_iter().for_each(|rank| self.doubt_outlet(rank));
         quiet.into_iter().for_each(|rank| self.ping(rank));
     }
 

@@ -13,6 +13,10 @@ pub(super) struct Script {
     pub(super) refuse_receives: bool,
     /// No outlet has room.
     pub(super) refuse_outlets: bool,
+    /// So many outlets, until each is closed, take parts of which none goes out or ends.
+    pub(super) swallow_outlets: u32,
+    /// The next part that ends at an outlet has failed.
+    pub(super) fail_outlet: bool,
     /// Each poll finds a failure of nothing that is known.
     pub(super) fails_namelessly: bool,
     /// Nothing more is registered.

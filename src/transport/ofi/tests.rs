@@ -4,6 +4,7 @@ mod bursts;
 mod changes;
 mod cluster;
 mod cost;
+mod doubts;
 mod endings;
 mod failing;
 mod faults;

@@ -30,6 +30,10 @@ impl Port {
 
     /// Closes an outlet: callers' memory that was lent to it, if any `is_lent`, is touched no more.
     pub(in crate::transport::ofi) fn close_outlet(&mut self, outlet: OutletId, is_lent: bool) {
+        #[cfg(test)]
+        {
+            self.script.swallow_outlets = self.script.swallow_outlets.saturating_sub(1);
+        }
         let Some(endpoint) = &mut self.endpoint else { return };
         self.outlets.retain(|open| *open != outlet);
         if let (Some(wait), Ok(outlet)) = (&self.wait, endpoint.outlet(outlet)) {
