@@ -171,6 +171,9 @@ impl Directory<'_> {
     /// Publishes a value under a name, or replaces the one that this rank has published under it. Lookups that start
     /// after this returns find the new one. It stays until it is withdrawn or this node closes.
     ///
+    /// Whoever finds the value uses no memory of this process as it was before: publishing waits for that as
+    /// [`Node::memory_sync`] does, which costs nothing where no registered memory has changed.
+    ///
     /// # Errors
     /// [`DirectoryError`]; nothing has changed then.
     pub fn publish(&self, name: &str, value: &[u8]) -> Result<(), DirectoryError> {
@@ -179,6 +182,7 @@ impl Directory<'_> {
         if value.len() > VALUE_MAX {
             return Err(DirectoryError::Value { len: value.len() });
         }
+        self.node.memory_sync()?;
         let array = self.node.heap().alloc::<u8>(8 + name.len() + value.len())?;
         let lengths = [name.len() as u32, value.len() as u32];
         array.write_slice(0, bytemuck::cast_slice(&lengths));

@@ -195,7 +195,7 @@ impl Node {
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:
     /// memory that was unmapped, moved, mapped anew or emptied. Whoever tells peers of new memory by messages, or by puts to other
     /// hosts, needs no such call: what this node sends after a change waits for that by itself. It is for those who tell them by what
-    /// does not go through it: a file, a socket, a put or an atomic to a heap of this host, or a word of the own heap that others
+    /// does not go through it ([`Directory::publish`](crate::Directory::publish) does): a file, a socket, a put or an atomic to a heap of this host, or a word of the own heap that others
     /// read. Costs nothing where nothing has changed, or nothing is registered.
     ///
     /// # Errors

@@ -43,11 +43,26 @@ fn memory_that_peers_have_let_go_of_may_be_told_of_by_any_channel() {
     }
     // Where another thread runs all the time it cannot be seen that a removal is over, and that memory goes by message
     // for so long: then nothing is held that could be let go of, and all is tried again.
-    assert!((0..20).any(|_| rounds_that_held() > 1), "memory was never held twice");
+    assert!((0..20).any(|_| rounds_that_held(Told::ByAWord) > 1), "memory was never held twice");
+}
+
+#[test]
+fn what_the_directory_says_of_memory_needs_no_other_care() {
+    if is_there() {
+        assert!((0..20).any(|_| rounds_that_held(Told::ByTheDirectory) > 1), "memory was never held twice");
+    }
+}
+
+/// How the owner tells that its memory is new.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// One that no part of ours sees, after it has waited.
+    ByAWord,
+    ByTheDirectory,
 }
 
 /// Puts to memory that is emptied after each put. Returns how many of them were made by a key.
-fn rounds_that_held() -> u64 {
+fn rounds_that_held(way: Told) -> u64 {
     static TOLD: AtomicU64 = AtomicU64::new(0);
     static HELD: AtomicU64 = AtomicU64::new(0);
     TOLD.store(0, Ordering::SeqCst);
@@ -65,7 +80,14 @@ fn rounds_that_held() -> u64 {
                 let byte = round as u8;
                 if node.rank() == 0 {
                     let since = Instant::now();
-                    while TOLD.load(Ordering::SeqCst) + 1 < round {
+                    let told = || match way {
+                        Told::ByAWord => TOLD.load(Ordering::SeqCst),
+                        Told::ByTheDirectory => {
+                            let found = node.directory().lookup("round").expect("it is reached");
+                            found.map_or(0, |round| u64::from_ne_bytes(round.try_into().expect("a word")))
+                        }
+                    };
+                    while told() + 1 < round {
                         assert!(since.elapsed() < Duration::from_secs(60), "not told in round {round}");
                         std::thread::yield_now();
                     }
@@ -86,8 +108,16 @@ fn rounds_that_held() -> u64 {
                         let first = mine.as_mut_ptr().add(mine.as_ptr().align_offset(4096));
                         libc::madvise(first.cast(), len - 8192, libc::MADV_DONTNEED)
                     };
-                    assert_eq!((emptied, node.memory_sync()), (0, Ok(())));
-                    TOLD.store(round, Ordering::SeqCst);
+                    assert_eq!(emptied, 0);
+                    match way {
+                        Told::ByAWord => {
+                            node.memory_sync().expect("peers answer");
+                            TOLD.store(round, Ordering::SeqCst);
+                        }
+                        Told::ByTheDirectory => {
+                            node.directory().publish("round", &round.to_ne_bytes()).expect("published");
+                        }
+                    }
                 }
             }
         },

@@ -266,8 +266,9 @@ fn userfaultfd(offer: Userfaultfd) -> Check {
              message, unless /dev/userfaultfd may be opened; let the filter of system calls pass userfaultfd"
         }
         _ => {
-            "tells of registered memory that changes, but not of MADV_GUARD_INSTALL, shmat with SHM_REMAP and mprotect: \
-             no program may do these to memory that it transfers; not used between processes of one host"
+            "tells of registered memory that changes, but not of MADV_GUARD_INSTALL, shmat with SHM_REMAP, mprotect, \
+             a userfaultfd of the program's own (UFFDIO_UNREGISTER, on Linux 6.1), and what a process does that shares the memory \
+             (CLONE_VM) and is killed meanwhile: no program may do these to memory that it transfers; not used between processes of one host"
         }
     };
     check("userfaultfd", Status::Info, value, remedy)
