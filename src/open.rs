@@ -337,12 +337,8 @@ impl Seat {
                 network: plan(config),
             });
         }
-        Ok(Seat {
-            peers,
-            heap: Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves)),
-            nonce,
-            outside,
-        })
+        let heap = Arc::new(HeapState::new(heap, control, allocator, allocated.len, reserves));
+        Ok(Seat { peers, heap, nonce, outside })
     }
 }
 

@@ -60,7 +60,7 @@ impl Striped {
         assert_ne!(start, libc::MAP_FAILED, "{len} bytes of addresses");
         // SAFETY: it makes a file in memory, by a name that ends in a zero.
         let file = unsafe { libc::memfd_create(c"stripe".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: the file is this function's own.
+        // SAFETY: the file was made just now, and is this function's own to size.
         assert_eq!(unsafe { libc::ftruncate(file, STRIPE as i64) }, 0);
         let both = libc::PROT_READ | libc::PROT_WRITE;
         let put_at = |at: usize, len: usize, flags, file| {
@@ -70,7 +70,7 @@ impl Striped {
         };
         (0..whole).step_by(STRIPE).for_each(|at| put_at(at, STRIPE, libc::MAP_SHARED, file));
         put_at((len - 1) / PAGE * PAGE, PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
-        // SAFETY: the mappings keep the file.
+        // SAFETY: the number is this function's own; the mappings keep the file behind it.
         unsafe { libc::close(file) };
         Striped { start: start.cast(), len }
     }
