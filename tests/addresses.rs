@@ -379,14 +379,33 @@ fn rank_0_is_reached_by_a_name_that_leads_to_loopback_at_its_own_host() {
 
 /// A command run where the name `node0` leads to that address.
 fn named(leads: &str, program: &Command) -> Command {
+    let name = format!("f=$(mktemp) && echo '{leads} node0' > $f && mount --bind $f /etc/hosts && rm $f");
+    among_mounts(&name, program)
+}
+
+/// A command run after another that has changed its own view of the files.
+fn among_mounts(first: &str, program: &Command) -> Command {
     let mut command = Command::new("unshare");
-    let script = format!(
-        "f=$(mktemp) && echo '{leads} node0' > $f && mount --bind $f /etc/hosts && rm $f && exec \"$@\""
-    );
-    command.args(["--mount", "sh", "-c", &script, "sh"]);
+    command.args(["--mount", "sh", "-c", &format!("{first} && exec \"$@\""), "sh"]);
     command.arg(std::env::current_exe().expect("this program")).args(program.get_args());
     command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command
+}
+
+/// As in a bare chroot: no process can tell its host from others by what the system says there.
+#[test]
+fn processes_that_cannot_read_which_host_they_are_on_talk_over_the_network() {
+    let Some(hosts) = PLAIN.hosts().filter(|_| names_are_given()) else { return };
+    let bare = |host: usize, role: &str| {
+        hosts[host].around(&among_mounts("mount -t tmpfs none /proc", &itself(role)))
+    };
+    let start = |host: usize| Other::start_by(bare(host, "found"));
+    meet_well(&mut start(0), &mut start(1));
+    meet_well(&mut start(0), &mut start(0));
+    meet_well(&mut start(0), &mut Other::start_by(hosts[1].command(&itself("found"))));
+    PLAIN.run_well([bare(0, "rank"), bare(0, "rank"), bare(1, "rank")]);
+    let alone = Case { master: Some("127.0.0.1"), ..PLAIN };
+    alone.run_well([bare(1, "rank"), bare(1, "rank")]);
 }
 
 /// Whether hosts can have names of their own; otherwise says why not.

@@ -164,7 +164,9 @@ fn address_of_rank_0(
             others.push(Other { reached: exchange.met_at(rank).map(|at| at.ip()), told });
         }
     }
-    if others.is_empty() {
+    // Of those that it cannot tell from this host, who has come by loopback is here.
+    let all_here = || others.iter().all(|other| other.reached.is_some_and(|ip| ip.is_loopback()));
+    if others.is_empty() || !host.is_known() && all_here() {
         return addresses::within_host();
     }
     addresses::of_rank_0(own, named, &others).ok_or_else(|| {

@@ -11,7 +11,7 @@ use vm::spawn::{peer_credentials, peer_process};
 use super::book::{Asked, Line, Standing, Who, Wire};
 use super::shared::{Arrival, Shared, Way};
 use crate::bootstrap::address::{AddressError, Told};
-use crate::bootstrap::host_id::HostId;
+use crate::bootstrap::host_id::{HostId, why_alone};
 use crate::bootstrap::member::{JoinError, Notice, PeerHandles, ask, hear_answer};
 use crate::bootstrap::proof::Proof;
 use crate::bootstrap::socket::{HANDLES, Sent, send};
@@ -56,6 +56,11 @@ impl CallError {
     /// The deadline of a call has come that was begun then.
     pub(super) fn timeout(begun: Instant) -> CallError {
         CallError::Timeout { waited: begun.elapsed(), tried: String::new() }
+    }
+
+    /// An address names no way to a node that is not known to be on this host.
+    pub(super) fn no_way() -> CallError {
+        why_alone().map_or(CallError::Elsewhere, CallError::Network)
     }
 }
 
@@ -134,7 +139,7 @@ impl Shared {
     fn is_near(&self, told: &Told) -> Result<bool, CallError> {
         let here = told.host.sees(&HostId::own());
         match here && told.near && self.house.near {
-            false if told.ways.is_empty() => Err(CallError::Elsewhere),
+            false if told.ways.is_empty() => Err(CallError::no_way()),
             near => Ok(near),
         }
     }

@@ -28,7 +28,7 @@ use crate::bootstrap::address::Told;
 use crate::bootstrap::addresses::canonical;
 use crate::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::bootstrap::env::{JobName, NAME_BYTES};
-use crate::bootstrap::host_id::HostId;
+use crate::bootstrap::host_id::{HostId, why_alone};
 use crate::bootstrap::member::{JoinError, Notice};
 use crate::bootstrap::proof::{Proof, SALT_BYTES, secret_of_two};
 use crate::bootstrap::secret::{Secret, random_bytes};
@@ -103,7 +103,10 @@ impl Shared {
         if !self.house.listens {
             return Err(CallError::NotListening);
         }
-        let card = (self.house.introduce)().map_err(CallError::Network)?;
+        let card = (self.house.introduce)().map_err(|error| {
+            // Else it might have been reached without a network.
+            CallError::Network(why_alone().map_or(error.clone(), |why| format!("{error}; {why}")))
+        })?;
         let channel = knock(told, begun, deadline, || self.has_called(who, deadline))?;
         let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
         let places = self.house.places;
@@ -196,11 +199,13 @@ fn knock(
     deadline: Instant,
     has_called: impl Fn() -> bool,
 ) -> Result<Channel, CallError> {
-    let here = told.host.shares_sockets(&HostId::own());
+    let own = HostId::own();
+    // Who cannot tell whether loopback is the same to both tries that, too: whoever else listens there does not know the secret.
+    let here = told.host.shares_sockets(&own) || !own.is_known() || !told.host.is_known();
     let ways: Vec<SocketAddr> =
         told.ways.iter().filter(|way| here || !way.ip().is_loopback()).copied().collect();
     if ways.is_empty() {
-        return Err(CallError::Elsewhere);
+        return Err(CallError::no_way());
     }
     let secret = told.secret.clone();
     let attempt = move |way: &SocketAddr, until| knock_at(way, &secret, until);
