@@ -203,7 +203,8 @@ impl Node {
     /// them may become a peer, on this host if it belongs to this user, and reads and writes this process's heap then, and what it
     /// [exposes](Node::expose).
     ///
-    /// The address is the same at every call, and means nothing once the node is closed. It opens the door: from the first
+    /// The address means nothing once the node is closed. It names the host's IP addresses as they are at the call: an address that was
+    /// given before stays good for as long as one of those that it names leads here. The call opens the door: from the first
     /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port, or as
     /// [`Config::listen`](crate::Config::listen) says. A peer that has come has a number here, which [`Call::from`] tells
     /// handlers, and which [`Node::peers`] lists.

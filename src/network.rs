@@ -265,15 +265,24 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
     Ok(())
 }
 
-/// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached, one for those of this host.
+/// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached yet, and the provider cannot listen at
+/// addresses that come later, it opens one for those of this host alone.
 pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, NetworkError> {
     if let Listen::At(at) = listen {
         let at = SocketAddr::new(at.ip(), 0);
         let reach = if at.ip().is_unspecified() { Reach::Network(Ok(at)) } else { Reach::Interface(at) };
         return open(name, reach);
     }
-    let alone = vm::host::addresses().iter().all(IpAddr::is_loopback);
-    open(name, if alone { Reach::Host } else { Reach::Network(Ok(SocketAddr::new(everywhere(), 0))) })
+    let listens_everywhere =
+        name.is_none_or(|name| LISTEN_EVERYWHERE.iter().any(|begins| name.starts_with(begins)));
+    if !listens_everywhere && vm::host::addresses().iter().all(IpAddr::is_loopback) {
+        tracing::warn!(
+            provider = name,
+            "the network is opened at loopback alone, as this host has no other address now: no other host ever reaches this node"
+        );
+        return open(name, Reach::Host);
+    }
+    open(name, Reach::Network(Ok(SocketAddr::new(everywhere(), 0))))
 }
 
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.

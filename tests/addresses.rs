@@ -17,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use hosts::{Family, Host, hosts_of};
 use members::Other;
 use standpipe::Node;
-use support::{heap_of, hex, itself, network, publish, said, say};
+use support::{heap_of, hex, itself, network, publish, said, say, unhex};
 
 /// Where ranks meet: the port after the one that they are told of.
 const MEETING: u16 = 29501;
@@ -246,6 +246,23 @@ fn ranks_that_do_not_see_each_other_talk() {
     let apart = pids::inside(&itself("rank"));
     let ranks = [hosts[0].command(&itself("rank")), hosts[0].around(&apart), hosts[0].around(&apart)];
     PLAIN.run_well(ranks);
+}
+
+/// A host may come to its network later than its nodes: what they listen at then, they listen at, too.
+#[test]
+fn a_node_that_was_there_before_the_network_is_reached_over_it() {
+    let Some(hosts) = PLAIN.hosts() else { return };
+    for settings in [&[("STANDPIPE_TRANSPORT", OVER)][..], &[]] {
+        let case = Case { settings, ..PLAIN };
+        hosts[0].set_link(false);
+        let [mut early, mut other] = [(); 2].map(|()| case.node(&hosts[0], "found"));
+        hosts[0].set_link(true);
+        let is_up = || hosts[0].hears("ip -br link show cable").is_some_and(|shown| shown.contains(" UP "));
+        assert!(support::eventually(is_up));
+        early.address = unhex(&early.order("address", "address"));
+        meet_well(&mut case.node(&hosts[1], "found"), &mut early);
+        meet_well(&mut other, &mut case.node(&hosts[1], "found"));
+    }
 }
 
 /// One address serves no two networks that know nothing of each other.

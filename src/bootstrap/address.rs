@@ -200,6 +200,14 @@ fn sum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Whether both are addresses of one node, whatever ways they name.
+pub(super) fn is_of_same_node(one: &[u8], other: &[u8]) -> bool {
+    match (Told::parse(one), Told::parse(other)) {
+        (Ok(one), Ok(other)) => one.node == other.node && one.secret.matches(&other.secret),
+        _ => false,
+    }
+}
+
 /// The ways over the network that an address names; none where it is no address.
 pub(crate) fn ways_to(address: &[u8]) -> Vec<SocketAddr> {
     Told::parse(address).map(|told| told.ways).unwrap_or_default()

@@ -50,7 +50,10 @@ pub(crate) fn within_host() -> Result<IpAddr, String> {
 
 /// What stands for all addresses of this host: of both families, where the system lets one socket have both.
 pub(crate) fn everywhere() -> IpAddr {
-    let has_v4 = || vm::host::addresses().iter().any(|ip| ip.is_ipv4() && !ip.is_loopback());
+    // Loopback counts where nothing else is there yet.
+    let likeliest = || vm::host::addresses().first().map(|first| first.is_loopback());
+    let has_v4 =
+        || vm::host::addresses().iter().any(|ip| ip.is_ipv4() && Some(ip.is_loopback()) == likeliest());
     match takes_both() {
         Some(both) if both || !has_v4() => unspecified_v6(),
         _ => unspecified_v4(),

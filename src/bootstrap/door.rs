@@ -26,6 +26,7 @@ mod porch;
 mod shared;
 mod watch;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -38,6 +39,7 @@ use self::porch::Porch;
 use self::shared::Shared;
 pub(crate) use self::shared::{Arrival, DoorError, House, Introduce, Introduction, Way};
 use super::address::{Address, Told};
+use super::addresses::ways_to;
 use super::env::{JobName, NAME_BYTES};
 use super::guests::Guests;
 use super::host_id::HostId;
@@ -54,7 +56,8 @@ const GUESTS_MAX: usize = 64;
 /// Any thread may call its methods.
 pub(crate) struct Door {
     shared: Arc<Shared>,
-    address: Address,
+    /// Where it listens for those who come over the network, if it does.
+    bound: Option<SocketAddr>,
     thread: Option<JoinHandle<()>>,
     pid: u32,
 }
@@ -69,16 +72,18 @@ impl Door {
         let book = Mutex::new(Book::new(house.first, house.places));
         let waker = Waker::new()?;
         let porch = Porch::open(listen)?;
-        let told = Told::new(HostId::own(), &node, secret.clone()).over_network(porch.ways(), house.near);
-        let address = told.to_address();
+        let bound = porch.bound();
         let shared = Arc::new(Shared { node, secret, looking, house, book, settled: Condvar::new(), waker });
         let thread = watch::start(Arc::clone(&shared), guests, porch)?;
-        Ok(Door { shared, address, thread: Some(thread), pid: std::process::id() })
+        Ok(Door { shared, bound, thread: Some(thread), pid: std::process::id() })
     }
 
-    /// The node's address, which is of use only where it [listens](House::listens).
+    /// The node's address, which is of use only where it [listens](House::listens). It names the ways that lead here now: interfaces
+    /// come and go.
     pub(crate) fn address(&self) -> Address {
-        self.address.clone()
+        let Shared { node, secret, house, .. } = &*self.shared;
+        let ways = self.bound.map(ways_to).unwrap_or_default();
+        Told::new(HostId::own(), node, secret.clone()).over_network(ways, house.near).to_address()
     }
 
     /// What leads those who only look here: [`JobEnv::of_door`](super::JobEnv::of_door).

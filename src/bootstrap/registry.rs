@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::address::{Address, AddressError, check_address};
+use super::address::{Address, AddressError, check_address, is_of_same_node};
 use super::addresses::{listen_everywhere, listen_for};
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::aside::once;
@@ -214,7 +214,7 @@ impl Rendezvous {
         }
     }
 
-    /// Takes back what was left under a name, if it is still this address: for a node that ends. Nothing takes it back by itself.
+    /// Takes back what was left under a name, if it is still an address of this node's: for one that ends. Nothing takes it back by itself.
     ///
     /// # Errors
     /// [`RendezvousError`].
@@ -528,7 +528,7 @@ impl Shelf {
 
     fn withdraw(&self, name: &str, address: &[u8]) -> bool {
         let addresses = &mut self.kept().addresses;
-        let is_there = addresses.get(name).is_some_and(|there| there == address);
+        let is_there = addresses.get(name).is_some_and(|there| is_of_same_node(there, address));
         is_there && addresses.remove(name).is_some()
     }
 

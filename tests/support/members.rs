@@ -103,6 +103,7 @@ pub(crate) fn play() {
                     Ok(peer) => say(format!("peer {peer}")),
                     Err(error) => say(format!("peer not: {error}")),
                 },
+                ["address"] => say(format!("address {}", hex(node.address().expect("a door").as_bytes()))),
                 ["lost"] => say(format!("lost {:?}", node.lost_peers())),
                 ["get", peer, offset] => {
                     let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::far::welcome;
 use super::shared::{DoorError, Shared};
-use crate::bootstrap::addresses::{listen_everywhere, ways_to};
+use crate::bootstrap::addresses::listen_everywhere;
 
 /// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
 /// waiting.
@@ -77,10 +77,9 @@ impl Porch {
         Ok(Porch { listener, inside: Arc::default(), pause_until: None })
     }
 
-    /// The addresses that lead here.
-    pub(super) fn ways(&self) -> Vec<SocketAddr> {
-        let bound = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        bound.map(ways_to).unwrap_or_default()
+    /// Where it listens, if it does.
+    pub(super) fn bound(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// The listening socket, unless there is no room for another guest.

@@ -149,6 +149,24 @@ fn those_who_wait_leave_room_for_the_one_they_wait_for() {
     assert_eq!(shelf.kept().waiting, WAITING_MAX, "who has waited waits no more");
 }
 
+/// A node's address names other ways once its host's interfaces have changed.
+#[test]
+fn a_node_withdraws_what_it_left_before_its_ways_changed() {
+    let (way, ..) = serve();
+    let (name, secret) = (JobName::random().expect("random"), Secret::random().expect("random"));
+    let by = |ways: &[&str], secret: &Secret| {
+        let ways = ways.iter().map(|way| way.parse().expect("an address")).collect();
+        Told::new(HostId::own(), &name, secret.clone()).over_network(ways, true).to_address()
+    };
+    let first = by(&["10.0.0.1:7"], &secret);
+    way.leave("server", &first, LIMIT).expect("room");
+    // Who only knows the node's name is not the node.
+    way.withdraw("server", &by(&[], &Secret::random().expect("random")), LIMIT).expect("done");
+    assert_eq!(way.find("server", LIMIT).expect("it is there"), first);
+    way.withdraw("server", &by(&["10.0.0.3:7", "10.0.0.1:7"], &secret), LIMIT).expect("done");
+    assert!(way.find("server", Duration::from_millis(300)).is_err());
+}
+
 #[test]
 fn what_is_withdrawn_is_not_found_and_nobody_withdraws_what_came_after() {
     let (way, told, _) = serve();
