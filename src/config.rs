@@ -97,7 +97,9 @@ pub const SETTINGS: &[Setting] = &[
         default: "60000",
         cost: "a rank whose host is gone, or cannot be reached, is waited for so long",
         help: "how long nothing may be heard from a rank or node on another host, though it has a progress thread, before it \
-               is lost; also of one that is stopped",
+               is lost; also of one that is stopped, or that the network does not reach. One is lost sooner whose end is told, or \
+               seen: by TCP nobody listens at its port. Long copies end with `Timeout` after about as long, where the network \
+               takes them, carries none, and the peer is heard from",
     },
     Setting {
         name: "STANDPIPE_PEERS",

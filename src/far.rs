@@ -21,9 +21,6 @@ use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
 use crate::transport::shm::OwnMemory;
 use crate::transport::shm::peers::Card;
 
-/// How long the network may refuse what is for a peer that it never reached before that is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Letters of the name that a peer gives its provider which are shown.
 const PROVIDER_NAME_MAX: usize = 40;
 
@@ -42,7 +39,8 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
         None => network::default_strategy(port.description()),
     };
     let settings = network::registration(strategy, plan.pin_bytes);
-    let mut ofi = OfiTransport::new(port, members, memory, PATIENCE);
+    // Whose silence has no limit may be refused for as long, too.
+    let mut ofi = OfiTransport::new(port, members, memory, Duration::MAX);
     if settings.is_some() {
         ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
         let piecewise = !ofi.shares_heaps && !mistakes;

@@ -17,7 +17,7 @@
 //! | [`carriers`] | which outlet carries whose copies |
 //! | `heaps` | copies to and from heaps by key |
 //! | `atomics`, `asked` | atomics, by message |
-//! | `losses`, `pulse` | peers that are gone, and how that is found out |
+//! | `losses`, `pulse`, `knock` | peers that are gone, and how that is found out |
 //! | `sleep` | one descriptor to sleep on |
 //! | `unclosed` | registrations that the provider would not close |
 //!
@@ -69,9 +69,9 @@
 //! An owner answers them when it makes progress, without its engine.
 //!
 //! # Peers that are gone
-//! An operation that the provider gives up ends its peer, as does one that it does not take in time: two seconds for a
-//! peer that was reached before, the patience given for one that was not, and four seconds for one that is said to be
-//! gone. A dead peer gives no other sign, and none at all while nothing is sent to it: so there is something to hear
+//! An operation that the provider gives up ends its peer, as does one that it does not take in time. That is as long as the peer may
+//! be silent; but two seconds, if nobody listens [where it did](knock) or it is said to be gone, and four seconds if it is
+//! said to be gone and was never reached. A dead peer gives no other sign, and none at all while nothing is sent to it: so there is something to hear
 //! twice a second ([`pulse`]). Whoever is silent for longer than [`transport::OfiTransport::silence`] allows is lost, and told
 //! so in case that it hears it. See [`transport::OfiTransport::take_lost`]. The provider may also give up operations with
 //! a peer that lives, when a key was bad: that ends the connection, and here the peer. A peer that merely hangs is not lost
@@ -88,6 +88,7 @@ mod copying;
 mod envelope;
 mod heaps;
 mod keys;
+mod knock;
 mod lane;
 mod link;
 mod losses;

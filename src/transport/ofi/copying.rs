@@ -10,12 +10,14 @@ use super::buffers::{Buffer, Purpose, Size};
 use super::copies::{Copies, Copy, Part};
 use super::link::{DIRECT, Link, PARTS};
 use super::port::{Kept, NotStarted};
-use super::sending::RECONNECT_WITHIN;
 use super::transport::OfiTransport;
 
 /// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
 /// another.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How long an outlet may have no room, and nothing to carry, before copies go through buffers.
+const OUTLET_WITHIN: Duration = Duration::from_secs(2);
 
 /// After an outlet did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
 const OUTLET_PAUSE: Duration = Duration::from_secs(10);
@@ -217,7 +219,7 @@ impl OfiTransport {
     fn lack_buffer(&mut self, part: &Part) -> Refused {
         let rank = self.copies.all[part.copy].rank;
         if self.copies.parts.is_empty() {
-            self.grow_impatient(rank)
+            self.lack_memory(rank)
         } else {
             self.try_again(rank)
         }
@@ -278,7 +280,7 @@ impl OfiTransport {
     fn doubt_carrier(&mut self, copy: usize) {
         let Copy { rank, carrier: Some(carrier), .. } = self.copies.all[copy] else { return };
         self.try_again(rank);
-        if self.carriers.found_no_room(carrier) > self.patience.min(RECONNECT_WITHIN) {
+        if self.carriers.found_no_room(carrier) > OUTLET_WITHIN {
             if let Some(link) = self.links.get_mut(rank) {
                 link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSE, OUTLET_PAUSE_MAX);
                 link.no_outlet_before = Some(Instant::now() + link.outlet_pause);

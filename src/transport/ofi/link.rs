@@ -1,6 +1,7 @@
 //! All that is kept for one peer.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use engine::{Header, Lane, Rank};
@@ -9,6 +10,7 @@ use fabric::Peer;
 use super::asked::Heaps;
 use super::buffers::Buffer;
 use super::envelope::index;
+use super::knock::Knock;
 use super::lane::{Arrivals, Outgoing};
 use super::token::Token;
 use crate::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
@@ -51,6 +53,11 @@ impl Wait {
         self.waited > BUFFERED_AGAIN && self.last.elapsed() < BUFFERED_AGAIN
     }
 
+    /// How long there was no room at the last look.
+    pub(super) fn so_far(&self) -> Duration {
+        self.waited
+    }
+
     /// There is still no room. Returns how long there was none.
     pub(super) fn go_on(&mut self, now: Instant) -> Duration {
         // A process that was stopped meanwhile has not waited.
@@ -63,6 +70,8 @@ impl Wait {
 /// A time of waiting for the provider to have room for a peer.
 pub(super) struct Busy {
     pub(super) wait: Wait,
+    /// Whether anybody listens where the peer did.
+    pub(super) knock: Knock,
     /// The same for whoever traces: until it has room, or the peer is lost.
     pub(super) span: tracing::Span,
 }
@@ -70,9 +79,9 @@ pub(super) struct Busy {
 impl Busy {
     /// Begins to wait. The provider is connecting to the peer; where it has reached that before, it is connecting again, or
     /// has its queues full.
-    pub(super) fn since(now: Instant, peer: Rank, again: bool) -> Busy {
+    pub(super) fn since(now: Instant, peer: Rank, again: bool, listens_at: Option<SocketAddr>) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
-        Busy { wait: Wait::since(now), span }
+        Busy { wait: Wait::since(now), knock: Knock::at(listens_at, now), span }
     }
 }
 
@@ -98,8 +107,11 @@ pub(super) struct Link {
     pub(super) heard: bool,
     /// Whether it was sent anything since the last pulse.
     pub(super) spoken_to: bool,
-    /// Others say that it is gone: it is not waited for as one that may just be late.
-    pub(super) doubted: bool,
+    /// Others say that it is gone: it is not waited for as one that may just be late. In so many pulses it has to be heard from
+    /// before it is again.
+    pub(super) doubts: u8,
+    /// Where it listens by TCP, if that is known.
+    pub(super) listens_at: Option<SocketAddr>,
     /// How long it has been silent while this process listened, and how long it may be.
     pub(super) silent: Duration,
     pub(super) silence_max: Option<Duration>,
@@ -203,7 +215,8 @@ impl Link {
             reached: false,
             heard: false,
             spoken_to: false,
-            doubted: false,
+            doubts: 0,
+            listens_at: None,
             silent: Duration::ZERO,
             silence_max: None,
             asked: 0,

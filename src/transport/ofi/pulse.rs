@@ -15,6 +15,9 @@ use super::transport::OfiTransport;
 /// How often peers are sent something.
 const PULSE: Duration = Duration::from_millis(500);
 
+/// In how many pulses a peer has to be heard from that was said to be gone: what it had sent before may come after that.
+const DOUBTS: u8 = 4;
+
 /// The shortest time for which an outlet may end no part, though its peer is heard from.
 const STALLS_MIN: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,7 @@ impl OfiTransport {
             let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
             if heard {
                 link.silent = Duration::ZERO;
+                link.doubts = link.doubts.saturating_sub(1);
                 if listened
                     && link
                         .silence_max
@@ -101,7 +105,7 @@ impl OfiTransport {
     /// Somebody found a process of the peer's host dead: finds out about this one.
     pub(crate) fn suspect(&mut self, rank: Rank) {
         if let Ok(link) = self.link(rank) {
-            link.doubted = true;
+            link.doubts = DOUBTS;
             self.ping(rank);
         }
     }

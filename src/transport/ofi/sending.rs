@@ -10,11 +10,14 @@ use super::link::{Busy, DIRECT, Link, PARTS, Unsent};
 use super::port::Kept;
 use super::transport::OfiTransport;
 
-/// How long the provider may take to connect again to a peer that it has reached before.
-pub(super) const RECONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long the provider may have no room for a peer where nobody listens, or that is said to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long it may take to connect to one that was never reached, and is said to be gone.
+/// How long it may have none for a peer that was never reached, and is said to be gone.
 const SUSPECT_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long there may be no memory for anything that is for a peer.
+const MEMORY_WITHIN: Duration = Duration::from_secs(30);
 
 /// There is no memory for a message.
 #[derive(Debug)]
@@ -109,17 +112,29 @@ impl OfiTransport {
             link.busy = None;
             return;
         }
-        let now = Instant::now();
-        let patience = self.patience.min(match *link {
-            Link { reached: true, .. } => RECONNECT_WITHIN,
-            Link { doubted: true, .. } => SUSPECT_WITHIN,
-            _ => self.patience,
-        });
-        let again = link.reached;
-        let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, again));
-        if busy.wait.go_on(now) > patience {
-            busy.span.record("outcome", "lost");
-            tracing::warn!(peer = rank, ?patience, "the network takes nothing for the peer");
+        let (now, patience) = (Instant::now(), link.silence_max.unwrap_or(self.patience));
+        let Link { reached, doubts, listens_at, .. } = *link;
+        let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, reached, listens_at));
+        let waited = busy.wait.go_on(now);
+        let nobody_listens = busy.knock.is_refused(now);
+        let why = match (doubts > 0, reached) {
+            _ if waited > patience => "the network takes nothing for the peer",
+            _ if nobody_listens && waited > GONE_WITHIN => "nobody listens where the peer did",
+            (true, true) if waited > GONE_WITHIN => "the peer is said to be gone, and not reached",
+            (true, false) if waited > SUSPECT_WITHIN => "the peer is said to be gone, and not reached",
+            _ => return,
+        };
+        busy.span.record("outcome", "lost");
+        tracing::warn!(peer = rank, ?waited, "{why}");
+        self.lose(rank);
+    }
+
+    /// There is no memory for what is for a peer, and none that comes back: it is to be tried again, but not for ever.
+    pub(super) fn lack_memory(&mut self, rank: Rank) {
+        self.grow_impatient(rank);
+        let Some(busy) = self.links.get(rank).and_then(|link| link.busy.as_ref()) else { return };
+        if busy.wait.so_far() > MEMORY_WITHIN {
+            tracing::warn!(peer = rank, "there is no memory for anything that is for the peer");
             self.lose(rank);
         }
     }

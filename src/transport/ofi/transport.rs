@@ -15,6 +15,7 @@ use slab::Slab;
 use super::asked::Asked;
 use super::carriers::Carriers;
 use super::copies::Copies;
+use super::knock::listens_at;
 use super::link::{Link, Links, Parted};
 use super::port::Port;
 use super::token::{Party, Token};
@@ -90,7 +91,7 @@ pub(crate) struct OfiTransport {
     pub(super) made_at: Instant,
     pub(super) own: OwnMemory,
     pub(super) members: Members,
-    /// How long the provider may refuse what is for a peer before that is lost.
+    /// How long the provider may refuse what is for a peer whose silence has no limit before that is lost.
     pub(super) patience: Duration,
     pub(crate) silence: Silence,
     pub(super) port: Port,
@@ -156,8 +157,8 @@ pub(crate) enum Rest {
 }
 
 impl OfiTransport {
-    /// A transport over an open port. `own` is this process's memory; a peer is lost when what is for it finds no room
-    /// for as long as `patience`.
+    /// A transport over an open port. `own` is this process's memory; a peer whose silence has no limit is lost when
+    /// what is for it finds no room for as long as `patience`.
     pub(crate) fn new(port: Port, members: Members, own: OwnMemory, patience: Duration) -> OfiTransport {
         let copies = Copies::new(port.description());
         let shares_heaps = port.description().mr_mode.is_free();
@@ -319,14 +320,17 @@ impl OfiTransport {
         let (own, peer) = (self.members.own, Party { rank, incarnation });
         let secret = &self.members.secret;
         let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
-        let known =
-            if rank == own.rank { None } else { self.port.add_peer(&(self.members.find)(rank)?, None) };
+        let (mut known, mut at) = (None, None);
+        if rank != own.rank {
+            let address = (self.members.find)(rank)?;
+            (known, at) = (self.port.add_peer(&address, None), listens_at(self.provider(), &address, None));
+        }
         if known.is_none() && rank != own.rank {
             self.lose(rank);
             return Err(OpError::PeerLost { peer: rank });
         }
         let mut link = Link::new(known, own.rank, outward, inward);
-        link.silence_max = (self.silence)(rank);
+        (link.silence_max, link.listens_at) = ((self.silence)(rank), at);
         self.links.insert(rank, link);
         Ok(())
     }
@@ -341,6 +345,7 @@ impl OfiTransport {
         let (outward, inward) = (Token::new(secret, own, peer), Token::new(secret, peer, own));
         let mut link = Link::new(Some(known), outsider.place, outward, inward);
         link.silence_max = outsider.silence;
+        link.listens_at = listens_at(self.provider(), &outsider.endpoint, outsider.met);
         link.held = !outsider.called;
         self.links.insert(rank, link);
         if outsider.called {

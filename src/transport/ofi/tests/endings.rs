@@ -153,6 +153,31 @@ fn a_peer_that_was_never_there_is_lost_when_patience_ends() {
     });
 }
 
+/// The provider says of a network that is away for a while what it says of a process that has ended.
+#[test]
+fn a_peer_that_lives_is_not_lost_while_the_provider_reconnects() {
+    over_each(|provider| {
+        let silences = [None, Some(Duration::from_secs(60))];
+        for (silence, is_met) in silences.into_iter().flat_map(|silence| [(silence, true), (silence, false)])
+        {
+            let mut cluster = match is_met {
+                true => OfiCluster::new(2, setting(provider, None)),
+                false => OfiCluster::strangers(2, setting(provider, None)),
+            };
+            cluster.transport(0).silence = Box::new(move |_| silence);
+            cluster.transport(0).links.iter_mut().for_each(|(_, link)| link.silence_max = silence);
+            cluster.transport(0).port.script.connects = true;
+            let word = cluster.heap(1, 8);
+            let id = cluster.node(0).atomic(1, word, Atomic::fetch_add(1), None);
+            let since = Instant::now();
+            until(&mut cluster, &[0, 1], |_| since.elapsed() > Duration::from_secs(3));
+            assert!(!cluster.node(0).is_lost(1), "met before: {is_met}, silence: {silence:?}");
+            cluster.transport(0).port.script.connects = false;
+            assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
+        }
+    });
+}
+
 #[test]
 fn who_is_given_up_is_told() {
     over_each(|provider| {
@@ -296,7 +321,6 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
     over_each(|provider| {
         let mut cluster = OfiCluster::new(2, setting(provider, ample()));
         let (here, there) = held(&mut cluster, 1);
-        cluster.transport(0).patience = Duration::from_millis(500);
         cluster.transport(0).port.script.refuse_outlets = true;
         fill(&mut cluster, 1, there, 9);
         let id = start(&mut cluster, 1, Direction::Get, here, there);
