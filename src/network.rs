@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
-use fabric::{Description, Endpoint, Fabric, Hints, MrMode, Options, Origin, Provider};
+use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origin, Provider};
 
 use crate::bootstrap::Listen;
-use crate::bootstrap::addresses::{everywhere, within_host};
+use crate::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::quirks;
 use crate::readable::debug_is_display;
 use crate::transport::ofi::port::Port;
@@ -101,7 +101,11 @@ pub enum NetworkError {
         why: String,
     },
     /// A provider is there, and cannot be opened.
-    #[error("the provider {provider} cannot be opened{}: {source}", at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default())]
+    #[error(
+        "the provider {provider} cannot be opened{}: {source}{}",
+        at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default(),
+        of_ports(source)
+    )]
     Provider {
         /// Its name.
         provider: String,
@@ -110,6 +114,14 @@ pub enum NetworkError {
         /// Why not.
         source: fabric::Error,
     },
+}
+
+/// What an error means where the system had no port to give: endpoints take any.
+fn of_ports(error: &fabric::Error) -> String {
+    match error {
+        fabric::Error::Call { errno: Errno::EADDRINUSE, .. } => format!(" ({NO_PORT_LEFT})"),
+        _ => String::new(),
+    }
 }
 
 /// From where an endpoint is to be reached.

@@ -36,6 +36,7 @@ fn child() {
             }
         }
         Ok("relay") => relay(),
+        Ok("starved") => starve(),
         _ => members::play(),
     }
 }
@@ -54,6 +55,19 @@ fn relay() {
     let (mut back_from, mut back_to) = (to.try_clone().expect("ours"), from.try_clone().expect("ours"));
     std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
     std::io::copy(&mut from, &mut to).expect("until the job ends");
+}
+
+/// Takes all ports for connections to where rank 0 is to listen, and then comes as rank 1.
+fn starve() {
+    support::role();
+    let _listener = TcpListener::bind(("127.0.0.1", MEETING)).expect("a host of its own");
+    let held: Vec<TcpStream> =
+        (0..64).map_while(|_| TcpStream::connect(("127.0.0.1", MEETING)).ok()).collect();
+    assert!(held.len() < 64, "there are few ports");
+    match Node::open(support::config()) {
+        Ok(_) => say("rank 0 came"),
+        Err(error) => say(error),
+    }
 }
 
 /// Puts a word to all other ranks of the job.
@@ -263,6 +277,33 @@ fn a_node_that_was_there_before_the_network_is_reached_over_it() {
         meet_well(&mut case.node(&hosts[1], "found"), &mut early);
         meet_well(&mut other, &mut case.node(&hosts[1], "found"));
     }
+}
+
+/// Ports for connections, as few as a container may have.
+const FEW_PORTS: &[&str] = &["ipv4/ip_local_port_range = 40000 40003"];
+
+#[test]
+fn who_has_no_port_left_to_connect_from_is_told_so() {
+    let Some(hosts) = (Case { set_up: [FEW_PORTS, &[]], ..PLAIN }).hosts() else { return };
+    let mut starved = hosts[0].command(&itself("starved"));
+    starved
+        .env("RANK", "1")
+        .env("WORLD_SIZE", "2")
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", "29500");
+    starved.env("STANDPIPE_SECRET", "5a".repeat(32)).env("STANDPIPE_MEET_MS", "1000");
+    let output = start(starved).wait_with_output().expect("it ends by itself");
+    let said = last_said(&output);
+    assert!(said.contains("all local ports are taken") && said.contains("ip_local_port_range"), "{output:?}");
+    // Nor is one left for libfabric to listen at.
+    hosts[0].run_all(&["ipv4/ip_local_port_range = 40000 40000"]).expect("root may");
+    let settings = &[("STANDPIPE_TRANSPORT", OVER)][..];
+    let _has_it = Case { settings, ..PLAIN }.node(&hosts[0], "found");
+    let mut node = hosts[0].command(&itself("found"));
+    node.envs(settings.iter().copied());
+    let output = start(node).wait_with_output().expect("it ends by itself");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(why.contains("cannot be opened") && why.contains("all local ports are taken"), "{output:?}");
 }
 
 /// One address serves no two networks that know nothing of each other.

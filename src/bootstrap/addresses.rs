@@ -19,6 +19,10 @@ pub(super) const TOLD_MAX: usize = 32;
 const NOWHERE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
+/// What it means that the system gives no port, in words.
+pub(crate) const NO_PORT_LEFT: &str =
+    "all local ports are taken: net.ipv4.ip_local_port_range says which there are";
+
 /// Connections that wait to be accepted, as the standard library has it.
 const BACKLOG: i32 = 128;
 
@@ -72,7 +76,16 @@ fn socket_of_v6() -> rustix::io::Result<OwnedFd> {
 /// A listener at this port of all addresses of the host, of both families whatever the system would have it take; of
 /// IPv4 alone where that is all there is.
 pub(super) fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
-    of_both_families(port).or_else(|_| TcpListener::bind((unspecified_v4(), port)))
+    let listener = of_both_families(port).or_else(|_| TcpListener::bind((unspecified_v4(), port)));
+    listener.map_err(|error| match error.kind() {
+        kind @ ErrorKind::AddrInUse if port == 0 => no_port_left(kind),
+        _ => error,
+    })
+}
+
+/// The error of this kind that says what the system's own words hide.
+pub(super) fn no_port_left(kind: ErrorKind) -> io::Error {
+    io::Error::new(kind, NO_PORT_LEFT)
 }
 
 /// A listener for those who look for this host by that name or address, which leads here to these addresses. It listens at the first of

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use snow::{HandshakeState, TransportState};
 
+use super::addresses::{no_port_left, source_towards};
 use super::secret::Secret;
 
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -20,10 +21,28 @@ const TEXT_MAX: usize = FRAME_MAX - 16;
 /// Who has not shown the secret by then does not have it.
 pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Connects to an address in time.
+/// Between two attempts to connect where no local port is left.
+const PORT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Connects to an address in time. Where all local ports are taken, one may become free.
 pub(super) fn reach(address: &SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    TcpStream::connect_timeout(address, left.min(HANDSHAKE_WITHIN))
+    let until = deadline.min(Instant::now() + HANDSHAKE_WITHIN);
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(address, left) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                // Else it is an address that this host has not.
+                if source_towards(address.ip()).is_none() {
+                    return Err(error);
+                }
+                if Instant::now() + PORT_AGAIN >= until {
+                    return Err(no_port_left(ErrorKind::AddrNotAvailable));
+                }
+                std::thread::sleep(PORT_AGAIN);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// A connection that only the two ends can read and write.

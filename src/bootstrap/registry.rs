@@ -121,8 +121,13 @@ fn in_words(error: &io::Error) -> String {
         ErrorKind::ConnectionRefused => {
             format!("nobody listens there ({error}): is `standpipe rendezvous` running, and at that port?")
         }
-        ErrorKind::AddrInUse => format!("another program listens there ({error}): choose another port"),
-        ErrorKind::AddrNotAvailable => format!("this host has no such address ({error})"),
+        // Without a number it is this library's own, which says more.
+        ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
+            format!("another program listens there ({error}): choose another port")
+        }
+        ErrorKind::AddrNotAvailable if error.raw_os_error().is_some() => {
+            format!("this host has no such address ({error})")
+        }
         ErrorKind::TimedOut => "it did not answer in time".into(),
         _ => error.to_string(),
     }

@@ -360,6 +360,11 @@ fn is_cut(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
+/// Whether no port was left to connect from: an error of this library's own, without a number of the system's.
+fn is_of_ports(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::AddrNotAvailable && error.raw_os_error().is_none()
+}
+
 /// Whether a connection's own port is the one that it goes to, as can be where nobody listens.
 fn meets_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
@@ -375,7 +380,11 @@ fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<Tc
                 stream if meets_itself(&stream) => Err(ErrorKind::ConnectionRefused.into()),
                 stream => Ok(stream),
             };
-            first(&found, deadline, attempt, || false).map_err(|_| ErrorKind::ConnectionRefused.into())
+            first(&found, deadline, attempt, || false).map_err(|failed| {
+                // What this host itself has not is told; rank 0 may only be late.
+                let own = failed.0.into_iter().find(|(_, error)| is_of_ports(error));
+                own.map_or(ErrorKind::ConnectionRefused.into(), |(_, error)| error)
+            })
         });
         match reached {
             Ok(stream) => return Ok(stream),
@@ -383,7 +392,7 @@ fn reach_zero(host: &str, port: u16, with: &str, deadline: Instant) -> Result<Tc
             Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
                 return Err(ExchangeError::Timeout { waited_for: format!("{with}{remark}") });
             }
-            Err(source) => return Err(failed(with, source)),
+            Err(source) => return Err(failed(&format!("{with}{remark}"), source)),
         }
     }
 }
