@@ -10,6 +10,7 @@
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
 mod outlets;
+mod receiving;
 mod small;
 
 use std::net::SocketAddr;
@@ -29,10 +30,16 @@ use super::buffers::{Buffer, Buffers, Purpose, Size};
 use super::keys::draw;
 use super::sleep::watch;
 use super::slots::{SlotId, Slots};
-use crate::limits::{DEPTH, RECEIVES};
+use crate::limits::DEPTH;
 
 /// How long reads may take to end when the endpoint closes, where it would otherwise have to be left open.
 const READS_END: Duration = Duration::from_millis(100);
+
+/// How long nobody tries to make buffers after that was refused.
+const MEMORY_PAUSE: Duration = Duration::from_millis(100);
+
+/// There is no memory for buffers.
+const NO_MEMORY: Error = Error::Call { call: "fi_mr_regattr", errno: Errno::ENOMEM };
 
 /// Buffers that are made at once.
 const BATCH: u64 = 16;
@@ -114,6 +121,10 @@ pub(crate) struct Port {
     wait: Option<OwnedFd>,
     /// Buffers for messages that are still to be lent.
     idle: Vec<Buffer>,
+    /// The provider refused them: it is not asked again before that time.
+    idle_until: Option<Instant>,
+    /// There was no memory for buffers at that time, and none was had since.
+    refused_at: Option<Instant>,
     /// All memory of buffers: it stays until the endpoint is closed.
     memory: Vec<SharedMemory>,
     #[cfg(test)]
@@ -126,14 +137,14 @@ impl Port {
     pub(crate) fn open(provider: &Provider, wait: bool) -> Result<Port, Error> {
         let endpoint = Endpoint::open(provider, &Options { depth: DEPTH, wait })?;
         let description = endpoint.description().clone();
-        Port::over(endpoint, description)
+        Port::over(endpoint, description)?.equip()
     }
 
-    /// Over an endpoint of this description.
+    /// Over an endpoint of this description, and without any buffers yet.
     pub(super) fn over(endpoint: Endpoint, description: Description) -> Result<Port, Error> {
         debug_assert!(!description.mr_mode.raw, "who chooses the provider refuses those of raw keys");
         let wait = endpoint.wait_fd().map(watch).transpose()?;
-        let mut port = Port {
+        Ok(Port {
             address: endpoint.address().into(),
             endpoint: Some(endpoint),
             description,
@@ -143,20 +154,12 @@ impl Port {
             outlets_end: false,
             wait,
             idle: Vec::new(),
+            idle_until: None,
+            refused_at: None,
             memory: Vec::new(),
             #[cfg(test)]
             script: super::script::Script::default(),
-        };
-        while port.idle.len() < RECEIVES {
-            let Some(buffer) = port.take(Size::Message) else { break };
-            port.idle.push(buffer);
-        }
-        // Where buffers are pinned, those that suffice as a rule are now: later what the engine registers is all that comes.
-        if port.description.mr_mode.local {
-            [Size::Message, Size::Small].into_iter().for_each(|size| _ = port.make(size));
-        }
-        port.listen();
-        Ok(port)
+        })
     }
 
     /// The address that peers reach it by.
@@ -203,37 +206,53 @@ impl Port {
 
     #[cold]
     fn make_one(&mut self, size: Size) -> Option<Buffer> {
-        self.make(size)?;
+        self.make(size).ok()?;
         self.buffers.take(size)
     }
 
-    /// Whether [`Port::take`] would have a buffer for a message.
-    pub(super) fn has_message(&mut self) -> bool {
-        self.buffers.has(Size::Message) || self.make(Size::Message).is_some()
+    /// Makes some more buffers. For a while after that was refused it is not tried: each try asks the system for memory.
+    #[cold]
+    fn make(&mut self, size: Size) -> Result<(), Error> {
+        if self.refused_at.is_some_and(|at| at.elapsed() < MEMORY_PAUSE) {
+            return Err(NO_MEMORY);
+        }
+        let made = self.make_now(size);
+        match &made {
+            Ok(()) => self.refused_at = None,
+            Err(error) => {
+                if self.refused_at.replace(Instant::now()).is_none() {
+                    tracing::warn!(%error, "no memory for messages and copies");
+                }
+            }
+        }
+        made
     }
 
     /// Makes some more buffers, registered where the provider wants local memory registered.
-    #[cold]
-    fn make(&mut self, size: Size) -> Option<()> {
-        let endpoint = self.endpoint.as_mut()?;
-        let segment = Segment::create("standpipe-network", BATCH * size.bytes() as u64)
-            .inspect_err(|error| tracing::warn!(%error, "no memory for messages"))
-            .ok()?;
+    fn make_now(&mut self, size: Size) -> Result<(), Error> {
+        #[cfg(test)]
+        if self.script.refuse_memory {
+            self.script.memory_refused += 1;
+            return Err(NO_MEMORY);
+        }
+        let endpoint = self.endpoint.as_mut().ok_or(NO_MEMORY)?;
+        let segment = Segment::create("standpipe-network", BATCH * size.bytes() as u64);
+        let segment =
+            segment.inspect_err(|error| tracing::debug!(%error, "no segment")).map_err(|_| NO_MEMORY)?;
         let memory = segment.memory().clone();
         let mut desc = Desc::NONE;
         if self.description.mr_mode.local {
             let (addr, len) = (memory.base_addr() as usize, memory.len() as usize);
-            let key = draw(&self.description)?;
+            let key = draw(&self.description).ok_or(NO_MEMORY)?;
             let addr = std::ptr::with_exposed_provenance_mut(addr);
             // SAFETY: the mapping stays until the endpoint is closed: this keeps it in `memory`, and leaks it where
             // closing fails. No reference to what lies in it is ever made.
             let region = unsafe { endpoint.register(addr, len, Access::LOCAL, key) };
-            let failed = |error: &Error| tracing::warn!(%error, "memory for messages cannot be registered");
-            desc = region.inspect_err(failed).ok()?.desc;
+            desc = region?.desc;
         }
         self.buffers.make(&memory, desc, size, BATCH);
         self.memory.push(memory);
-        Some(())
+        Ok(())
     }
 
     /// Registers `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
@@ -412,21 +431,6 @@ impl Port {
         }
     }
 
-    /// Whether buffers that are to wait for messages do not: the provider refused them.
-    pub(super) fn lacks_receives(&self) -> bool {
-        !self.idle.is_empty()
-    }
-
-    /// Lends the buffers that are to wait for messages, as far as the provider takes them.
-    pub(super) fn listen(&mut self) {
-        while let Some(buffer) = self.idle.pop() {
-            let lent = self.lend((buffer, Size::Message.bytes()), Purpose::Receive, Begin::Receive);
-            if let Err(Kept { buffer, .. }) = lent {
-                return self.idle.push(buffer);
-            }
-        }
-    }
-
     /// Begins an operation on the first `len` bytes of a buffer, which is kept until that has ended.
     #[inline(always)]
     fn lend(
@@ -474,12 +478,6 @@ impl Port {
             return None;
         }
         self.endpoint.as_mut()
-    }
-
-    /// Takes back a buffer to be lent for messages again.
-    pub(super) fn received(&mut self, buffer: Buffer) {
-        self.idle.push(buffer);
-        self.listen();
     }
 
     /// Makes progress, and says whether an operation has ended.

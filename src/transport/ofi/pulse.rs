@@ -34,7 +34,7 @@ impl OfiTransport {
         let now = Instant::now();
         self.settle(now);
         // What the provider refused it may take now, and no message may come to remind of it.
-        self.port.listen();
+        self.port.listen_again(now);
         if now >= self.pulse_at {
             self.pulse_at = now + PULSE;
             self.close_again();

@@ -9,6 +9,10 @@ pub(super) struct Script {
     pub(super) fail_after: Option<u32>,
     /// Nothing goes out, as while the provider connects.
     pub(super) connects: bool,
+    /// There is no memory for buffers.
+    pub(super) refuse_memory: bool,
+    /// How often that was refused.
+    pub(super) memory_refused: u32,
     /// No buffer waits for messages.
     pub(super) refuse_receives: bool,
     /// No outlet has room.

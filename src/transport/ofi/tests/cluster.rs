@@ -173,7 +173,7 @@ fn open(setting: Setting<'_>) -> Port {
     let endpoint = Endpoint::open(setting.provider, &Options::default()).expect(OFFERED);
     let mut description = endpoint.description().clone();
     description.mr_mode.local = true;
-    Port::over(endpoint, description).expect(OFFERED)
+    Port::over(endpoint, description).and_then(Port::equip).expect(OFFERED)
 }
 
 impl Member {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance::Cluster;
 use engine::{AmBody, AmSend, Atomic, Direction, Inbox, Lane, OpError, OpId, Outcome, Piece};
-use fabric::{RemotePiece, Until};
+use fabric::{Endpoint, Errno, Error, Options, RemotePiece, Until};
 use vm::Segment;
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
@@ -96,6 +96,44 @@ fn one_operation_that_is_refused_costs_one_peer_at_most() {
 fn one_operation_that_fails_costs_one_peer_at_most() {
     for registered in [false, true] {
         holds(registered, |after| Script { fail_after: Some(after), ..Script::default() });
+    }
+}
+
+/// As where little more memory may be locked than opening takes.
+#[test]
+fn a_port_that_cannot_receive_does_not_open_and_says_so_soon() {
+    for provider in providers() {
+        let scripts = [
+            Script { refuse_memory: true, ..Script::default() },
+            Script { refuse_receives: true, ..Script::default() },
+        ];
+        for script in scripts {
+            let endpoint = Endpoint::open(&provider, &Options::default()).expect("the provider was offered");
+            let description = endpoint.description().clone();
+            let mut port = Port::over(endpoint, description).expect("an open endpoint");
+            port.script = script;
+            let begun = Instant::now();
+            let refused = port.equip().err();
+            let no_memory = |error: Error| matches!(error, Error::Call { errno: Errno::ENOMEM, .. });
+            assert!(refused.is_some_and(no_memory), "it opens, and would receive nothing");
+            assert!(begun.elapsed() < LIMIT / 20, "{:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn whoever_lacks_memory_asks_for_it_now_and_then() {
+    for provider in providers() {
+        let mut port = Port::open(&provider, false).expect("the provider was offered");
+        port.script.refuse_memory = true;
+        let begun = Instant::now();
+        (0..10_000).for_each(|_| assert!(port.take(Size::Large).is_none(), "there is no memory"));
+        let most = 1 + begun.elapsed().as_millis() / 100;
+        assert!(u128::from(port.script.memory_refused) <= most, "{} tries", port.script.memory_refused);
+        port.script.refuse_memory = false;
+        while port.take(Size::Large).is_none() {
+            assert!(begun.elapsed() < LIMIT, "it is never asked for again");
+        }
     }
 }
 
