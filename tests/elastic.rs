@@ -42,6 +42,11 @@ fn one_that_is_killed_is_lost_within_100_ms() {
 }
 
 #[test]
+fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
+    meetings::one_that_is_killed_is_lost_though_a_child_of_its_lives_on();
+}
+
+#[test]
 fn whoever_waits_for_one_that_is_killed_is_told() {
     meetings::whoever_waits_for_one_that_is_killed_is_told();
 }

@@ -61,6 +61,11 @@ fn one_that_is_killed_is_lost_within_100_ms() {
 }
 
 #[test]
+fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
+    over_network(meetings::one_that_is_killed_is_lost_though_a_child_of_its_lives_on);
+}
+
+#[test]
 fn whoever_waits_for_one_that_is_killed_is_told() {
     over_network(meetings::whoever_waits_for_one_that_is_killed_is_told);
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+use vm::forks::Alone;
 use vm::spawn::peer_credentials;
 
 use super::poll::poll_until;
@@ -22,7 +23,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Guests {
     /// `None`: nobody can come.
-    listener: Option<OwnedFd>,
+    /// Who calls is not to wait for an answer of a child that lives on.
+    listener: Option<Alone<OwnedFd>>,
     waiting: BTreeMap<u64, Guest>,
     waiting_max: usize,
     next_id: u64,
@@ -70,13 +72,14 @@ impl Applicant {
 impl Guests {
     pub(super) fn new(listener: Option<OwnedFd>, waiting_max: usize) -> Self {
         let uid = rustix::process::geteuid().as_raw();
+        let listener = listener.map(Alone::new);
         Self { listener, waiting: BTreeMap::new(), waiting_max, next_id: 0, pause_until: None, uid }
     }
 
     /// The listening socket, unless there is no room for another guest.
     pub(super) fn listener(&self) -> Option<&OwnedFd> {
         let open = self.waiting.len() < self.waiting_max && self.pause_until.is_none();
-        self.listener.as_ref().filter(|_| open)
+        self.listener.as_deref().filter(|_| open)
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = (u64, &OwnedFd)> {

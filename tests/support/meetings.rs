@@ -94,6 +94,30 @@ pub(crate) fn one_that_is_killed_is_lost_within_100_ms() {
     assert!(took.iter().min().expect("five") < &Duration::from_millis(100), "{took:?}");
 }
 
+/// As a program does that hands its work to processes of its own, by `fork` alone.
+pub(crate) fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
+    let here = Member::new(config());
+    let mut other = Other::start("serve");
+    let peer = here.node.connect_to(&other.address).expect("connected");
+    here.ask(peer, 1).expect("answered");
+    other.order("fork", "forked");
+    let killed = Instant::now();
+    other.signal(rustix::process::Signal::KILL);
+    let mut event = here.node.get_nb(other.private(peer), vec![0_u8; PRIVATE]);
+    // Far less than the silence after which anybody is lost.
+    while event.wait_at_most(Duration::from_millis(100)) == Ok(false) {
+        assert!(killed.elapsed() < Duration::from_secs(20), "its child keeps it alive");
+    }
+    while here.node.lost_peers() != [peer] {
+        assert!(killed.elapsed() < Duration::from_secs(20), "its child keeps it alive");
+        here.node.progress();
+    }
+    let called = Instant::now();
+    let error = here.node.connect_to(&other.address).expect_err("nobody is there");
+    assert!(matches!(error, MeetError::Gone | MeetError::Unreachable { .. }), "{error}");
+    assert!(called.elapsed() < Duration::from_secs(10), "{error} after {:?}", called.elapsed());
+}
+
 pub(crate) fn whoever_waits_for_one_that_is_killed_is_told() {
     let here = Member::new(config().attach_never());
     let other = Other::start("idle");

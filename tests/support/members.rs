@@ -129,11 +129,32 @@ pub(crate) fn play() {
                     say(format!("ask {done:?}"));
                 }
                 ["noted"] => say(format!("noted {}", member.noted.load(Ordering::SeqCst))),
+                ["fork"] => {
+                    live_on_as_a_child();
+                    say("forked");
+                }
                 ["private"] => say(format!("private {}", hex(&member.private.bytes()[..64]))),
                 _ => panic!("no order: {order}"),
             }
         }
     }
+}
+
+/// Forks a child that does nothing, and ends once nobody gives orders any more.
+fn live_on_as_a_child() {
+    // SAFETY: the child calls nothing but the system, and ends without any destructor.
+    if unsafe { libc::fork() } != 0 {
+        return;
+    }
+    let mut orders = libc::pollfd { fd: 0, events: 0, revents: 0 };
+    for _ in 0..600 {
+        // SAFETY: it is told of one descriptor, a value of this frame.
+        if unsafe { libc::poll(&mut orders, 1, 100) } > 0 {
+            break;
+        }
+    }
+    // SAFETY: it ends the child and runs nothing of it.
+    unsafe { libc::_exit(0) }
 }
 
 /// Another process with a node.
@@ -182,7 +203,7 @@ impl Other {
     }
 
     pub(crate) fn word(&self, peer: Rank, index: u64) -> GlobalPtr<u64> {
-        GlobalPtr::new(peer, self.array).add(index)
+        GlobalPtr::new(peer, self.array).add(index as usize)
     }
 
     /// Its private memory, which it leaves to others until it ends.

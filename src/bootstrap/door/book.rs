@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{Shutdown, shutdown};
+use vm::forks::Alone;
 
 use crate::bootstrap::env::JobName;
 use crate::bootstrap::poll::poll_until;
@@ -45,8 +46,8 @@ pub(super) enum Wire {
     /// A socket of this host's. The process's descriptor tells of its end even where a child of its own holds the connection
     /// open.
     Near { socket: OwnedFd, process: OwnedFd },
-    /// The network. Nothing is said by it once the two have met.
-    Far(TcpStream),
+    /// The network. Nothing is said by it once the two have met. Its end tells of the process's, and so children do not share it.
+    Far(Alone<TcpStream>),
 }
 
 impl Line {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
+use vm::forks::Alone;
 
 use super::book::{Line, Who, Wire};
 use super::call::CallError;
@@ -166,7 +167,7 @@ impl Shared {
     }
 
     /// A connection by which nothing more is said, and whose end is noticed.
-    fn watched(&self, stream: TcpStream) -> io::Result<TcpStream> {
+    fn watched(&self, stream: TcpStream) -> io::Result<Alone<TcpStream>> {
         stream.set_nonblocking(true)?;
         if let Some(silence) = self.house.silence {
             let silence = silence.min(SILENCE_MAX);
@@ -179,7 +180,7 @@ impl Shared {
                 u32::try_from(silence.max(PROBE_AFTER_MIN).as_millis()).expect("a day and a half at most");
             sockopt::set_tcp_user_timeout(&stream, whole)?;
         }
-        Ok(stream)
+        Ok(Alone::new(stream))
     }
 }
 

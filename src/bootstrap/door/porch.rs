@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use vm::forks::Alone;
+
 use super::far::welcome;
 use super::shared::{DoorError, Shared};
 use crate::bootstrap::addresses::listen_everywhere;
@@ -56,7 +58,8 @@ impl fmt::Display for Listen {
 
 /// The listening socket, if the system has given one.
 pub(super) struct Porch {
-    listener: Option<TcpListener>,
+    /// A child that lives on keeps the port from nobody.
+    listener: Option<Alone<TcpListener>>,
     /// Guests that are there.
     inside: Arc<AtomicUsize>,
     pause_until: Option<Instant>,
@@ -74,6 +77,7 @@ impl Porch {
             }
             Listen::Auto => listen_everywhere(0).and_then(unblocked).inspect_err(failed).ok(),
         };
+        let listener = listener.map(Alone::new);
         Ok(Porch { listener, inside: Arc::default(), pause_until: None })
     }
 
@@ -85,7 +89,7 @@ impl Porch {
     /// The listening socket, unless there is no room for another guest.
     pub(super) fn listener(&self) -> Option<&TcpListener> {
         let open = self.inside.load(Ordering::SeqCst) < GUESTS_MAX && self.pause_until.is_none();
-        self.listener.as_ref().filter(|_| open)
+        self.listener.as_deref().filter(|_| open)
     }
 
     /// When [`expire`](Self::expire) has something to do.
