@@ -66,14 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // To the one above, this rank's first row is the one below, and the other way round.
         if let Some(above) = &above {
             let signal = Signal::add(above.signals.add(1), 1);
-            node.put_signal(above.rows.add(slot(true, at) as u64), &mine[0], signal)?;
+            node.put_signal(above.rows.add(slot(true, at)), &mine[0], signal)?;
         }
         if let Some(below) = &below {
-            node.put_signal(
-                below.rows.add(slot(false, at) as u64),
-                &mine[ROWS - 1],
-                Signal::add(below.signals, 1),
-            )?;
+            node.put_signal(below.rows.add(slot(false, at)), &mine[ROWS - 1], Signal::add(below.signals, 1))?;
         }
         // Where there is no neighbour, the outermost row is its own.
         let (mut halo_above, mut halo_below) = (mine[0].clone(), mine[ROWS - 1].clone());

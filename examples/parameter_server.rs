@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let [_, far_weights, far_slots, far_came] = find(0)?;
     let far_weights = GlobalPtr::<f64>::from_words(far_weights);
-    let my_slot = GlobalPtr::<f64>::from_words(far_slots).add(u64::from(me) * WEIGHTS as u64);
+    let my_slot = GlobalPtr::<f64>::from_words(far_slots).add(me as usize * WEIGHTS);
     let far_came = GlobalPtr::<u64>::from_words(far_came);
     let versions = if me == 0 { (0..size).map(&find).collect::<Result<Vec<_>, _>>()? } else { Vec::new() };
     let versions: Vec<GlobalPtr<u64>> =

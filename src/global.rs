@@ -60,8 +60,11 @@ impl<T> GlobalPtr<T> {
 impl<T: Pod> GlobalPtr<T> {
     /// The `count`-th `T` after this one; wraps at the end of the offsets, where every access is a fault.
     #[inline]
-    pub const fn add(self, count: u64) -> GlobalPtr<T> {
-        GlobalPtr::new(self.peer, self.offset.wrapping_add(count.wrapping_mul(size_of::<T>() as u64)))
+    pub const fn add(self, count: usize) -> GlobalPtr<T> {
+        GlobalPtr::new(
+            self.peer,
+            self.offset.wrapping_add((count as u64).wrapping_mul(size_of::<T>() as u64)),
+        )
     }
 }
 

@@ -77,7 +77,7 @@ fn talk() -> Result<(), Box<dyn std::error::Error>> {
     let words = node.heap().alloc_zeroed::<u64>(size as usize)?;
     publish(&node, "words", words.ptr(0).to_words());
     for peer in 0..size {
-        node.put(heap_of::<u64>(&node, peer, "words").add(own.into()), u64::from(own) + 1)?;
+        node.put(heap_of::<u64>(&node, peer, "words").add(own as usize), u64::from(own) + 1)?;
     }
     node.quiet()?;
     node.barrier()?;

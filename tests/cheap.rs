@@ -171,7 +171,7 @@ fn shapes(node: &Node, there: GlobalPtr<u8>, source: &[u8], target: &mut [u8]) {
     node.put_indexed(there, source, &shape).expect("put");
     node.get_indexed(there, target, &shape).expect("get");
     assert!(source[..2 * half] == target[..2 * half]);
-    let runs = offsets.map(|at| RemoteRun { at: there.add(at).into(), len: half });
+    let runs = offsets.map(|at| RemoteRun { at: there.add(at as usize).into(), len: half });
     node.put_vector(&runs, &[&source[..1], &source[1..2 * half]]).expect("put");
     let (first, second) = target[..2 * half].split_at_mut(half - 1);
     node.get_vector(&runs, &mut [first, second]).expect("get");

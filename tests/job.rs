@@ -134,12 +134,12 @@ fn blocks(node: &Node) {
     let mut events = Vec::new();
     for peer in others(node) {
         let place = u64::from(me) * BLOCK as u64;
-        let to: GlobalPtr<u8> = heap_of::<u8>(node, peer, "heap").add(place);
+        let to: GlobalPtr<u8> = heap_of::<u8>(node, peer, "heap").add(place as usize);
         let there = private_of(node, peer, "private").plus(place);
         let block = pattern(seed(me, peer, 0), BLOCK);
         let (head, tail) = block.split_at(BLOCK / 3);
         node.put_slice(to, head).expect("put");
-        node.put_nbi(to.add(head.len() as u64), tail).expect("put");
+        node.put_nbi(to.add(head.len()), tail).expect("put");
         node.put_bytes(there, head).expect("put");
         events.push(node.put_nb(there.plus(head.len() as u64), tail.to_vec()));
     }
@@ -157,7 +157,7 @@ fn blocks(node: &Node) {
             let expected = pattern(seed(from, peer, 0), BLOCK);
             let place = u64::from(from) * BLOCK as u64;
             let mut got = vec![0; BLOCK];
-            node.get_slice(heap_of::<u8>(node, peer, "heap").add(place), &mut got).expect("get");
+            node.get_slice(heap_of::<u8>(node, peer, "heap").add(place as usize), &mut got).expect("get");
             assert!(got == expected, "the block of {from} in the heap of {peer}");
             let remote = private_of(node, peer, "private").plus(place);
             let (result, got) = node.get_nb(remote, vec![0_u8; BLOCK]).wait();
@@ -183,7 +183,8 @@ fn lists(node: &Node) {
         let (there, to) = (private_of(node, peer, "private"), heap_of::<u8>(node, peer, "heap"));
         for piece in 0..PIECES {
             let at = ((me as usize * PIECES + piece) * PLACE) as u64;
-            let remote = if random.below(2) == 0 { there.plus(at) } else { Remote::from(to.add(at)) };
+            let remote =
+                if random.below(2) == 0 { there.plus(at) } else { Remote::from(to.add(at as usize)) };
             places.push(remote);
             sources.push(pattern(seed(me, peer, piece as u64), random.below(PLACE + 1)));
         }
@@ -335,7 +336,7 @@ fn messages() {
         node.request(peer, ask, [2, 1 << 20, addr, 0]).expect("request");
         node.wait_until(|| answered.load(Ordering::SeqCst) & 0xfff0_0000 > before & 0xfff0_0000)
             .expect("answer");
-        let to = heap_of::<u8>(&node, peer, "landing").add(u64::from(node.rank()) * 9000);
+        let to = heap_of::<u8>(&node, peer, "landing").add(node.rank() as usize * 9000);
         node.request_long(landed, [7, 0, 0, 0], to, &pattern(7, 9000)).expect("request");
     }
     let small = 2 * ASKS * (ASKS + 1) / 2;
@@ -359,7 +360,7 @@ fn barriers(node: &Node) {
     let theirs: Vec<GlobalPtr<u64>> = (0..size).map(|peer| heap_of(node, peer, "rounds")).collect();
     for round in 1..=100 {
         for place in &theirs {
-            node.put(place.add(u64::from(me)), round).expect("put");
+            node.put(place.add(me as usize), round).expect("put");
         }
         node.barrier().expect("barrier");
         let seen = rounds.to_vec();

@@ -112,7 +112,7 @@ fn work(node: &Node, told: &AtomicBool) {
     while !told.load(Ordering::SeqCst) {
         for (rank, words, private) in &targets {
             let begun = Instant::now();
-            let slot = words.add(u64::from(node.rank()));
+            let slot = words.add(node.rank() as usize);
             let result = hurried
                 .put(slot, 5)
                 .and_then(|()| hurried.get(slot))

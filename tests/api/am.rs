@@ -48,7 +48,7 @@ fn long_messages_land_before_their_handler_runs() {
                 assert!(call.payload().is_empty());
                 if let Landed::Heap(at) = landed {
                     // Where the transport says that it is, it already lies.
-                    let last = call.node().get(at.add(len - 1)).expect("its own heap");
+                    let last = call.node().get(at.add((len - 1) as usize)).expect("its own heap");
                     assert_eq!(u64::from(last), call.args()[1]);
                 }
                 seen.lock().expect("no panic").push((rank, landed, len));

@@ -153,7 +153,7 @@ fn lists_go_to_many_peers_and_kinds_of_memory_at_once() {
                     let array = GlobalPtr::<u64>::from_words(ask(node, "array", peer));
                     // SAFETY: the ranks leave the bytes that they tell alone until the barrier, as for `exchange_private`.
                     let memory = unsafe { Remote::raw(peer, ask(node, "memory", peer)[0]) };
-                    pieces.push(PutPiece { to: array.add(me * 50).into(), from: &bytes });
+                    pieces.push(PutPiece { to: array.add((me * 50) as usize).into(), from: &bytes });
                     pieces.push(PutPiece { to: memory.plus(me * 400), from: &bytes });
                 }
                 node.put_list(&pieces).expect("put");

@@ -80,7 +80,10 @@ fn who_gives_up_or_calls_something_else_is_named() {
             node.barrier().expect("another matter");
             let over = first.barrier();
             assert!(
-                matches!(over, Err(Error::Team { peer: 1, .. }) | Err(Error::Timeout { .. } | Error::WaitTimeout { .. })),
+                matches!(
+                    over,
+                    Err(Error::Team { peer: 1, .. }) | Err(Error::Timeout { .. } | Error::WaitTimeout { .. })
+                ),
                 "{over:?}"
             );
             let second = world.split(Some(0), 0).expect("a split").expect("a color");

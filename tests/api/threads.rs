@@ -13,7 +13,7 @@ const ROOM: usize = 20_000;
 
 /// Everything at once, on memory that only this thread uses.
 fn work(node: &Node, thread: u64, heap: GlobalPtr<u64>, private: Remote, counter: GlobalPtr<u64>) {
-    let mine: Remote = heap.add(thread * ROOM as u64 / 8).into();
+    let mine: Remote = heap.add((thread * ROOM as u64 / 8) as usize).into();
     let other = private.plus(thread * 2 * ROOM as u64);
     let unwatched = other.plus(ROOM as u64);
     let add = node.handler("add").expect("registered");

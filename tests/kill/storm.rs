@@ -346,7 +346,7 @@ impl Storm {
         for peer in &mut self.peers {
             peer.lost |= lost.contains(&peer.rank);
             if !peer.lost {
-                node_ok(self.node.put(peer.flags.add(me), phase), peer.rank);
+                node_ok(self.node.put(peer.flags.add(me as usize), phase), peer.rank);
             }
         }
         let come = |peer: &Peer| peer.lost || target.flags.read(RANKS as usize + peer.rank as usize) >= phase;
@@ -365,10 +365,10 @@ impl Peer {
         let words: GlobalPtr<u64> = heap_of(node, rank, "words");
         Peer {
             rank,
-            heap: heap_of::<u8>(node, rank, "heap").add(place),
+            heap: heap_of::<u8>(node, rank, "heap").add(place as usize),
             private: private_of(node, rank, "private").plus(place),
-            word: words.add(u64::from(node.rank())),
-            flags: words.add(u64::from(RANKS)),
+            word: words.add(node.rank() as usize),
+            flags: words.add(RANKS as usize),
             in_heap: vec![0; PLACE],
             in_private: vec![0; PLACE],
             added: 0,
@@ -382,7 +382,7 @@ impl Peer {
         let bytes = pattern(random.next(), len);
         let to_heap = random.below(2) == 0;
         let (to, kept) = if to_heap {
-            (Remote::from(self.heap.add(at as u64)), &mut self.in_heap)
+            (Remote::from(self.heap.add(at)), &mut self.in_heap)
         } else {
             (self.private.plus(at as u64), &mut self.in_private)
         };
@@ -395,7 +395,7 @@ impl Peer {
         let (at, len) = range(random);
         let mut got = vec![0; len];
         if random.below(2) == 0 {
-            node.get_slice(self.heap.add(at as u64), &mut got)?;
+            node.get_slice(self.heap.add(at), &mut got)?;
             assert!(got == self.in_heap[at..at + len], "the heap of rank {} at {at}", self.rank);
         } else {
             node.get_bytes(self.private.plus(at as u64), &mut got)?;
@@ -468,7 +468,7 @@ impl Peer {
     }
 
     fn at(&self, heap: bool, at: usize) -> Remote {
-        if heap { self.heap.add(at as u64).into() } else { self.private.plus(at as u64) }
+        if heap { self.heap.add(at).into() } else { self.private.plus(at as u64) }
     }
 }
 

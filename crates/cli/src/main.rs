@@ -137,7 +137,7 @@ enum Study {
 /// hints nor completions name it.
 #[derive(Debug, Parser)]
 #[command(name = "standpipe")]
-enum Worker {
+enum Internal {
     /// A process that `doctor` starts, to have its memory read
     #[command(name = doctor::peer::SUBCOMMAND)]
     DoctorPeer,
@@ -167,12 +167,12 @@ enum Worker {
     PerfWorker(perf::WorkerArgs),
 }
 
-impl Worker {
+impl Internal {
     /// The worker that this process was started as.
-    fn asked_for() -> Option<Worker> {
+    fn asked_for() -> Option<Internal> {
         let name = std::env::args_os().nth(1)?;
         let is_one = |command: &clap::Command| name.to_str() == Some(command.get_name());
-        Worker::command().get_subcommands().any(is_one).then(Worker::parse)
+        Internal::command().get_subcommands().any(is_one).then(Internal::parse)
     }
 
     fn run(self) -> Result<ExitCode> {
@@ -196,7 +196,7 @@ impl Worker {
 }
 
 fn main() -> ExitCode {
-    if let Some(worker) = Worker::asked_for() {
+    if let Some(worker) = Internal::asked_for() {
         log_to_stderr(0);
         return status(worker.run());
     }
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-        Worker::command().debug_assert();
+        Internal::command().debug_assert();
     }
 
     #[test]

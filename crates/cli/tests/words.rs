@@ -266,10 +266,7 @@ fn completions_and_manual_pages_name_what_users_call_and_nothing_else() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = standpipe(&["completions", shell], Stdio::piped());
         let text = String::from_utf8(output.stdout).expect("text");
-        assert!(
-            output.status.success() && text.contains("doctor") && text.contains("tag-output"),
-            "{shell}"
-        );
+        assert!(output.status.success() && text.contains("doctor") && text.contains("tag-output"), "{shell}");
         assert!(!text.contains("doctor-peer") && !text.contains("kv-worker"), "{shell}");
     }
     let page = String::from_utf8(standpipe(&["man"], Stdio::piped()).stdout).expect("text");

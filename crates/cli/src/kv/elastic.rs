@@ -199,7 +199,7 @@ impl Elastic {
             return Ok(self.own.ptr(at.word));
         }
         match self.seats.borrow()[at.rank] {
-            Seat::Taken(_, words) => Ok(words.add(at.word as u64)),
+            Seat::Taken(_, words) => Ok(words.add(at.word)),
             Seat::Empty | Seat::Left => Err(lost(at.rank)),
         }
     }

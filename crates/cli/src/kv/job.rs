@@ -85,7 +85,7 @@ impl Job {
     }
 
     fn ptr(&self, at: Place) -> GlobalPtr<u64> {
-        self.arrays[at.rank].add(at.word as u64)
+        self.arrays[at.rank].add(at.word)
     }
 }
 

@@ -144,7 +144,7 @@ impl Copy {
             let start = part.start as u64;
             Ok(match case.memory {
                 Memory::Heap => {
-                    let given = GlobalPtr::from_words(words).add(start);
+                    let given = GlobalPtr::from_words(words).add(start as usize);
                     Source::Mapped(bare::mapped(node, given, part.len())?)
                 }
                 Memory::Private if rank == node.rank() => Source::Own(part),

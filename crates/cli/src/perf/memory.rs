@@ -91,12 +91,12 @@ impl Theirs {
 
     /// A word alone on its cache line.
     pub(super) fn note(&self, index: usize) -> GlobalPtr<u64> {
-        self.words.add(8 * index as u64)
+        self.words.add(8 * index)
     }
 
     pub(super) fn private(&self, node: &Node, n: usize) -> Result<Vec<Remote>> {
         let mut addrs = vec![0; n];
-        node.get_slice(self.words.add(NOTES as u64 * 8), &mut addrs)?;
+        node.get_slice(self.words.add(NOTES * 8), &mut addrs)?;
         // SAFETY: the peer keeps these pieces for measuring alone until the last barrier, and never reads them.
         Ok(addrs.into_iter().map(|addr| unsafe { Remote::raw(self.words.peer(), addr) }).collect())
     }

@@ -72,7 +72,7 @@ impl Taken {
         let share = *self.share.get().expect("nobody sends before all have laid theirs out");
         let (shares, count) = (Shares::new(words, node.size()), numbers.len() as u64);
         for number in numbers {
-            let word = share.add(shares.place(number).1);
+            let word = share.add(shares.place(number).1 as usize);
             node.update_nbi(word, AtomicOp::Xor, number).expect("it lies in this rank's own heap");
         }
         self.updates.fetch_add(count, Ordering::Release);
@@ -84,7 +84,7 @@ fn map(node: &Node, begins: &[GlobalPtr<u64>], words: u64) -> Result<(), Error> 
     const PAGE_WORDS: usize = 512;
     for begin in begins {
         for at in (0..words).step_by(PAGE_WORDS) {
-            node.get(begin.add(at))?;
+            node.get(begin.add(at as usize))?;
         }
     }
     Ok(())
@@ -160,7 +160,7 @@ impl Updater {
     #[inline]
     fn word(&self, shares: Shares, number: u64) -> GlobalPtr<u64> {
         let (rank, at) = shares.place(number);
-        self.begins[rank as usize].add(at)
+        self.begins[rank as usize].add(at as usize)
     }
 
     // By itself and with the sequence at hand, as `combine`, so that an update stores nothing besides: see `Node::update_nbi`.
@@ -213,7 +213,7 @@ impl Updater {
     }
 
     fn own(&self, at: u64, number: u64) -> Result<(), Error> {
-        self.node.update_nbi(self.begins[self.node.rank() as usize].add(at), AtomicOp::Xor, number)
+        self.node.update_nbi(self.begins[self.node.rank() as usize].add(at as usize), AtomicOp::Xor, number)
     }
 
     /// Waits until all updates of all ranks are made. Messages say nothing of their end: so all tell each other how many

@@ -117,11 +117,11 @@ impl Sorter {
             let to = ((u64::from(rank) + u64::from(step)) % u64::from(size)) as usize;
             let keys = &ordered[begins[to]..begins[to + 1]];
             let notes = self.notes[to];
-            let at = self.node.fetch_add(notes.add(RESERVED as u64), keys.len() as u64)?;
+            let at = self.node.fetch_add(notes.add(RESERVED), keys.len() as u64)?;
             let fits = at + keys.len() as u64 <= plan.room();
             ensure!(fits, "more keys fall to process {to} than the {} that it has room for", plan.room());
-            let arrived = Signal::add(notes.add(ARRIVED as u64), 1);
-            self.node.put_signal_nbi(self.rooms[to].add(at), keys, arrived)?;
+            let arrived = Signal::add(notes.add(ARRIVED), 1);
+            self.node.put_signal_nbi(self.rooms[to].add(at as usize), keys, arrived)?;
         }
         self.node.wait_signal(self.words.ptr(ARRIVED), u64::from(size))?;
         Ok(usize::try_from(self.words.read(RESERVED))?)
