@@ -358,7 +358,11 @@ const FILTERS: [&str; 6] = [
 fn filters() -> String {
     let set = FILTERS.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     let set: Vec<String> = set.map(|(name, value)| format!("{name}={}", value.display())).collect();
-    if set.is_empty() { String::new() } else { format!(" ({} in the environment may hide it)", set.join(" ")) }
+    if set.is_empty() {
+        String::new()
+    } else {
+        format!(" ({} in the environment may hide it)", set.join(" "))
+    }
 }
 
 /// The provider of this name on the interface to use.
