@@ -42,6 +42,16 @@ fn one_that_is_killed_is_lost_within_100_ms() {
 }
 
 #[test]
+fn a_child_made_by_fork_has_a_node_of_its_own() {
+    let here = members::Member::new(members::config());
+    let mut child = members::Other::start("forked");
+    let peer = here.node.connect_to(&child.address).expect("connected");
+    here.ask(peer, 1).expect("answered");
+    here.node.put(child.word(peer, 3), 77_u64).expect("put");
+    assert_eq!(child.order("read 3", "word"), "77");
+}
+
+#[test]
 fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
     meetings::one_that_is_killed_is_lost_though_a_child_of_its_lives_on();
 }

@@ -66,6 +66,9 @@ pub(crate) fn config() -> Config {
 /// Plays a role, if this process has one: a node that does as it is ordered.
 pub(crate) fn play() {
     let Some(role) = role() else { return };
+    if role == "forked" && !is_a_child() {
+        return;
+    }
     let member = match role.as_str() {
         "by message" => Member::new(config().attach_never()),
         "found" => Member::new(support::config()),
@@ -138,6 +141,20 @@ pub(crate) fn play() {
             }
         }
     }
+}
+
+/// Opens a node and forks. `true` in the child; the parent has seen its end.
+fn is_a_child() -> bool {
+    let parents = Member::new(config());
+    // SAFETY: no other thread of this process holds a lock that the child wants: they sleep.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(parents);
+        return true;
+    }
+    // SAFETY: it waits for our own child, and is told of no status.
+    assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    false
 }
 
 /// Forks a child that does nothing, and ends once nobody gives orders any more.

@@ -110,7 +110,7 @@ impl LockablePages {
     /// # Errors
     /// If the kernel has no memory for them.
     pub fn new(count: usize) -> Result<LockablePages, Errno> {
-        let page = rustix::param::page_size();
+        let page = crate::host::page_bytes();
         let whole = count.checked_add(2).and_then(|count| count.checked_mul(page)).ok_or(Errno::NOMEM)?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a fresh mapping wherever the kernel likes, which replaces nothing.
@@ -128,7 +128,7 @@ impl LockablePages {
     /// # Errors
     /// If the kernel refuses: `RLIMIT_MEMLOCK` is too low, most likely.
     pub fn lock_and_unlock(&self) -> Result<(Duration, Duration), Errno> {
-        let start = self.base.wrapping_byte_add(rustix::param::page_size());
+        let start = self.base.wrapping_byte_add(crate::host::page_bytes());
         let begun = Instant::now();
         // SAFETY: the pages lie inside the mapping, which lives as long as the handle; locking changes no byte.
         unsafe { rustix::mm::mlock(start, self.bytes) }?;
@@ -141,7 +141,7 @@ impl LockablePages {
 
 impl Drop for LockablePages {
     fn drop(&mut self) {
-        let whole = self.bytes + 2 * rustix::param::page_size();
+        let whole = self.bytes + 2 * crate::host::page_bytes();
         // SAFETY: the whole mapping, which was made in `new` and which nothing refers to any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base, whole) };
         debug_assert_eq!(unmapped, Ok(()));

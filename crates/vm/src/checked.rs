@@ -144,7 +144,7 @@ pub unsafe fn copy_from(file: BorrowedFd<'_>, at: u64, addr: u64, len: u64) -> R
 /// [`LocalFault`] for the whole range, if part of it is not mapped or may not be written, or the kernel cannot tell
 /// (before Linux 5.14).
 pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
-    let page = rustix::param::page_size() as u64;
+    let page = crate::host::page_bytes() as u64;
     let start = addr - addr % page;
     let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
     let fault = |errno| LocalFault { addr, len, errno };
@@ -159,7 +159,7 @@ pub fn make_present(addr: u64, len: u64) -> Result<(), LocalFault> {
 /// yet are there afterwards, and no byte changes. Before Linux 5.14 it cannot tell, and the answer is yes. Memory of devices is
 /// not there: cross-memory attach does not reach it, either. Any thread.
 pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
-    let page = rustix::param::page_size() as u64;
+    let page = crate::host::page_bytes() as u64;
     let start = addr - addr % page;
     let Some(end) = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
         return false;
@@ -181,7 +181,7 @@ fn knows_populate() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let here = std::ptr::from_ref(&KNOWN).addr();
-        let page = rustix::param::page_size();
+        let page = crate::host::page_bytes();
         let start = (here - here % page) as *mut _;
         // SAFETY: as in `is_there`; the page is one of this program's variables, which may be read.
         unsafe { rustix::mm::madvise(start, page, Advice::LinuxPopulateRead) }.is_ok()

@@ -268,9 +268,12 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// The size of a page in bytes.
+/// The size of a page in bytes. Libc's answer: rustix's reads the kernel's table, and what that names is not mapped where Valgrind
+/// runs the program.
 pub fn page_bytes() -> usize {
-    rustix::param::page_size()
+    // SAFETY: the call takes a number and gives a number, and every system has this one.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
+        .unwrap_or(crate::segment::PAGE_BYTES as usize)
 }
 
 /// The addresses by which this network namespace can be reached, loopback last: those of its [`interfaces`].

@@ -23,7 +23,7 @@ impl Torn {
         let at = at.expect("memory");
         // SAFETY: the end is the mapping's own, made above, and no reference to it is ever made.
         let torn = unsafe {
-            let page = rustix::param::page_size();
+            let page = vm::host::page_bytes();
             let half = at.byte_add((LEN / 2).next_multiple_of(page));
             rustix::mm::mprotect(half, LEN, MprotectFlags::empty())
         };
