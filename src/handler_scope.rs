@@ -2,7 +2,6 @@
 //! node.
 
 use std::cell::Cell;
-use std::sync::Once;
 
 use crate::error::Error;
 
@@ -32,7 +31,10 @@ impl HandlerScope {
 
 impl Drop for HandlerScope {
     fn drop(&mut self) {
-        STATE.set(self.0);
+        // Else the handler has forked, and this is the child.
+        if STATE.get() == State::InHandler {
+            STATE.set(self.0);
+        }
     }
 }
 
@@ -48,8 +50,7 @@ fn look(call: &'static str, generation: u32) -> Result<(), Error> {
     if STATE.get() == State::InHandler {
         return Err(Error::InHandler { call });
     }
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| vm::forks::call_in_children(|| STATE.set(State::Unknown)));
+    vm::forks::call_in_children(|| STATE.set(State::Unknown));
     match vm::forks::generation() {
         0 => STATE.set(State::Free),
         own if own == generation => {}

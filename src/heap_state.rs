@@ -41,8 +41,9 @@ pub(crate) struct HeapState {
     control: Control,
     /// Bytes of it that its program's allocator divides.
     allocated: u64,
-    /// The process whose heap it is.
+    /// The process whose heap it is, and its place in its line of forks.
     pid: u32,
+    generation: u32,
     /// Whether memory is taken for each block when it is given out, as where the system promises none: then a touch of memory that
     /// is not there would end whoever touches it, and that may be a peer.
     reserves: bool,
@@ -84,6 +85,7 @@ impl HeapState {
             control,
             allocated,
             pid: std::process::id(),
+            generation: vm::forks::generation(),
             reserves,
             pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
         }
@@ -96,6 +98,11 @@ impl HeapState {
 
     /// Takes a block of `len` bytes, and makes sure that peers may access it.
     pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, NoRoom> {
+        // Before the lock, which somebody may have held when this process was forked.
+        assert!(
+            self.generation == vm::forks::generation(),
+            "a child made by fork used what is its parent's: it must open a node of its own"
+        );
         let mut pages = lock(&self.pages);
         let len = len.max(1);
         let offset =

@@ -206,37 +206,54 @@ fn frozen() {
 /// A control group whose one process stands still until this is dropped.
 struct Freezer {
     folder: String,
-    switch: &'static str,
-    thaw: &'static str,
+    thaw: (&'static str, &'static str),
     /// Where its process came from.
-    home: &'static str,
+    home: String,
 }
 
 impl Freezer {
     fn of(pid: u32) -> Option<Freezer> {
+        // By version 1 and 2: the mount, the process's group in /proc, how to freeze, how to see that it is frozen, how to thaw.
         let versions = [
-            ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
-            ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+            (
+                "/sys/fs/cgroup/freezer",
+                ":freezer:",
+                ("freezer.state", "FROZEN"),
+                ("freezer.state", "FROZEN"),
+                "THAWED",
+            ),
+            ("/sys/fs/cgroup", "0::", ("cgroup.freeze", "1"), ("cgroup.events", "frozen 1"), "0"),
         ];
-        versions.into_iter().find_map(|(home, switch, freeze, thaw)| {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        versions.into_iter().find_map(|(mount, named, freeze, frozen, thaw)| {
+            let own = groups.lines().find_map(|line| Some(line.split_once(named)?.1))?;
             // Numbers are the namespace's own, and others have the same.
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-            let folder = format!("{home}/standpipe-test-{now}");
+            let folder = format!("{mount}/standpipe-test-{now}");
             std::fs::create_dir(&folder).ok()?;
-            let group = Freezer { folder, switch, thaw, home };
-            std::fs::write(format!("{}/cgroup.procs", group.folder), pid.to_string()).ok()?;
-            std::fs::write(format!("{}/{switch}", group.folder), freeze).ok()?;
-            Some(group)
+            let group =
+                Freezer { folder, thaw: (freeze.0, thaw), home: format!("{mount}{own}/cgroup.procs") };
+            group.write("cgroup.procs", &pid.to_string())?;
+            group.write(freeze.0, freeze.1)?;
+            let is_frozen = || {
+                let state = std::fs::read_to_string(format!("{}/{}", group.folder, frozen.0));
+                state.is_ok_and(|state| state.contains(frozen.1))
+            };
+            support::eventually(is_frozen).then_some(group)
         })
+    }
+
+    fn write(&self, file: &str, text: &str) -> Option<()> {
+        std::fs::write(format!("{}/{file}", self.folder), text).ok()
     }
 }
 
 impl Drop for Freezer {
     fn drop(&mut self) {
-        let _ = std::fs::write(format!("{}/{}", self.folder, self.switch), self.thaw);
+        self.write(self.thaw.0, self.thaw.1);
         let procs = std::fs::read_to_string(format!("{}/cgroup.procs", self.folder)).unwrap_or_default();
         for pid in procs.lines() {
-            let _ = std::fs::write(format!("{}/cgroup.procs", self.home), pid);
+            let _ = std::fs::write(&self.home, pid);
         }
         // What cannot be removed is left to the system.
         let _ = std::fs::remove_dir(&self.folder);

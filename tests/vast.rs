@@ -22,9 +22,12 @@ fn transfers_beyond_two_and_four_gigabytes_arrive_whole() {
 
 #[test]
 fn memory_of_huge_pages_is_put_from_and_got_into_as_any_other() {
-    let Some(_) = huge(1) else {
+    // Two for each of two ranks.
+    let Some(pages) = huge(4) else {
         return testbed::skip("no huge pages are set aside here (vm.nr_hugepages)");
     };
+    // SAFETY: the range was mapped by `huge` as it is, and nobody has looked at it.
+    unsafe { libc::munmap(pages.as_mut_ptr().cast(), pages.len()) };
     Heard::default().run_well(job_of(2, "huge"));
     Heard::default().run_well(job_of(2, "huge").env("STANDPIPE_ATTACH", "never"));
     let Some(transport) = network() else { return };

@@ -55,9 +55,9 @@ pub(crate) fn within_host() -> Result<IpAddr, String> {
 /// What stands for all addresses of this host: of both families, where the system lets one socket have both.
 pub(crate) fn everywhere() -> IpAddr {
     // Loopback counts where nothing else is there yet.
-    let likeliest = || vm::host::addresses().first().map(|first| first.is_loopback());
-    let has_v4 =
-        || vm::host::addresses().iter().any(|ip| ip.is_ipv4() && Some(ip.is_loopback()) == likeliest());
+    let all = vm::host::addresses();
+    let likeliest = all.first().map(IpAddr::is_loopback);
+    let has_v4 = || all.iter().any(|ip| ip.is_ipv4() && Some(ip.is_loopback()) == likeliest);
     match takes_both() {
         Some(both) if both || !has_v4() => unspecified_v6(),
         _ => unspecified_v4(),
@@ -94,12 +94,12 @@ pub(super) fn listen_for(name: &str, found: &[SocketAddr]) -> io::Result<TcpList
     let elsewhere = found.first().filter(|_| may_lead_elsewhere(name, found));
     match elsewhere.map(|at| listen_everywhere(at.port())) {
         None => {}
-        Some(Err(error)) if error.kind() != ErrorKind::AddrInUse => {
+        Some(Err(error)) => {
             tracing::warn!(name, %error, "cannot listen at all addresses: others may not find this host by its name");
         }
-        Some(done) => {
+        Some(Ok(listener)) => {
             tracing::debug!(name, ?found, "others may find this name elsewhere: listening at all addresses");
-            return done;
+            return Ok(listener);
         }
     }
     let mut bound = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));

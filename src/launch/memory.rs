@@ -3,39 +3,28 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many processes of the launcher's control group, which the ranks are in, and of the whole machine, the kernel has killed
-/// for want of memory so far. `None`: it does not tell.
+/// How many processes the kernel has killed for want of memory so far: of the launcher's control group, which the ranks are in,
+/// where that is counted, and else of the machine. `None`: it does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kills {
-    group: Option<u64>,
-    machine: Option<u64>,
-}
+pub(super) struct Kills(Option<u64>);
 
 impl Kills {
     pub(super) fn now() -> Kills {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let files = files(&read("/proc/self/cgroup"), &read("/proc/self/mounts"));
         let group = files.iter().find_map(|file| count(&fs::read_to_string(file).ok()?));
-        Kills { group, machine: count(&read("/proc/vmstat")) }
+        Kills(group.or_else(|| count(&read("/proc/vmstat"))))
     }
 
     /// What a rank that SIGKILL ended most likely died of, where there have been more kills since these; it is counted as one
     /// of them.
     pub(super) fn blame(&mut self, now: Kills) -> Option<&'static str> {
-        let takes_one = |before: &mut Option<u64>, now: Option<u64>| match (before, now) {
-            (Some(before), Some(now)) if *before < now => {
-                *before += 1;
-                true
-            }
-            _ => false,
-        };
-        // What the group counts the machine counts, too.
-        let machine = takes_one(&mut self.machine, now.machine);
-        if takes_one(&mut self.group, now.group) {
-            Some("out of memory: the limit of its control group (a container's, as a rule) was reached")
-        } else {
-            machine.then_some("out of memory: this machine had no more")
-        }
+        let (before, now) = (self.0.as_mut()?, now.0?);
+        (*before < now).then(|| {
+            *before += 1;
+            // A group's count has those, too, for whom the machine had no more.
+            "out of memory: the limit of its control group, as a container has one, was reached, or the machine had no more"
+        })
     }
 }
 
@@ -90,18 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_is_blamed_on_who_counted_it() {
+    fn each_kill_is_blamed_once() {
         assert_eq!(count("low 0\noom 3\noom_kill 2\noom_group_kill 9\n"), Some(2));
         assert_eq!(count("oom_kill_disable 0\nunder_oom 0\n"), None);
-        let kills = |group, machine| Kills { group, machine };
-        let mut known = kills(Some(1), Some(5));
+        let (mut known, after) = (Kills(Some(1)), Kills(Some(3)));
         assert_eq!(known.blame(known), None);
-        let mut blame = |now| known.blame(now).unwrap_or_default();
-        assert!(blame(kills(Some(2), Some(6))).contains("control group"));
-        assert!(blame(kills(Some(2), Some(7))).contains("machine"));
-        let both = kills(Some(4), Some(9));
-        assert!((0..2).all(|_| blame(both).contains("control group")), "each is one of them");
-        assert_eq!(blame(both), "");
-        assert_eq!(kills(None, None).blame(kills(Some(7), Some(7))), None);
+        assert!((0..2).all(|_| known.blame(after).is_some_and(|why| why.starts_with("out of memory"))));
+        assert_eq!(known.blame(after), None, "each is one of them");
+        assert_eq!((Kills(None).blame(after), known.blame(Kills(None))), (None, None));
     }
 }

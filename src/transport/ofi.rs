@@ -58,7 +58,8 @@
 //! two seconds at least, since the last part has ended ([`pulse`]). A network may forget a connection that was idle, or drop long
 //! packets. So the copies begin anew by another outlet, in parts of 64 KiB, which end over a slow network, too. They do not go by
 //! the port's connection, which such a network would end. If the other outlet ends nothing either, they end with a `Timeout`.
-//! Before they end nothing of what the outlet had taken may arrive any more, as after a deadline. The peer is not lost.
+//! The system may go on sending what the closed connection had taken: a put of which it had parts ends two minutes later, when
+//! nothing of it can arrive any more. The peer is not lost.
 //!
 //! *Callers' memory that is not there* ends the connection of the outlet that is to read or write it, and all that this carries.
 //! So after a part has failed the memory is looked at. Copies of what is not there end with its address; the others begin

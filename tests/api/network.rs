@@ -63,10 +63,7 @@ enum Told {
 
 /// Puts to memory that is emptied after each put. Returns how many of them were made by a key.
 fn rounds_that_held(way: Told) -> u64 {
-    static TOLD: AtomicU64 = AtomicU64::new(0);
-    static HELD: AtomicU64 = AtomicU64::new(0);
-    TOLD.store(0, Ordering::SeqCst);
-    HELD.store(0, Ordering::SeqCst);
+    let (told_of, times_held) = (AtomicU64::new(0), AtomicU64::new(0));
     let config = || by_network().strategy(Strategy::Firehose);
     job(
         2,
@@ -81,7 +78,7 @@ fn rounds_that_held(way: Told) -> u64 {
                 if node.rank() == 0 {
                     let since = Instant::now();
                     let told = || match way {
-                        Told::ByAWord => TOLD.load(Ordering::SeqCst),
+                        Told::ByAWord => told_of.load(Ordering::SeqCst),
                         Told::ByTheDirectory => {
                             let found = node.directory().lookup("round").expect("it is reached");
                             found.map_or(0, |round| u64::from_ne_bytes(round.try_into().expect("a word")))
@@ -97,7 +94,7 @@ fn rounds_that_held(way: Told) -> u64 {
                     node.put_bytes(theirs, &vec![byte; 1 << 20]).expect("put");
                     // More than the ends of the memory, which stay as they are.
                     held = by_key() > before + 100_000;
-                    HELD.fetch_add(u64::from(held), Ordering::SeqCst);
+                    times_held.fetch_add(u64::from(held), Ordering::SeqCst);
                 }
                 node.barrier().expect("barrier");
                 if node.rank() == 1 {
@@ -112,7 +109,7 @@ fn rounds_that_held(way: Told) -> u64 {
                     match way {
                         Told::ByAWord => {
                             node.memory_sync().expect("peers answer");
-                            TOLD.store(round, Ordering::SeqCst);
+                            told_of.store(round, Ordering::SeqCst);
                         }
                         Told::ByTheDirectory => {
                             node.directory().publish("round", &round.to_ne_bytes()).expect("published");
@@ -122,7 +119,7 @@ fn rounds_that_held(way: Told) -> u64 {
             }
         },
     );
-    HELD.load(Ordering::SeqCst)
+    times_held.load(Ordering::SeqCst)
 }
 
 /// What was prefetched is no miss, and what is not a network's needs no hint.

@@ -6,6 +6,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::{Context, Result};
@@ -200,6 +201,8 @@ fn main() -> ExitCode {
         log_to_stderr(0);
         return status(worker.run());
     }
+    // A file that may grow no more is an error of a write, which is told, and no death without a word.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose);

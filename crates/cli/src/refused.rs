@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::path::{Path, PathBuf};
 
 /// Arguments, a file or folder that they name, or settings in the environment cannot be used. Nothing was run, and the
 /// command's exit status is [`STATUS`](Refused::STATUS), as it is for what the command line's own parser refuses.
@@ -31,6 +32,21 @@ impl Refused {
         let error = error.to_string();
         let cause = error.split_once(" at path ").map_or(error.as_str(), |(cause, _)| cause);
         Refused(format!("{doing}: {cause}"))
+    }
+
+    /// Where to write a file of this name that is there whole or not at all: what a link leads to, so that the link stays.
+    ///
+    /// # Errors
+    /// If something else than a file is there: a folder, a device, a pipe. Its place is not taken.
+    pub fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, Refused> {
+        let Ok(there) = file.canonicalize() else { return Ok(file.to_owned()) };
+        match there.metadata() {
+            Ok(found) if found.is_dir() => Err(Refused(format!("{doing}: it is a directory"))),
+            Ok(found) if !found.is_file() => {
+                Err(Refused(format!("{doing}: it is no file, but a device or a pipe")))
+            }
+            _ => Ok(there),
+        }
     }
 
     /// Whether `error` is such a one.

@@ -54,6 +54,9 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
             "standpipe: {name} has no meaning: nothing reads it; `standpipe doctor` and docs/API.md name what is read"
         );
     }
+    if let Err(error) = Config::from_env() {
+        eprintln!("standpipe: {error}: a rank that opens a node will refuse it");
+    }
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
     let launch = Launch::new(program)

@@ -108,7 +108,7 @@ fn over_libfabric_blocks_come_by_message_or_by_key() {
 #[test]
 fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     let out = tempfile::tempdir().expect("a directory");
-    let child = study(out.path(), &["--requests", "120", "--compute-us", "6000"]).spawn().expect("it starts");
+    let child = study(out.path(), &["--requests", "240", "--compute-us", "6000"]).spawn().expect("it starts");
     let victim = wait_for_workers(child.id());
     wait_for_gets(child.id());
     kill_process(victim, Signal::KILL).expect("the worker has not ended yet");
@@ -117,11 +117,11 @@ fn a_killed_worker_costs_its_blocks_and_nothing_else() {
     assert!(!output.status.success());
     assert_eq!((number(&json, "workers_lost"), number(&json, "mismatched_bytes")), (1, 0));
     let requests = number(&json, "requests");
-    assert!((90..120).contains(&requests), "three of four workers served all theirs: {requests}");
+    assert!((180..240).contains(&requests), "three of four workers served all theirs: {requests}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("1 of 4 workers died"), "{stderr}");
     let page = fs::read_to_string(out.path().join("report.html")).expect("a report");
-    let told = format!("1 of 4 workers died; {} of 120 requests were not served.", 120 - requests);
+    let told = format!("1 of 4 workers died; {} of 240 requests were not served.", 240 - requests);
     assert!(page.contains(&told), "{told}");
     assert!(!Path::new("/proc").join(victim.to_string()).exists());
 }

@@ -122,11 +122,13 @@ fn what_cannot_be_is_refused_at_once_and_in_words() {
     let file = folder.path().join("a file");
     std::fs::write(&file, "").expect("written");
     let (folder, file) = (folder.path().to_str().expect("letters"), file.to_str().expect("letters"));
-    let cases: [(&[&str], &str); 32] = [
+    let cases: [(&[&str], &str); 34] = [
         (&["sim", "--seeds", "0"], "it must be at least 1"),
         (&["sim", "--steps", "0"], "it must be at least 1"),
         (&["sim", "--costs", "/dev/zero"], "these are no costs"),
         (&["sim", "--measure", folder], "it is a directory"),
+        (&["sim", "--measure", "/dev/null"], "it is no file, but a device"),
+        (&["kernel", "cannon", "--record", "/dev/null"], "it is no file, but a device"),
         (&["kernel", "cannon", "--record", folder], "it is a directory"),
         (&["kernel", "bitonic", "--size", "68719476736"], "of memory at least, and this machine has"),
         (&["perf", "put", "--size", "100T"], "of memory at least, and this machine has"),

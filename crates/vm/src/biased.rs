@@ -170,7 +170,7 @@ impl<T> BiasedLock<T> {
 
     /// Whether this process has made it. In a child no thread bears the owner's token, so that each comes by here.
     fn is_own(&self) -> bool {
-        self.generation == forks::generation()
+        self.generation == forks::known_generation()
     }
 
     /// Only this thread ever writes its token, and takes it away before any other gets in, so what it reads here of

@@ -176,6 +176,11 @@ pub fn is_there(addr: u64, len: u64, written: bool) -> bool {
     }
 }
 
+/// Whether [`is_there`] can tell (since Linux 5.14).
+pub fn can_tell() -> bool {
+    knows_populate()
+}
+
 /// Whether the kernel knows the advice that [`is_there`] gives it (since Linux 5.14).
 fn knows_populate() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();

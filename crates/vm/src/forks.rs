@@ -6,7 +6,8 @@
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Once;
+#[cfg(not(any(loom, miri)))]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
@@ -32,6 +33,12 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// The [generation], for whoever has asked for it before.
+#[inline]
+pub(crate) fn known_generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// Has a function called in each child, by the thread that forks. It may do only what a signal handler may. One such is kept.
 pub fn call_in_children(hook: fn()) {
     watch();
@@ -40,18 +47,17 @@ pub fn call_in_children(hook: fn()) {
 
 /// Has the system's library tell of forks from now on.
 fn watch() {
-    static WATCHED: Once = Once::new();
     #[cfg(not(any(loom, miri)))]
-    WATCHED.call_once(|| {
-        // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
-        let told = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        if told != 0 {
-            // For want of memory. Then children are as they ever were.
-            GENERATION.store(0, Ordering::Relaxed);
+    {
+        // No `Once`: a child that is forked while one runs would wait for it for ever.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
+            // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
+            let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0;
+            // For want of memory: perhaps the next call finds some.
+            WATCHED.store(!refused, Ordering::Relaxed);
         }
-    });
-    #[cfg(any(loom, miri))]
-    WATCHED.call_once(|| {});
+    }
 }
 
 /// # Safety
@@ -66,7 +72,9 @@ unsafe extern "C" fn in_child() {
         let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
         hook();
     }
-    let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+    let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    // A bare chroot has none. Without any descriptor left, the child shares them all.
+    let Ok(null) = null.or_else(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)) else {
         return;
     };
     for fd in ALONE.iter().map(|place| place.swap(NOBODYS, Ordering::Relaxed)).filter(|fd| *fd != NOBODYS) {
@@ -92,7 +100,7 @@ impl<F: AsFd> Alone<F> {
         let take = |place: &&AtomicI32| {
             place.compare_exchange(NOBODYS, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        Alone { _place: Place(ALONE.iter().find(take)), fd }
+        Alone { _place: Place(ALONE.iter().find(take), number), fd }
     }
 }
 
@@ -118,12 +126,14 @@ impl<F: AsFd> AsFd for Alone<F> {
 
 /// Where a descriptor is noted.
 #[derive(Debug)]
-struct Place(Option<&'static AtomicI32>);
+struct Place(Option<&'static AtomicI32>, i32);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(place) = self.0 {
-            place.store(NOBODYS, Ordering::Release);
+        let Place(place, number) = self;
+        if let Some(place) = place {
+            // In a child it may be another's by now.
+            let _ = place.compare_exchange(*number, NOBODYS, Ordering::Release, Ordering::Relaxed);
         }
     }
 }

@@ -137,6 +137,11 @@ pub fn address_space() -> Limit {
     limit_of(Resource::As)
 }
 
+/// How many files this process may have open (`ulimit -n`).
+pub fn open_files() -> Limit {
+    limit_of(Resource::Nofile)
+}
+
 /// How many bytes a file of this process may have (`ulimit -f`, in KiB there); the file of its heap is one.
 pub fn file_size() -> Limit {
     limit_of(Resource::Fsize)

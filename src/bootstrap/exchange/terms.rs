@@ -117,7 +117,8 @@ pub enum ExchangeError {
     },
     /// The launcher says that rank 0 is of another job.
     #[error(
-        "{with} is of another job: its {variable} is {theirs:?}, and this process's is {ours:?}; STANDPIPE_PORT names another port"
+        "{with} is of another job: its {variable} is {theirs:?}, and this process's is {ours:?}: STANDPIPE_PORT names another port; \
+         where they are one job, unset the variable at all ranks"
     )]
     OtherJob {
         /// Where rank 0 is.

@@ -13,7 +13,7 @@ use fabric::OutletId;
 
 use super::link::Wait;
 use super::port::Port;
-use crate::limits::CARRIERS;
+use crate::limits::{CARRIERS, PINNED_CARRIERS};
 
 /// How long nobody tries to open an outlet after one could not be opened.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -69,7 +69,8 @@ impl Carriers {
     /// Opens one more, if there may be.
     fn open(&mut self, port: &mut Port) -> Option<usize> {
         let closed = self.all.iter().position(|carrier| carrier.outlet.is_none());
-        if closed.is_none() && self.all.len() == CARRIERS
+        let most = if port.description().mr_mode.allocated { PINNED_CARRIERS } else { CARRIERS };
+        if closed.is_none() && self.all.len() >= most
             || self.refused_at.is_some_and(|at| at.elapsed() < PAUSE)
         {
             return None;

@@ -61,6 +61,8 @@ pub(super) struct Copy {
     pub(super) doubtful: bool,
     /// When that is.
     pub(super) settles: Option<Instant>,
+    /// Whether a connection had taken parts of it that no network carried: the system may still send them for long.
+    pub(super) orphaned: bool,
     pub(super) error: Option<OpError>,
     pub(super) reported: bool,
     /// The kind of place that it waits for, in its link's list.
@@ -168,6 +170,7 @@ impl Copies {
             fault: None,
             doubtful: false,
             settles: None,
+            orphaned: false,
             error: None,
             reported: false,
             waits: None,

@@ -16,6 +16,10 @@ use super::transport::OfiTransport;
 /// another.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long a system may go on sending what a closed connection had taken, over a network that does not carry it: Linux gives up
+/// after eight tries, the last of them within 102 s of the first loss.
+const ORPHANED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
+
 /// How long an outlet may have no room, and nothing to carry, before copies go through buffers.
 const OUTLET_WITHIN: Duration = Duration::from_secs(2);
 
@@ -330,6 +334,10 @@ impl OfiTransport {
         let copy = self.copies.parts[number].copy;
         if !self.has_faults(copy) {
             let rank = self.copies.all[copy].rank;
+            if !vm::checked::can_tell() {
+                // It may be memory that is not there, and going on through a buffer would end this process.
+                return self.lose(rank);
+            }
             tracing::debug!(peer = rank, "an endpoint for long copies has lost its connection");
             self.break_off(rank);
         }
@@ -348,8 +356,9 @@ impl OfiTransport {
             "the network does not carry long copies by the connection that has them: {what}"
         );
         for copy in self.take_back(rank) {
+            let known = &mut self.copies.all[copy];
+            known.orphaned |= known.doubtful;
             if again {
-                let known = &mut self.copies.all[copy];
                 (known.given_up, known.fault) = (true, Some(OpError::Timeout { peer: rank }));
             } else {
                 self.carry(copy, rank);
@@ -482,9 +491,10 @@ impl OfiTransport {
     fn await_settling(&mut self, copy: usize) {
         let known = &mut self.copies.all[copy];
         if known.settles.is_none() {
-            let settles = Instant::now() + LINGER;
+            let settles = Instant::now() + if known.orphaned { ORPHANED } else { LINGER };
             known.settles = Some(settles);
-            self.settling.push_back((settles, copy));
+            let place = self.settling.partition_point(|(at, _)| *at <= settles);
+            self.settling.insert(place, (settles, copy));
         }
     }
 

@@ -25,8 +25,9 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         check("CAP_SYS_PTRACE", Status::Info, facts.traces_anyone.map_or_else(unknown, held), ""),
         attach(facts),
         memlock(facts),
-        heap_limit(ADDRESS, facts.address_space, facts.memory_bytes, ADDRESS_REMEDY),
-        heap_limit("file size", facts.file_size, facts.memory_bytes, FILE_REMEDY),
+        heap_limit(ADDRESS, facts.address_space, facts, ADDRESS_REMEDY),
+        heap_limit("file size", facts.file_size, facts, FILE_REMEDY),
+        open_files(facts.open_files),
         userfaultfd(facts.userfaultfd),
         huge_pages(facts.shmem_huge_pages),
         dev_shm(facts.dev_shm_bytes),
@@ -62,6 +63,7 @@ fn settings(facts: &Facts) -> Check {
     match (&facts.bad_setting, &facts.no_network) {
         (None, Some(why)) => {
             let mend = match facts.libfabric {
+                Ok(_) if why.contains("may hide it") => "the variable that hides the provider",
                 Ok(_) => "name a provider that is there",
                 Err(_) => "install libfabric (Debian: `apt install libfabric1`)",
             };
@@ -181,11 +183,12 @@ fn libfabric(facts: &Facts) -> Check {
     }
 }
 
-/// Bytes that suffice for what verbs pins before anything is moved, 83 MiB over soft-RoCE, and for some buckets.
-const VERBS_BYTES: u64 = 128 << 20;
+/// Bytes that suffice for what verbs pins for a node and two connections of long copies, 83 MiB each over soft-RoCE, and for
+/// some buckets.
+const VERBS_BYTES: u64 = 288 << 20;
 
 const UNPINNED: &str = "nothing is pinned between processes of one host, or over tcp";
-const MEMLOCK_REMEDY: &str = "libfabric's verbs pins its queues and buffers, 83 MiB a process at soft-RoCE, and cannot be \
+const MEMLOCK_REMEDY: &str = "libfabric's verbs pins its queues and buffers, 83 MiB a node at soft-RoCE, and twice that for long copies, and cannot be \
                               opened: STANDPIPE_TRANSPORT=ofi takes tcp, and says so; what is registered may be half of \
                               the limit, and the rest goes by message: `ulimit -l unlimited`, `* - memlock unlimited` in \
                               /etc/security/limits.conf, or LimitMEMLOCK=infinity for a service of systemd";
@@ -238,14 +241,34 @@ fn text(limit: Limit) -> String {
     format!("{} (at most {})", text(limit.soft), text(limit.hard))
 }
 
-/// A limit that heaps run into: as a rule they may grow to half of the memory.
-fn heap_limit(name: &'static str, limit: Limit, memory_bytes: Option<u64>, remedy: &str) -> Check {
-    let needed = memory_bytes.map_or(0, |bytes| bytes / 2);
+/// A limit that heaps run into: unless `STANDPIPE_HEAP` says otherwise they may grow to half of the memory, and none is made that
+/// could not.
+fn heap_limit(name: &'static str, limit: Limit, facts: &Facts, remedy: &str) -> Check {
+    let needed = facts.memory_bytes.map_or(0, |bytes| bytes / 2);
     match limit.soft {
         None => check(name, Status::Ok, "no limit", ""),
         Some(soft) if soft > needed && name != ADDRESS => check(name, Status::Ok, text(limit), ""),
+        Some(soft) if soft <= needed && !facts.heap_set => {
+            let value = format!("{}: no room for a heap of {}", text(limit), bytes(needed));
+            check(name, Status::Fail, value, remedy)
+        }
         Some(_) => check(name, Status::Warn, text(limit), remedy),
     }
+}
+
+/// Descriptors that the launcher of a job of two needs.
+const JOB_FILES: u64 = 151;
+
+fn open_files(limit: Limit) -> Check {
+    let count = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |count| count.to_string());
+    let value = format!("{} (at most {})", count(limit.soft), count(limit.hard));
+    // What may be raised is raised by the launcher itself.
+    if limit.hard.is_some_and(|hard| hard < JOB_FILES) {
+        let remedy =
+            format!("a job of two needs {JOB_FILES}, and 7 more for each rank more: `ulimit -n 1024`");
+        return check("open files", Status::Fail, value, &remedy);
+    }
+    check("open files", Status::Ok, value, "")
 }
 
 const ADDRESS: &str = "address space";
@@ -378,6 +401,8 @@ mod tests {
             verbs_devices: Vec::new(),
             address_space: Limit { soft: None, hard: None },
             file_size: Limit { soft: Some(9 << 30), hard: None },
+            open_files: Limit { soft: Some(1024), hard: None },
+            heap_set: false,
             userfaultfd: Userfaultfd::UserModeOnly,
             shmem_huge_pages: Some(ShmemHugePages::Advise),
             dev_shm_bytes: Some(64 << 20),
@@ -458,8 +483,12 @@ mod tests {
         let facts = Facts { address_space: limit, file_size: limit, ..good() };
         for (name, remedy) in [("address space", "ulimit -v"), ("file size", "ulimit -f")] {
             let check = find(&facts, name);
-            assert!(check.status == Status::Warn && check.remedy.contains(remedy), "{check:?}");
+            assert!(check.status == Status::Fail && check.remedy.contains(remedy), "{check:?}");
+            let smaller = find(&Facts { heap_set: true, ..facts.clone() }, name);
+            assert_eq!(smaller.status, Status::Warn, "a heap that fits may be set");
         }
+        let few = Facts { open_files: Limit { soft: Some(20), hard: Some(20) }, ..good() };
+        assert!(find(&few, "open files").remedy.contains("ulimit -n"));
     }
 
     #[test]

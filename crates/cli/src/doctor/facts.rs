@@ -2,8 +2,8 @@
 
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
-    kernel_release, locks_anything, memlock, memory_bytes, ptrace_scope, seccomp, shmem_huge_pages,
-    traces_anyone, userfaultfd, verbs_devices,
+    kernel_release, locks_anything, memlock, memory_bytes, open_files, ptrace_scope, seccomp,
+    shmem_huge_pages, traces_anyone, userfaultfd, verbs_devices,
 };
 use standpipe::network;
 use standpipe::{Config, Transport};
@@ -43,6 +43,9 @@ pub(super) struct Facts {
     pub(super) verbs_devices: Vec<String>,
     pub(super) address_space: Limit,
     pub(super) file_size: Limit,
+    pub(super) open_files: Limit,
+    /// Whether `STANDPIPE_HEAP` says how large heaps are.
+    pub(super) heap_set: bool,
     pub(super) userfaultfd: Userfaultfd,
     pub(super) shmem_huge_pages: Option<ShmemHugePages>,
     pub(super) dev_shm_bytes: Option<u64>,
@@ -77,6 +80,8 @@ impl Facts {
             verbs_devices: verbs_devices(),
             address_space: address_space(),
             file_size: file_size(),
+            open_files: open_files(),
+            heap_set: set("STANDPIPE_HEAP").is_some(),
             userfaultfd: userfaultfd(),
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),

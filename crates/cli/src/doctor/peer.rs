@@ -64,15 +64,16 @@ pub fn run() -> Result<ExitCode> {
     // As a rank permits its launcher and what descends from it. Without Yama there is nothing to permit, and the call
     // says so; what matters is what the attempt then shows.
     let _ = allow_tracer(std::os::unix::process::parent_id());
-    println!("{} {nonce}", (&raw const *nonce).expose_provenance());
+    let mut out = io::stdout();
+    writeln!(out, "{} {nonce}", (&raw const *nonce).expose_provenance())?;
     for line in io::stdin().lines() {
         let line = line?;
         let words: Vec<u64> = line.split(' ').map_while(|word| word.parse().ok()).collect();
         let &[pid, address, number] = words.as_slice() else { anyhow::bail!("what is {line:?}?") };
         match probe_attach(u32::try_from(pid)?, address, number) {
-            Ok(()) => println!("{WORKS}"),
-            Err(CmaError::Denied { errno }) => println!("{DENIED} {errno}"),
-            Err(error) => println!("{FAILED} {error}"),
+            Ok(()) => writeln!(out, "{WORKS}")?,
+            Err(CmaError::Denied { errno }) => writeln!(out, "{DENIED} {errno}")?,
+            Err(error) => writeln!(out, "{FAILED} {error}")?,
         }
     }
     black_box(&nonce);
@@ -100,8 +101,11 @@ impl Peer {
         let stdout = BufReader::new(child.stdout.take().context("its standard output")?);
         let (said, output) = mpsc::channel();
         // Ends with the process, which is killed when nobody listens any more.
-        thread::spawn(move || stdout.lines().try_for_each(|line| said.send(line)));
-        Ok(Self { child, input, output })
+        let listener =
+            thread::Builder::new().spawn(move || stdout.lines().try_for_each(|line| said.send(line)));
+        let peer = Self { child, input, output };
+        listener.context("starting a thread (the limit on processes: ulimit -u)")?;
+        Ok(peer)
     }
 
     fn hear(&self, within: Duration) -> Result<String> {

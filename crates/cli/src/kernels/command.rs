@@ -66,9 +66,7 @@ impl Parts {
     /// Makes the directory beside the file that the recording is to become: rather now than after the run.
     fn beside(file: &Path) -> Result<Self, Refused> {
         let doing = format!("recording to {}", file.display());
-        if file.is_dir() {
-            return Err(Refused::new(format_args!("{doing}: it is a directory")));
-        }
+        let file = Refused::unless_writable(&doing, file)?;
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -76,7 +74,7 @@ impl Parts {
         let directory = tempfile::Builder::new().prefix(".recording-").tempdir_in(parent);
         let directory = directory.map_err(|error| Refused::file(&doing, &error))?;
         Leftover::Folder(directory.path().to_owned()).note();
-        Ok(Self { file: file.to_owned(), directory })
+        Ok(Self { file, directory })
     }
 
     fn directory(&self) -> &Path {

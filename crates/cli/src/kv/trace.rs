@@ -103,11 +103,9 @@ fn parse_line(line: &str, earliest_ms: u64) -> Result<Request, String> {
     let request: Request = serde_json::from_str(line).map_err(|error| {
         let text = error.to_string();
         match text.rsplit_once(" at line ") {
+            Some((reason, _)) if error.is_data() => format!("{reason} (column {})", error.column()),
             Some((reason, _)) => {
-                format!(
-                    "no request as JSON, which each line of a trace is: {reason} in column {}",
-                    error.column()
-                )
+                format!("it is no JSON, as each line of a trace is: {reason} in column {}", error.column())
             }
             None => text,
         }
@@ -157,7 +155,7 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_with_its_reason() {
         assert!(reason(&format!("{GOOD}\n{{\"timestamp\": 7}}")).starts_with("t.jsonl:2: missing field"));
-        assert!(reason("nonsense").starts_with("t.jsonl:1: expected"));
+        assert!(reason("nonsense").starts_with("t.jsonl:1: it is no JSON"));
         assert!(reason(&GOOD.replace("7", "-7")).starts_with("t.jsonl:1: invalid value"));
         assert_eq!(
             reason(&GOOD.replace("600", "1600")),

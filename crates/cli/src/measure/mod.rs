@@ -95,9 +95,7 @@ struct Writer {
 impl Writer {
     fn new(file: &Path) -> Result<Writer, Refused> {
         let doing = format!("cannot write {}", file.display());
-        if file.is_dir() {
-            return Err(Refused::new(format_args!("{doing}: it is a directory")));
-        }
+        let file = Refused::unless_writable(&doing, file)?;
         let parent = match file.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -109,7 +107,7 @@ impl Writer {
             .tempfile_in(parent);
         let beside = beside.map_err(|error| Refused::file(&doing, &error))?;
         Leftover::File(beside.path().to_owned()).note();
-        Ok(Writer { file: file.to_owned(), beside })
+        Ok(Writer { file, beside })
     }
 
     fn write(mut self, text: &str) -> Result<()> {
