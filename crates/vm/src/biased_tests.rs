@@ -224,6 +224,7 @@ fn no_increment_is_lost_at_the_revocation() {
 
 /// Yielding gives the core to no thread of lower priority: who waits must sleep in the end.
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no priorities")]
 fn a_thread_of_high_priority_lets_one_of_lower_priority_finish() {
     fn run_first(priority: i32) -> bool {
         let core = crate::host::core_numbers().first().copied().unwrap_or(0);
