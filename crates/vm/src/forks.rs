@@ -6,12 +6,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-#[cfg(not(any(loom, miri)))]
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
-
-use rustix::fs::{Mode, OFlags};
-use rustix::io::DupFlags;
 
 /// Forks that lie between this process and the program's start.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -50,6 +45,7 @@ fn watch() {
     #[cfg(not(any(loom, miri)))]
     {
         // No `Once`: a child that is forked while one runs would wait for it for ever.
+        use std::sync::atomic::AtomicBool;
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
             // SAFETY: the handler is a function for the program's whole life, and calls only what a forked child may.
@@ -64,6 +60,7 @@ fn watch() {
 /// Only the system's library calls it, in a child that has just been forked.
 #[cfg(not(any(loom, miri)))]
 unsafe extern "C" fn in_child() {
+    use rustix::fs::{Mode, OFlags};
     GENERATION.fetch_add(1, Ordering::Relaxed);
     crate::sync::forget_token();
     let hook = HOOK.load(Ordering::Acquire);
@@ -80,7 +77,7 @@ unsafe extern "C" fn in_child() {
     for fd in ALONE.iter().map(|place| place.swap(NOBODYS, Ordering::Relaxed)).filter(|fd| *fd != NOBODYS) {
         // The number stays taken: whoever believes to own it closes no stranger's.
         // SAFETY: dup3 makes an open descriptor mean another file; it is the parent's, which nothing in this child may use.
-        unsafe { libc::dup3(null.as_raw_fd(), fd, DupFlags::CLOEXEC.bits() as i32) };
+        unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
     }
 }
 
