@@ -231,6 +231,11 @@ impl Freezer {
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
             let folder = format!("{mount}/standpipe-test-{now}");
             std::fs::create_dir(&folder).ok()?;
+            // Else it is a folder like any other, and freezes nobody.
+            if !std::fs::exists(format!("{folder}/cgroup.procs")).is_ok_and(|is_there| is_there) {
+                let _ = std::fs::remove_dir(&folder);
+                return None;
+            }
             let group =
                 Freezer { folder, thaw: (freeze.0, thaw), home: format!("{mount}{own}/cgroup.procs") };
             group.write("cgroup.procs", &pid.to_string())?;

@@ -253,6 +253,8 @@ impl Group {
         versions.iter().find_map(|(root, limit, with_swap)| {
             let group = Group(format!("{root}/standpipe-test-{}", std::process::id()));
             std::fs::create_dir(&group.0).ok()?;
+            // Else it is a folder like any other, and limits nothing.
+            std::fs::exists(format!("{}/cgroup.procs", group.0)).ok()?.then_some(())?;
             std::fs::write(format!("{}/{limit}", group.0), limit_bytes.to_string()).ok()?;
             let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
             if swaps.lines().count() > 1 {
