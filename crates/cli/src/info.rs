@@ -75,13 +75,14 @@ fn ofi() -> Transport {
 fn text(info: &Info, layout: Layout) -> String {
     let mut lines = Vec::new();
     for transport in &info.transports {
-        lines.push(match (&transport.library, &transport.error) {
+        let line = match (&transport.library, &transport.error) {
             (None, None) => format!("{}: processes of one host, by memory that they share", transport.name),
             (Some(library), None) => {
                 format!("{}: libfabric {} ({})", transport.name, library.version, library.origin)
             }
             (_, Some(error)) => format!("{}: cannot be used: {error}", transport.name),
-        });
+        };
+        lines.push(wrapped(&line, layout));
     }
     let offers = info.transports.iter().filter_map(|transport| transport.library.as_ref());
     let offers: Vec<&Offer> = offers.flat_map(|library| &library.providers).collect();

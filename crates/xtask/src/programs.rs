@@ -5,7 +5,6 @@ use crate::outcome::Outcome;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use testbed::{SKIPS, Terminal};
 
@@ -37,10 +36,11 @@ pub(crate) fn terminals() -> Outcome {
         let prints = |program: &&Program| program.package == PRINTS && !LONG.contains(&program.name.as_str());
         let prints: Vec<&Program> = programs.iter().filter(prints).collect();
         let wanted = WIDTHS.iter().flat_map(|columns| prints.iter().map(|program| (*program, *columns)));
-        side_by_side(wanted.collect(), |program, columns| {
+        for (program, columns) in wanted {
             let skips = COUNTING.iter().flat_map(|skip| ["--skip", skip]);
-            program.run(Command::new(&program.path).args(skips), columns)
-        })
+            program.run(Command::new(&program.path).args(skips), columns)?;
+        }
+        Ok(())
     };
     all().into()
 }
@@ -70,9 +70,11 @@ pub(crate) fn bare() -> Outcome {
         let launches =
             |program: &&Program| program.package == "standpipe" && LAUNCH.contains(&program.name.as_str());
         let wanted = programs.iter().filter(|program| program.package == PRINTS || launches(program));
-        side_by_side(wanted.map(|program| (program, COMMON)).collect(), |program, columns| {
-            program.run(&mut hiding(empty.path(), &program.path), columns)
-        })
+        // One by one: some start jobs of two dozen ranks, and look at the clock.
+        for program in wanted {
+            program.run(&mut hiding(empty.path(), &program.path), COMMON)?;
+        }
+        Ok(())
     };
     all().into()
 }
@@ -84,33 +86,6 @@ fn hiding(empty: &Path, program: &Path) -> Command {
     // What is skipped for want of it is as it should be.
     command.env_remove("STANDPIPE_LIBFABRIC").env_remove("LD_LIBRARY_PATH").env_remove(SKIPS);
     command
-}
-
-/// Programs at a time: they wait for most of their time.
-const AT_ONCE: usize = 3;
-
-/// Runs programs, a few at a time. The error names the first that has failed; those under way then run to their ends.
-fn side_by_side(
-    wanted: Vec<(&Program, u16)>,
-    run: impl Fn(&Program, u16) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
-    let rest = Mutex::new(wanted.into_iter());
-    let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || -> Result<(), Failure> {
-        while let Some((program, columns)) = next() {
-            if let Err(failure) = run(program, columns) {
-                // Nobody begins another.
-                rest.lock().unwrap_or_else(PoisonError::into_inner).by_ref().for_each(drop);
-                return Err(failure);
-            }
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        let ended = workers.into_iter().map(|worker| worker.join().expect("a worker panics for nothing"));
-        ended.fold(Ok(()), Result::and)
-    })
 }
 
 /// A test program.
