@@ -89,7 +89,7 @@ pub fn is_busy() -> bool {
     noise(load_before(), host::cores()).is_some()
 }
 
-/// What to say when other programs keep the machine busy.
+/// The warning, where other programs keep the machine busy.
 fn noise(load: Option<f64>, cores: usize) -> Option<String> {
     let load = load.filter(|load| *load > cores as f64)?;
     Some(format!(

@@ -46,8 +46,8 @@ pub fn plain(header: &[&str]) -> Table {
     Table(table)
 }
 
-/// Sentences that stand under a table, in lines as wide as it may be. What stands in backticks is to be copied: it is on one
-/// line, however long.
+/// Sentences that stand under a table, in lines as wide as it may be. Users copy commands, which
+/// stand in backticks: each is on one line, however long.
 #[must_use]
 pub fn wrapped(text: &str, layout: Layout) -> String {
     let whole: String = text.split('`').enumerate().fold(String::new(), |line, (index, part)| {

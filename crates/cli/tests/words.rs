@@ -249,7 +249,7 @@ fn whatever_is_printed_fits_the_commonest_terminal() {
         let said = in_terminal(80, &words.join(" "), &[]).replace('\r', "");
         let plain = without_colours(&said);
         for line in plain.lines().filter(|_| !json) {
-            // What is to be copied is never cut up, and a folder's name is as long as it is.
+            // No line break parts a command or a folder's name.
             let whole = line.contains('`') || line.contains(folder.path().to_str().expect("letters"));
             assert!(whole || line.chars().count() <= 80, "{words:?}: {line}");
         }

@@ -99,8 +99,8 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Takes the lock unless it is held, by this thread or another, or another is just about to take or leave it, or it is that of
-    /// the process that this one was forked from. A
+    /// Takes the lock unless this thread or another holds it, or is just about to take or leave it. A child made by `fork` never
+    /// gets its parent's. A
     /// thread that is not the owner ends the owner's privilege by trying, too.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {

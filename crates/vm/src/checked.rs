@@ -39,7 +39,7 @@ impl CheckedCopy {
     pub fn new() -> Result<CheckedCopy, Errno> {
         let scratch = rustix::fs::memfd_create("standpipe-scratch", MemfdFlags::CLOEXEC)?;
         // All of it now, so that a copy cannot fail later for want of memory.
-        // Before Linux 6.6 or so any signal that is handled interrupts it.
+        // On Linux 6.1 any signal that is handled interrupts it.
         let reserve = || rustix::fs::fallocate(&scratch, FallocateFlags::empty(), 0, SCRATCH_BYTES as u64);
         rustix::io::retry_on_intr(reserve)?;
         Ok(CheckedCopy { scratch: Mutex::new(scratch) })
@@ -321,7 +321,7 @@ mod tests {
         assert!(make_present(u64::MAX - 10, 100).is_err());
     }
 
-    /// Before some Linux after 6.1 each signal interrupts fallocate, also where its handler wants calls to go on.
+    /// On Linux 6.1 each signal interrupts fallocate, also where its handler wants calls to go on.
     #[test]
     fn a_storm_of_signals_keeps_nobody_from_making_one() {
         extern "C" fn nothing(_: libc::c_int) {}

@@ -1,4 +1,4 @@
-//! What a child made by `fork` has of its parent's: all memory and all descriptors, and none of its threads.
+//! A child made by `fork` has all memory and all descriptors of its parent, and none of its threads.
 //!
 //! None of it is the child's to use: rings and locks know one process, and descriptors that stay open in the child keep a dead
 //! parent's ports taken and its connections up. So each child is told apart by its [`generation`], and [`Alone`] keeps descriptors
@@ -18,7 +18,7 @@ static ALONE: [AtomicI32; ALONE_MAX] = [const { AtomicI32::new(NOBODYS) }; ALONE
 const ALONE_MAX: usize = 4096;
 const NOBODYS: i32 = -1;
 
-/// What else is to be done in each child.
+/// A function that each child calls, too; null if nobody has given one.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Which process this is in its line of forks: 0 for one that began with a program, and one more than its parent's for a child.
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// What `look` says in a child made by fork, as its exit status.
+    /// Forks a child that looks, and tells whether it found things so.
     fn in_a_child(look: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child makes no call that another thread's locks could hold up, and ends at once.
         match unsafe { libc::fork() } {

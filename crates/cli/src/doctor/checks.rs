@@ -262,7 +262,7 @@ const JOB_FILES: u64 = 151;
 fn open_files(limit: Limit) -> Check {
     let count = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |count| count.to_string());
     let value = format!("{} (at most {})", count(limit.soft), count(limit.hard));
-    // What may be raised is raised by the launcher itself.
+    // The launcher raises the soft limit itself.
     if limit.hard.is_some_and(|hard| hard < JOB_FILES) {
         let remedy =
             format!("a job of two needs {JOB_FILES}, and 7 more for each rank more: `ulimit -n 1024`");

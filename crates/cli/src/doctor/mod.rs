@@ -70,7 +70,7 @@ struct Told<'a> {
     advice: Vec<Advice<'a>>,
 }
 
-/// What to do about a check that is not as it should be.
+/// Advice about a check that warns or fails.
 #[derive(Debug, Serialize)]
 struct Advice<'a> {
     check: &'a str,
@@ -87,7 +87,7 @@ fn advice(checks: &[Check]) -> impl Iterator<Item = Advice<'_>> {
     of(Status::Fail).chain(of(Status::Warn))
 }
 
-/// What to do, and what else to know, below the table. What is to be copied is not cut up.
+/// The text below the table: advice first, then facts. No line break parts a command.
 fn remedies(checks: &[Check], layout: Layout) -> String {
     let mut text = String::new();
     let mut list = |title: &str, told: &mut dyn Iterator<Item = (&str, &str)>| {
