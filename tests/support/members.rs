@@ -83,15 +83,7 @@ pub(crate) fn play() {
         std::thread::sleep(LIMIT);
         return;
     }
-    let (orders, given) = std::sync::mpsc::channel();
-    let wakes = node.clone();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            let _ = orders.send(line);
-            wakes.wake();
-        }
-        std::process::exit(0);
-    });
+    let given = orders_for(node);
     let mut order = None;
     loop {
         let waited = node.wait_until(|| {
@@ -141,6 +133,20 @@ pub(crate) fn play() {
             }
         }
     }
+}
+
+/// The lines of standard input, each of which wakes the node. Its end is this process's.
+fn orders_for(node: &Node) -> std::sync::mpsc::Receiver<String> {
+    let (orders, given) = std::sync::mpsc::channel();
+    let wakes = node.clone();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let _ = orders.send(line);
+            wakes.wake();
+        }
+        std::process::exit(0);
+    });
+    given
 }
 
 /// Opens a node and forks. `true` in the child; the parent has seen its end.
