@@ -107,6 +107,26 @@ fn streams_are_told_apart() {
 }
 
 #[test]
+fn the_rank_that_failed_is_named_before_those_that_lost_it() {
+    for keep_going in [false, true] {
+        let heard = Heard::default();
+        let outcome = heard.run(role("leave-and-fail").ranks(4).keep_going(keep_going));
+        assert_eq!(outcome.first_failed, Some(1), "{:?}", heard.said());
+        assert!(heard.said()[0].starts_with("rank 1 "), "{:?}", heard.said());
+        assert_eq!(ends(&outcome), [4, 3, 4, 4].map(End::Exited));
+    }
+}
+
+#[test]
+fn a_rank_that_left_and_goes_on_is_not_waited_for_long() {
+    let (heard, start) = (Heard::default(), Instant::now());
+    let outcome = heard.run(role("leave-and-stay").ranks(2));
+    assert_eq!(outcome.first_failed, Some(0), "{:?}", heard.said());
+    assert_eq!(ends(&outcome), [End::Exited(4), End::Killed(15)]);
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
 fn keeping_going_the_worst_status_counts_and_all_failures_are_named() {
     let heard = Heard::default();
     let outcome = heard.run(shell("exit $STANDPIPE_RANK").ranks(4).keep_going(true));
@@ -277,6 +297,8 @@ fn child() {
         "mesh" => mesh(&env),
         "watch" => watch(&env),
         "wait-for-one" => wait_for_one(&env),
+        "leave-and-fail" => leave(&env, Duration::from_millis(50)),
+        "leave-and-stay" => leave(&env, Duration::from_secs(60)),
         other => panic!("no role {other}"),
     }
     std::process::exit(0);
@@ -311,6 +333,25 @@ fn mesh(env: &JobEnv) {
         rustix::io::read(&heap, &mut count).expect("a counter");
         met += u64::from_ne_bytes(count);
     }
+}
+
+/// Rank 1 leaves the job, and its process goes on for `after`. The others end at once when they hear of it.
+fn leave(env: &JobEnv, after: Duration) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let job = join(env, move |notice| {
+        let _ = tell.send(notice);
+    });
+    if job.rank() == 1 {
+        for peer in 0..job.size() {
+            job.connect(peer, soon()).expect("it joins");
+        }
+        drop(job);
+        std::thread::sleep(after);
+        std::process::exit(3);
+    }
+    let lost = |notice| matches!(notice, Notice::Lost { rank: 1, .. });
+    while !lost(told.recv_timeout(Duration::from_secs(20)).expect("rank 1 leaves")) {}
+    std::process::exit(4);
 }
 
 fn now_ns() -> u128 {

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 pub(crate) use self::service::Forgotten;
-use self::service::{Command, Service, Terms};
+use self::service::{Command, Departed, Service, Terms};
 use super::env::{JobEnv, JobName, RANKS_MAX};
 use super::poll::Waker;
 use super::secret::Secret;
 use super::socket::listen_at;
 use super::wire::How;
 use crate::readable::debug_is_display;
+use crate::sync::lock;
 
 /// A running broker. Dropping it ends the job: every member is told that the broker is gone.
 ///
@@ -30,6 +31,7 @@ pub struct Broker {
     commands: Sender<Command>,
     waker: Arc<Waker>,
     forgotten: Arc<Forgotten>,
+    departed: Arc<Departed>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -90,9 +92,11 @@ impl Broker {
         let (commands, inbox) = channel();
         let terms = Terms { size, secret: secret.clone(), supervised, launcher_pid };
         let forgotten = Arc::new(Forgotten::new()?);
-        let service = Service::new(terms, listener, inbox, Arc::clone(&waker), Arc::clone(&forgotten));
+        let departed = Arc::new(Departed::default());
+        let (wakes, forgets, departs) = (Arc::clone(&waker), Arc::clone(&forgotten), Arc::clone(&departed));
+        let service = Service::new(terms, listener, inbox, wakes, forgets, departs);
         let thread = std::thread::Builder::new().name("standpipe-broker".into()).spawn(|| service.run())?;
-        Ok(Self { name, secret, size, commands, waker, forgotten, thread: Some(thread) })
+        Ok(Self { name, secret, size, commands, waker, forgotten, departed, thread: Some(thread) })
     }
 
     /// The invitation for `rank`.
@@ -114,6 +118,11 @@ impl Broker {
     /// be reaped: another process could get the number.
     pub(crate) fn forgotten(&self) -> &Forgotten {
         &self.forgotten
+    }
+
+    /// The ranks that have left the job or have gone without a word, first to last. No member hears of one that is not yet here.
+    pub(crate) fn departed(&self) -> Vec<u32> {
+        lock(&self.departed).clone()
     }
 
     /// Waits until all members have left or vanished, and then ends. Of these `ranks`, those that have not joined are

@@ -30,7 +30,8 @@ use self::terms::Lookup;
 /// The variable that names the launcher to believe.
 const NAMED: &str = "STANDPIPE_LAUNCHER";
 
-/// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one.
+/// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one. A launcher that counts several
+/// processes and leaves them no way to meet is an error.
 pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, ExchangeError> {
     let lookup = |name: &str| std::env::var(name).ok();
     let Some(launcher) = launcher(&lookup)? else { return Ok(None) };
@@ -67,15 +68,15 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
             return Err(ExchangeError::Environment { variable: NAMED.to_owned(), expected });
         }
     }
-    Ok(if has(&pmix::OFFERED) {
-        Some(Launcher::Pmix)
+    if has(&pmix::OFFERED) {
+        Ok(Some(Launcher::Pmix))
     } else if has(&pmi::OFFERED) {
-        Some(Launcher::Pmi(pmi_version()))
+        Ok(Some(Launcher::Pmi(pmi_version())))
     } else if has(&rendezvous::OFFERED) {
-        Some(Launcher::Rendezvous)
+        Ok(Some(Launcher::Rendezvous))
     } else {
-        None
-    })
+        pmi::missing(lookup).or_else(|| rendezvous::incomplete(lookup)).map_or(Ok(None), Err)
+    }
 }
 
 #[cfg(test)]
@@ -100,13 +101,41 @@ mod tests {
         assert_eq!(one(&OPEN_MPI), Some(Launcher::Pmix));
         // Half of what a launcher leaves is somebody else's.
         assert_eq!(one(&HYDRA[..2]), None);
-        assert_eq!(one(&TORCH[..3]), None);
+        assert_eq!(one(&TORCH[1..]), None);
         // Slurm speaks PMI 2 where a task has a connection, and whoever has PMIx is not asked for less.
         assert_eq!(
             one(&[&HYDRA[..], &[("SLURM_STEP_ID", "0")]].concat()),
             Some(Launcher::Pmi(pmi::Version::Two))
         );
         assert_eq!(one(&[&HYDRA[..], &OPEN_MPI[..]].concat()), Some(Launcher::Pmix));
+    }
+
+    #[test]
+    fn processes_of_one_job_that_cannot_meet_are_not_as_many_jobs_of_one() {
+        let torch = |without: &str, size| {
+            let with_size = |(name, value)| (name, if name == "WORLD_SIZE" { size } else { value });
+            let left: Vec<_> =
+                TORCH.into_iter().filter(|(name, _)| *name != without).map(with_size).collect();
+            found(&left)
+        };
+        for name in ["MASTER_ADDR", "MASTER_PORT"] {
+            let said = torch(name, "2").expect_err("two that cannot meet");
+            assert!(
+                matches!(said, ExchangeError::Incomplete { size: 2, missing } if missing == name),
+                "{said}"
+            );
+            for alone in ["1", "0", "", "two"] {
+                assert_eq!(torch(name, alone).expect("nobody to meet"), None);
+            }
+        }
+        let step = |tasks| [("SLURM_STEP_NUM_TASKS", tasks), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+        let said = found(&step("2")).expect_err("two that cannot meet");
+        assert!(matches!(said, ExchangeError::NoPmi { size: 2 }), "{said}");
+        assert_eq!(found(&step("1")).expect("nobody to meet"), None);
+        // A batch script is no step of srun's.
+        assert_eq!(found(&step("2")[1..]).expect("nobody to meet"), None);
+        assert_eq!(found(&[&step("2")[..], &TORCH].concat()).expect("all"), Some(Launcher::Rendezvous));
+        assert_eq!(found(&[&step("2")[..], &[(NAMED, "none")]].concat()).expect("a name"), None);
     }
 
     #[test]

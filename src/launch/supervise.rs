@@ -19,6 +19,9 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 /// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
 const NOTICE: Duration = Duration::from_millis(300);
 
+/// How long a rank that has left the job may take to end before one that ended after it counts as the first to fail.
+const BLAME: Duration = Duration::from_millis(200);
+
 const KILL: i32 = Signal::KILL.as_raw();
 const BUS: i32 = Signal::BUS.as_raw();
 
@@ -48,6 +51,8 @@ impl Started {
             unreaped: Vec::new(),
             ended: Vec::new(),
             first_failed: None,
+            unanswered: Vec::new(),
+            answer_by: None,
             ending: Ending::No,
             interrupt: None,
             killed_by_interrupt: false,
@@ -69,6 +74,9 @@ struct Supervisor {
     unreaped: Vec<Rank>,
     ended: Vec<RankOutcome>,
     first_failed: Option<u32>,
+    /// Those that have failed and of which nothing has been said yet, and until when that may wait.
+    unanswered: Vec<RankOutcome>,
+    answer_by: Option<Instant>,
     ending: Ending,
     interrupt: Option<Interrupt>,
     killed_by_interrupt: bool,
@@ -105,6 +113,7 @@ impl Supervisor {
                 self.forward(signal);
             }
             self.note_ended();
+            self.answer_failures();
             self.reap_forgotten();
             self.press();
             self.press_after_interrupt();
@@ -131,7 +140,7 @@ impl Supervisor {
         };
         let interrupt =
             self.interrupt.as_ref().map(|interrupt| interrupt.tell_at.unwrap_or(interrupt.kill_at));
-        asked.into_iter().chain(interrupt).min()
+        asked.into_iter().chain(interrupt).chain(self.answer_by).min()
     }
 
     fn forward(&mut self, signal: Signal) {
@@ -156,10 +165,9 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of whoever has ended, and decides what that means for the others.
+    /// Takes note of whoever has ended.
     fn note_ended(&mut self) {
         let ended_by_launcher = self.ending != Ending::No;
-        let mut failed = Vec::new();
         for rank in std::mem::take(&mut self.running) {
             let Some(end) = end_of(&rank) else {
                 self.running.push(rank);
@@ -170,12 +178,31 @@ impl Supervisor {
             self.ended.push(outcome);
             self.unreaped.push(rank);
             if end.is_failure() && !ended_by_launcher {
-                failed.push(outcome);
+                self.unanswered.push(outcome);
             }
         }
-        for outcome in failed {
-            self.answer_failure(outcome);
+    }
+
+    /// Says who has failed, in the order in which they left the job, and decides what that means for the others.
+    ///
+    /// A rank that fails leaves the job before its process ends, and peers that hear of it may be faster: so one that has left
+    /// before them, and has not ended, is waited for a moment.
+    fn answer_failures(&mut self) {
+        if self.unanswered.is_empty() {
+            return;
         }
+        let departed = self.broker.departed();
+        let place = |rank: u32| departed.iter().position(|gone| *gone == rank).unwrap_or(departed.len());
+        let first = self.unanswered.iter().map(|failed| place(failed.rank)).min().unwrap_or(0);
+        let is_awaited = self.running.iter().any(|rank| place(rank.rank) < first);
+        let now = Instant::now();
+        if is_awaited && now < *self.answer_by.get_or_insert(now + BLAME) {
+            return;
+        }
+        self.answer_by = None;
+        let mut failed = std::mem::take(&mut self.unanswered);
+        failed.sort_by_key(|failed| place(failed.rank));
+        failed.into_iter().for_each(|failed| self.answer_failure(failed));
     }
 
     /// Reaps those that no other rank reaches by number any more. One that is stopped may be about to, for as long as it is.

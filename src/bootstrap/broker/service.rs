@@ -82,6 +82,10 @@ impl AsFd for Forgotten {
     }
 }
 
+/// The ranks whose process or connection has gone, or that have taken leave, each once, in the order in which the broker noticed:
+/// it does before any member hears of it.
+pub(super) type Departed = Mutex<Vec<u32>>;
+
 pub(super) struct Service {
     roster: Roster<Handles>,
     terms: Terms,
@@ -93,6 +97,7 @@ pub(super) struct Service {
     /// Ranks whose processes have ended, as the launcher says, and of which it is to be told once they are forgotten.
     ended: BTreeSet<u32>,
     forgotten: Arc<Forgotten>,
+    departed: Arc<Departed>,
     /// Set when the broker is to end with the job: who may still join, and until when.
     retires: Option<(Vec<u32>, Instant)>,
 }
@@ -137,12 +142,25 @@ impl Service {
         inbox: Receiver<Command>,
         waker: Arc<Waker>,
         forgotten: Arc<Forgotten>,
+        departed: Arc<Departed>,
     ) -> Self {
         let guests = Guests::new(Some(listener), terms.size as usize + STRANGERS_MAX);
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
         let ended = BTreeSet::new();
-        Self { roster, terms, guests, members, watchers, inbox, waker, ended, forgotten, retires: None }
+        Self {
+            roster,
+            terms,
+            guests,
+            members,
+            watchers,
+            inbox,
+            waker,
+            ended,
+            forgotten,
+            departed,
+            retires: None,
+        }
     }
 
     /// Serves until told to stop.
@@ -364,7 +382,15 @@ impl Service {
             return self.remove(rank, How::Vanished);
         }
         member.verdict_by.get_or_insert_with(|| Instant::now() + VERDICT_MAX);
+        self.note_departed(rank);
         Vec::new()
+    }
+
+    fn note_departed(&self, rank: u32) {
+        let mut departed = lock(&self.departed);
+        if !departed.contains(&rank) {
+            departed.push(rank);
+        }
     }
 
     fn bury(&mut self, rank: u32, how: How) {
@@ -374,6 +400,7 @@ impl Service {
 
     fn remove(&mut self, rank: u32, how: How) -> Mails {
         self.members.remove(&rank);
+        self.note_departed(rank);
         self.watchers.note(rank);
         tracing::debug!(rank, %how, "a rank is over");
         self.roster.over(rank, how)
@@ -429,7 +456,7 @@ mod tests {
         let secret = Secret::random().expect("random");
         let forgotten = Arc::new(Forgotten::new().expect("an event"));
         let terms = Terms { size: 2, secret, supervised, launcher_pid: 1 };
-        let mut service = Service::new(terms, listener, inbox, waker, forgotten);
+        let mut service = Service::new(terms, listener, inbox, waker, forgotten, Arc::default());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");

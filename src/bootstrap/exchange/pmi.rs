@@ -20,6 +20,14 @@ use crate::bootstrap::poll::poll_until;
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
 
+/// Why tasks that Slurm's `srun` started without PMI are not as many jobs of one: nobody would be told.
+///
+/// The variable is a step's: a batch script, which is one process whatever the job's tasks, has none.
+pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
+    let size = lookup("SLURM_STEP_NUM_TASKS")?.trim().parse().ok().filter(|size| *size > 1)?;
+    Some(ExchangeError::NoPmi { size })
+}
+
 /// No answer is longer.
 const ANSWER_MAX: usize = 64 << 10;
 

@@ -64,6 +64,15 @@ enum Answer {
     },
 }
 
+/// Why a job that these variables name only in part is no job of one: it would be as many of them, and nobody would be told.
+pub(super) fn incomplete(lookup: Lookup<'_>) -> Option<ExchangeError> {
+    let [rank, size, meeting @ ..] = OFFERED;
+    let missing = meeting.into_iter().find(|name| lookup(name).is_none())?;
+    lookup(rank)?;
+    let size = lookup(size)?.trim().parse().ok().filter(|size| *size > 1)?;
+    Some(ExchangeError::Incomplete { size, missing })
+}
+
 /// Connections that are shown the door or looked at, at a time, besides those of the job.
 const STRANGERS_MAX: u32 = 64;
 

@@ -49,6 +49,26 @@ pub enum ExchangeError {
          STANDPIPE_LAUNCHER=none for a job of one"
     )]
     NoSecret,
+    /// Variables such as torchrun's name a job of several, and one of them is missing.
+    #[error(
+        "RANK and WORLD_SIZE={size} name a job of several processes, but {missing} is not set, so that they cannot meet: \
+         set it, or STANDPIPE_LAUNCHER=none for a job of one"
+    )]
+    Incomplete {
+        /// The job's size by `WORLD_SIZE`.
+        size: u32,
+        /// The first variable that is missing.
+        missing: &'static str,
+    },
+    /// Slurm's `srun` started several tasks, and left this one nothing by which they could meet.
+    #[error(
+        "srun started this process as one of {size} tasks, but offers no PMI by which they could meet: start them with \
+         --mpi=pmix or --mpi=pmi2, or set STANDPIPE_LAUNCHER=none for jobs of one"
+    )]
+    NoPmi {
+        /// The tasks of the step.
+        size: u32,
+    },
     /// The job is larger than this library can serve, or has no process.
     #[error("a job of {size}: the size must be 1 to {RANKS_MAX}")]
     Size {
