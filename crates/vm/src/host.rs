@@ -177,6 +177,14 @@ pub fn locks_anything() -> Option<bool> {
     has_capability(CAP_IPC_LOCK)
 }
 
+/// Bytes of this process's memory that are pinned for devices (verbs, io_uring, VFIO), by whomever in it: queues and buffers of a
+/// provider's as well as what was registered by name. `None` where the kernel does not say, or there is no such process.
+pub fn pinned_by(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib: u64 = status_field(&status, "VmPin")?.strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 fn has_capability(bit: u32) -> Option<bool> {
     let status = own_status()?;
     let capabilities = u64::from_str_radix(status_field(&status, "CapEff")?, 16).ok()?;
@@ -454,6 +462,27 @@ mod tests {
         {
             println!("{fact}");
         }
+    }
+
+    #[test]
+    fn what_a_device_may_use_is_pinned_by_its_process() {
+        let before = pinned_by(std::process::id());
+        let ring = match io_uring::IoUring::new(1) {
+            Ok(ring) => ring,
+            Err(why) => return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}")),
+        };
+        let pages = vec![1_u8; 64 * page_bytes()];
+        let buffer = libc::iovec { iov_base: pages.as_ptr().cast_mut().cast(), iov_len: pages.len() };
+        // SAFETY: The ring is dropped before the pages are, and reads or writes none of them meanwhile.
+        let pinned = unsafe { ring.submitter().register_buffers(&[buffer]) };
+        if let Err(why) = pinned {
+            return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}"));
+        }
+        let more = pinned_by(std::process::id()).zip(before).map(|(now, before)| now.saturating_sub(before));
+        // Other tests of this process may let go of pages of theirs, but have none.
+        assert!(more >= Some(pages.len() as u64), "{more:?}");
+        drop(ring);
+        assert_eq!(pinned_by(0), None);
     }
 
     #[test]

@@ -17,12 +17,16 @@ pub(super) fn text(reports: &[Report]) -> String {
     let bytes = Family::<Labels, Counter>::default();
     let malformed = Family::<Labels, Counter>::default();
     let staged = Family::<Labels, Counter>::default();
+    let pinned = Family::<Labels, Gauge>::default();
     let counts: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Counter>::default()).collect();
     let gauges: Vec<_> = FIELDS.iter().map(|_| Family::<Labels, Gauge>::default()).collect();
     for (labels, rank) in labelled(reports) {
         up.get_or_create(&labels).set(i64::from(matches!(rank.state.as_str(), "running" | "silent")));
         malformed.get_or_create(&labels).inc_by(rank.figures.malformed);
         staged.get_or_create(&labels).inc_by(rank.figures.staged_bytes);
+        if let Some(bytes) = rank.process_pinned_bytes {
+            pinned.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
         for line in &rank.figures.operations {
             let mut labels = labels.clone();
             labels.push(("operation", line.operation.name().to_owned()));
@@ -49,6 +53,12 @@ pub(super) fn text(reports: &[Report]) -> String {
         "Bytes by message that went through peers' heaps",
         Unit::Bytes,
         staged,
+    );
+    registry.register_with_unit(
+        "process_pinned",
+        "All that the rank's process has pinned for devices, a provider's queues and buffers included",
+        Unit::Bytes,
+        pinned,
     );
     for ((field, count), bytes) in FIELDS.iter().zip(counts).zip(gauges) {
         let name = format!("registration_{}", field.name.trim_end_matches("_bytes"));
@@ -88,6 +98,7 @@ mod tests {
             "# UNIT standpipe_moved_bytes bytes".to_owned(),
             format!("standpipe_registration_hits_total{{{}}} 41", rank(0)),
             format!("standpipe_registration_pinned_peak_bytes{{{}}} 8192", rank(0)),
+            format!("standpipe_process_pinned_bytes{{{}}} 0", rank(0)),
             format!("standpipe_up{{{}}} 1", rank(0)),
             format!("standpipe_up{{{}}} 0", rank(1)),
             r#"standpipe_up{id="8",launcher="99",program="an \"other\"",rank="0"} 1"#.to_owned(),

@@ -100,10 +100,12 @@ fn of_rank(report: &Report, chosen: u32) -> Vec<String> {
             false => "what it reaches its peers by needs none",
         };
         lines.push(format!("rank {number}, {state}, registers no memory: {why}"));
+        lines.extend(rank.pinned_besides().map(|bytes| format!("it {}", text::pins(bytes))));
         return lines;
     };
     let [now, peak, budget] = registration.pinned().map(|bytes| short(bytes as f64));
     lines.push(format!("rank {number}, {state}: {now} bytes pinned, {peak} at the peak, {budget} at most"));
+    lines.extend(rank.pinned_besides().map(|bytes| format!("it {}", text::pins(bytes))));
     match &rank.peers {
         None => lines.push("of its peers it has shown nothing".into()),
         Some(peers) if *peers == Peers::default() => {
@@ -205,7 +207,17 @@ mod tests {
         let mut keyed = sample(None);
         keyed.ranks[0].figures.operations[0].mechanism = standpipe::Mechanism::Registered;
         assert!(lines(&keyed, Some(0))[2].contains("by one key each"));
+        keyed.ranks[0].process_pinned_bytes = Some(83 << 20);
+        assert!(
+            lines(&keyed, Some(0))[3].starts_with("it pins 87.0M B besides"),
+            "{:?}",
+            lines(&keyed, Some(0))
+        );
         let mut report = told();
+        // What is registered is pinned, and nothing besides.
+        report.ranks[1].process_pinned_bytes =
+            Some(report.ranks[1].figures.registration.expect("some").pinned()[0]);
+        assert!(!lines(&report, Some(1)).iter().any(|line| line.contains("besides")));
         assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("shown nothing")));
         report.ranks[0].peers = Some(Peers::default());
         assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("asked no peer")));

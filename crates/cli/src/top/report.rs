@@ -1,6 +1,7 @@
 //! What two looks at a job come to: counts since its start, and rates between the two.
 
 use serde::Serialize;
+use standpipe::host::pinned_by;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
@@ -32,6 +33,9 @@ pub(super) struct RankReport {
     pub(super) state: String,
     /// How old its counts of messages are.
     pub(super) away_seconds: Option<f64>,
+    /// All that its process has pinned for devices, what a provider takes for its queues and buffers included. `None` where the
+    /// kernel does not say, and of one that is gone.
+    pub(super) process_pinned_bytes: Option<u64>,
     #[serde(flatten)]
     pub(super) figures: Figures,
     /// Shown where it is asked for.
@@ -130,7 +134,7 @@ impl Report {
             program: job.program().to_owned(),
             launcher_pid: now.launcher_pid,
             size: now.ranks.len(),
-            running: count(|state| matches!(state, State::Running | State::Silent)),
+            running: count(runs),
             lost: count(|state| matches!(state, State::Over(how) if how != How::Left)),
             ended: now.ended,
             totals: Figures::total(ranks.iter().map(|rank| &rank.figures)),
@@ -140,16 +144,27 @@ impl Report {
 }
 
 impl RankReport {
+    /// What its process has pinned beyond what it has registered: a provider's queues and buffers, which no budget counts.
+    pub(super) fn pinned_besides(&self) -> Option<u64> {
+        let registered = self.figures.registration.map_or(0, |registration| registration.pinned()[0]);
+        self.process_pinned_bytes?.checked_sub(registered).filter(|bytes| *bytes > 0)
+    }
+
     fn of(before: &RankView, now: &RankView) -> RankReport {
         RankReport {
             rank: now.rank,
             pid: now.pid,
             state: state_name(now.state),
             away_seconds: now.away().map(|away| away.as_secs_f64()),
+            process_pinned_bytes: now.pid.filter(|_| runs(now.state)).and_then(pinned_by),
             figures: Figures::of(now, &now.rates_since(before)),
             peers: now.peers().cloned(),
         }
     }
+}
+
+fn runs(state: State) -> bool {
+    matches!(state, State::Running | State::Silent)
 }
 
 /// The labels of a figure, for collectors.
@@ -319,6 +334,7 @@ pub(super) mod tests {
             pid: Some(100 + rank),
             state: state.into(),
             away_seconds: Some(0.0),
+            process_pinned_bytes: (state == "running").then_some(0),
             figures: figures(scale),
             peers: None,
         };

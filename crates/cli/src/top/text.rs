@@ -67,7 +67,8 @@ fn table(report: &Report, who: usize, columns: &[Column]) -> Vec<String> {
 /// What few ranks ever have, each in a line that says what it means, and a free line after them.
 fn notes(ranks: &[RankReport]) -> Vec<String> {
     let mut notes = Vec::new();
-    for RankReport { rank, away_seconds, figures, .. } in ranks {
+    for report in ranks {
+        let RankReport { rank, away_seconds, figures, .. } = report;
         if let Some(away) = away_seconds.filter(|away| *away >= AWAY_SECONDS) {
             notes.push(format!(
                 "rank {rank} is away: for {away:.1} s it has neither waited nor made progress, and takes no messages"
@@ -80,6 +81,9 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
                 short(served)
             ));
         }
+        if let Some(besides) = report.pinned_besides() {
+            notes.push(format!("rank {rank} {}", pins(besides)));
+        }
         if figures.malformed > 0 {
             let malformed = figures.malformed;
             notes.push(format!("rank {rank} was sent {malformed} malformed messages, and dropped them"));
@@ -91,13 +95,22 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
     notes
 }
 
+/// What a process pins beside what it has registered.
+pub(super) fn pins(besides: u64) -> String {
+    format!(
+        "pins {} B besides: queues and buffers of its provider, which no budget counts",
+        short(besides as f64)
+    )
+}
+
 /// What the columns mean, for the help.
 pub(super) const COLUMNS: &str = "\
 Columns:
   map/s cma/s msg/s reg/s   puts and gets by mapped memory, cross-memory attach, message, registered memory;
                             B/s after each: their bytes
   AM/s ran/s atom/s         Active Messages sent, handlers run, atomics
-Above them: ranks that are away, were sent malformed messages, or copy for their peers' puts and gets by message
+Above them: ranks that are away, were sent malformed messages, copy for their peers' puts and gets by message, or pin more than
+they have registered
   hits misses moves         pieces whose memory at the peer was held, pieces asked for, messages that asked
   recalls evictions         requests to give rights back, registrations taken back to make room
   pinned B peak B budget B  bytes registered now, at most so far, and allowed";
