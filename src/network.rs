@@ -23,6 +23,7 @@ use crate::bootstrap::Listen;
 use crate::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::quirks;
 use crate::readable::debug_is_display;
+use crate::transport::ofi::MESSAGE_BYTES;
 use crate::transport::ofi::port::Port;
 
 /// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
@@ -93,6 +94,19 @@ pub enum NetworkError {
         provider: String,
         /// Bytes of a key of its, as it says.
         key_bytes: usize,
+    },
+    /// A provider's buffers are too small for messages, as a variable of the environment wants it.
+    #[error(
+        "{variable}={value} makes the buffers of {provider} smaller than a message: libfabric then writes beyond them when a \
+         peer is lost; unset it, or set it to {MESSAGE_BYTES} or more"
+    )]
+    SmallBuffers {
+        /// Its name.
+        provider: String,
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
     },
     /// This host has no address by which peers could reach it.
     #[error("{why}")]
@@ -255,13 +269,24 @@ fn offer(provider: &Provider) -> Offer {
     };
     let (description, error) = match endpoint {
         Ok(endpoint) => {
-            let refused = refuse_raw_keys(endpoint.description()).err();
+            let refused = refuse_raw_keys(endpoint.description())
+                .and_then(|()| refuse_small_buffers(&endpoint.description().provider))
+                .err();
             (endpoint.description().clone(), refused.map(|error| error.to_string()))
         }
         Err(error) => (provider.description().clone(), Some(error.to_string())),
     };
     let tested = Tested::of(&description.provider);
     Offer { description, sleeps, error, tested }
+}
+
+fn refuse_small_buffers(provider: &str) -> Result<(), NetworkError> {
+    match quirks::cuts_messages(provider, MESSAGE_BYTES) {
+        Some((variable, value)) => {
+            Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
+        }
+        None => Ok(()),
+    }
 }
 
 fn refuse_raw_keys(description: &Description) -> Result<(), NetworkError> {
@@ -331,16 +356,18 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Port
     Ok(port)
 }
 
-/// Whether there is libfabric on this host, and in it the provider of this name, if one is given. Nothing is opened. For
-/// programs that start ranks, to say so once.
+/// Whether there is libfabric on this host, and in it the provider of this name; where none is given, any that nodes take by
+/// themselves. Nothing is opened. For programs that start ranks, to say so once.
 ///
 /// # Errors
 /// Why not.
 pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
     let fabric = Fabric::load()?;
+    let found = |name: &str| provider(fabric, name, &Reach::Host).map(drop);
     match name {
-        Some(name) => provider(fabric, name, &Reach::Host).map(drop),
-        None => Ok(()),
+        Some(name) => found(name),
+        None if PREFERRED.iter().any(|name| found(name).is_ok()) => Ok(()),
+        None => Err(NetworkError::NoProvider { name: "at all".to_owned() }),
     }
 }
 
@@ -376,6 +403,7 @@ pub(crate) fn provider(fabric: &'static Fabric, name: &str, reach: &Reach) -> Re
         match found {
             Ok(Some(provider)) => {
                 refuse_raw_keys(provider.description())?;
+                refuse_small_buffers(&provider.description().provider)?;
                 return Ok(provider);
             }
             Ok(None) => {}

@@ -52,6 +52,25 @@ fn may_mistake(free: bool, most: Option<OsString>) -> bool {
     !free && most.is_none_or(|most| most != "0")
 }
 
+/// Variables by which the user makes rxm's buffers smaller.
+const BUFFERS: [&str; 2] = ["FI_OFI_RXM_BUFFER_SIZE", "FI_OFI_RXM_EAGER_LIMIT"];
+
+/// The variable, and its value, by which rxm would cut messages of `bytes` into pieces. libfabric 1.17 then writes beyond its own
+/// buffers when a peer is lost.
+pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static str, String)> {
+    cuts(provider, bytes, |name| std::env::var(name).ok())
+}
+
+fn cuts(
+    provider: &str,
+    bytes: usize,
+    set: impl Fn(&str) -> Option<String>,
+) -> Option<(&'static str, String)> {
+    let small = |value: &String| value.trim().parse::<usize>().is_ok_and(|value| value < bytes);
+    let cuts = |name: &'static str| Some((name, set(name).filter(small)?));
+    BUFFERS.into_iter().filter(|_| provider.ends_with(";ofi_rxm")).find_map(cuts)
+}
+
 /// What to add to the environment of the processes of a job, beside what the user has set.
 pub(crate) fn environment(ranks: u32) -> Vec<(&'static str, String)> {
     missing(|name| std::env::var_os(name))
@@ -90,6 +109,22 @@ mod tests {
         let most = |text: &str| Some(OsString::from(text));
         assert!(may_mistake(false, None) && may_mistake(false, most("1024")) && may_mistake(false, most("")));
         assert!(!may_mistake(false, most("0")) && !may_mistake(true, None));
+    }
+
+    #[test]
+    fn buffers_that_are_too_small_for_messages_are_found() {
+        for name in BUFFERS {
+            let found = |provider, value: &str| {
+                cuts(provider, 8288, |asked| (asked == name).then(|| value.to_owned())).map(|(name, _)| name)
+            };
+            for small in ["8287", "0", " 64 "] {
+                assert_eq!(found("tcp;ofi_rxm", small), Some(name), "{small}");
+                assert_eq!(found("net", small), None, "it has no such buffers");
+            }
+            for enough in ["8288", "16384", "", "many"] {
+                assert_eq!(found("verbs;ofi_rxm", enough), None, "{enough}");
+            }
+        }
     }
 
     #[test]

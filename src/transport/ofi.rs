@@ -107,3 +107,5 @@ pub(crate) mod token;
 pub(crate) mod transport;
 mod unclosed;
 mod verbs;
+
+pub(crate) use buffers::MESSAGE_BYTES;

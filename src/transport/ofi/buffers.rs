@@ -13,6 +13,9 @@ use crate::limits::{LARGE_BYTES, SMALL_BYTES};
 /// Bytes of payload that one message may have.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;
 
+/// Bytes that one message may have in all, and a little more.
+pub(crate) const MESSAGE_BYTES: usize = (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64);
+
 /// What a buffer is for, and its size. There are as many as peers may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
@@ -27,7 +30,7 @@ pub(super) enum Size {
 impl Size {
     pub(super) const fn bytes(self) -> usize {
         match self {
-            Size::Message => (HEAD_BYTES + PAYLOAD_MAX).next_multiple_of(64),
+            Size::Message => MESSAGE_BYTES,
             Size::Small => SMALL_BYTES,
             Size::Large => LARGE_BYTES,
         }
