@@ -57,7 +57,7 @@ pub use broker::{Broker, BrokerError};
 pub(crate) use door::{Arrival, CallError, Door, DoorError, House, Introduce, Introduction, Way};
 pub use door::{Listen, check_door_words};
 pub use env::{JobEnv, JobEnvError, RANKS_MAX};
-pub use exchange::{ExchangeError, check_launcher_words};
+pub use exchange::{ExchangeError, check_launcher_words, launched_by};
 pub(crate) use host::Host;
 pub use host::HostError;
 pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};

@@ -21,3 +21,9 @@ use vm::{Segment, SegmentError};
 pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
+
+/// What the control group of this process, as a container has one, allows all of its processes together; `None` where it limits
+/// nothing. What goes beyond ends one of them.
+pub fn memory_limit() -> Option<u64> {
+    crate::control_group::memory_limit()
+}

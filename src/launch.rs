@@ -24,7 +24,7 @@
 //! runs, a launcher that ignores `SIGCHLD` does not, as the kernel tells it how ranks end only then.
 
 mod end;
-mod memory;
+mod kills;
 mod output;
 mod signals;
 mod start;

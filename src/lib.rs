@@ -37,6 +37,7 @@ pub mod bare;
 #[doc(hidden)]
 pub mod bootstrap;
 pub mod config;
+mod control_group;
 mod descriptors;
 mod directory;
 mod error;

@@ -39,10 +39,28 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
     let exchange: Box<dyn Exchange> = match launcher {
         Launcher::Pmix => Box::new(store::Stored::new(pmix::Pmix::init(deadline)?)),
         Launcher::Pmi(version) => Box::new(store::Stored::new(pmi::Pmi::init(version, &lookup, deadline)?)),
-        Launcher::Rendezvous => Box::new(rendezvous::Rendezvous::meet(&lookup, deadline)?),
+        Launcher::Rendezvous => {
+            Box::new(rendezvous::Rendezvous::meet(rendezvous::Meeting::from_env(&lookup)?, deadline)?)
+        }
     };
     terms::check_size(exchange.size())?;
     Ok(Some(exchange))
+}
+
+/// What started this process, and its words are well formed, for people; `None`: nobody, or `STANDPIPE_LAUNCHER=none`. Nobody is
+/// asked, and nothing waits.
+///
+/// # Errors
+/// What [`Node::open`](crate::Node::open) would say of the environment.
+pub fn launched_by() -> Result<Option<String>, ExchangeError> {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let said = match launcher(&lookup)? {
+        None => return Ok(None),
+        Some(Launcher::Pmix) => "PMIx".to_owned(),
+        Some(Launcher::Pmi(version)) => pmi::offered(version, &lookup)?,
+        Some(Launcher::Rendezvous) => rendezvous::Meeting::from_env(&lookup)?.to_string(),
+    };
+    Ok(Some(said))
 }
 
 /// Who started this process.

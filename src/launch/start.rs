@@ -13,7 +13,7 @@ use rustix::process::{
 
 use vm::spawn::ChildrenWait;
 
-use super::memory::Kills;
+use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::bootstrap::{Broker, BrokerError};

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, waitid};
 
 use super::end::{End, Outcome, RankOutcome};
-use super::memory::Kills;
+use super::kills::Kills;
 use super::output::Pump;
 use super::signals::Signals;
 use super::start::{Rank, Started};

@@ -81,7 +81,12 @@ const LONG: [Step; 12] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
     step("outlets", "", 300),
-    step("standpipe", "transport::ofi::tests::suite", 6000),
+    Step {
+        program: "standpipe",
+        args: "transport::ofi::tests::suite",
+        env: "STANDPIPE_TEST_CASES=all",
+        limit_s: 6000,
+    },
     step("standpipe", HEAPS, 100),
     Step { program: "standpipe", args: CHANGES, env: "STANDPIPE_CHANGE_ROUNDS=1000", limit_s: 6000 },
     step("limits", "--nocapture", 600),

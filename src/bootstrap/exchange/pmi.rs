@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::store::Store;
-use super::terms::{ExchangeError, Lookup, place, variable};
+use super::terms::{ExchangeError, Lookup, check_size, place, variable};
 use crate::bootstrap::poll::poll_until;
 
 /// What the launcher leaves in the environment.
@@ -26,6 +26,13 @@ pub(super) const OFFERED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
 pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
     let size = lookup("SLURM_STEP_NUM_TASKS")?.trim().parse().ok().filter(|size| *size > 1)?;
     Some(ExchangeError::NoPmi { size })
+}
+
+/// A launcher's connection that is well described, for people.
+pub(super) fn offered(version: Version, lookup: Lookup<'_>) -> Result<String, ExchangeError> {
+    let (rank, size) = place(lookup, "PMI_RANK", "PMI_SIZE")?;
+    check_size(size)?;
+    Ok(format!("PMI {}: rank {rank} of {size}", if version == Version::One { 1 } else { 2 }))
 }
 
 /// No answer is longer.

@@ -90,9 +90,16 @@ pub(crate) struct Rendezvous {
     others: Vec<Channel>,
 }
 
-impl Rendezvous {
-    /// Meets the others.
-    pub(super) fn meet(lookup: Lookup<'_>, deadline: Instant) -> Result<Rendezvous, ExchangeError> {
+/// What the environment says of a meeting.
+pub(super) struct Meeting {
+    host: String,
+    port: u16,
+    secret: Secret,
+    card: Card,
+}
+
+impl Meeting {
+    pub(super) fn from_env(lookup: Lookup<'_>) -> Result<Meeting, ExchangeError> {
         let (rank, size) = place(lookup, "RANK", "WORLD_SIZE")?;
         if lookup(SECRET).is_none() {
             return Err(ExchangeError::NoSecret);
@@ -106,7 +113,22 @@ impl Rendezvous {
                 variable(lookup, "MASTER_PORT", "a port from 1 to 65534", usual)?
             }
         };
-        let card = Card { rank, size, marks: Marks::from_env(lookup) };
+        Ok(Meeting { host, port, secret, card: Card { rank, size, marks: Marks::from_env(lookup) } })
+    }
+}
+
+impl std::fmt::Display for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Meeting { host, port, card: Card { rank, size, .. }, .. } = self;
+        write!(f, "RANK and WORLD_SIZE: rank {rank} of {size}, which meet at {host}, port {port}")
+    }
+}
+
+impl Rendezvous {
+    /// Meets the others.
+    pub(super) fn meet(meeting: Meeting, deadline: Instant) -> Result<Rendezvous, ExchangeError> {
+        let Meeting { host, port, secret, card } = meeting;
+        let Card { rank, size, .. } = card;
         let others = match rank {
             _ if size == 1 => Vec::new(),
             0 => {

@@ -39,7 +39,7 @@ fn comes_with(
         (SECRET, secret.repeat(32)),
     ]);
     vars.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
-    spawn(move || Rendezvous::meet(&|name| vars.get(name).cloned(), deadline))
+    spawn(move || Rendezvous::meet(Meeting::from_env(&|name| vars.get(name).cloned())?, deadline))
 }
 
 #[test]
@@ -184,5 +184,5 @@ fn a_connection_that_meets_itself_is_none() {
 fn without_a_secret_nobody_meets() {
     let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "1")];
     let lookup = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-    assert!(matches!(Rendezvous::meet(&lookup, soon()), Err(ExchangeError::NoSecret)));
+    assert!(matches!(Meeting::from_env(&lookup), Err(ExchangeError::NoSecret)));
 }

@@ -15,8 +15,9 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
     let mut checks = vec![
         check("kernel", Status::Info, &facts.kernel, ""),
         cores(facts.cores),
-        check("memory", Status::Info, facts.memory_bytes.map_or_else(unknown, bytes), ""),
+        memory(facts),
         settings(facts),
+        job(&facts.job),
         segment(&facts.segment),
         membarrier(facts.membarrier),
         watch(&facts.watch),
@@ -56,6 +57,29 @@ fn cores(cores: usize) -> Check {
         return check("cores", Status::Warn, "1", remedy);
     }
     check("cores", Status::Ok, cores.to_string(), "")
+}
+
+fn memory(facts: &Facts) -> Check {
+    let all = facts.memory_bytes.map_or_else(unknown, bytes);
+    let limit = facts.memory_limit.filter(|limit| facts.memory_bytes.is_none_or(|all| *limit < all));
+    let Some(limit) = limit else { return check("memory", Status::Info, all, "") };
+    let value = format!("{all}, of which the control group may use {}", bytes(limit));
+    let remedy = "what this container's processes use beyond that ends one of them (SIGKILL), heaps included: STANDPIPE_HEAP \
+                  bounds each rank's";
+    check("memory", Status::Info, value, remedy)
+}
+
+/// Whom a node would meet when it opens.
+fn job(job: &Result<Option<String>, String>) -> Check {
+    match job {
+        Ok(None) => check("job", Status::Info, "none: a node opened here is a job of one", ""),
+        Ok(Some(launcher)) => check("job", Status::Info, format!("by {launcher}"), ""),
+        Err(why) => {
+            let remedy = "no node can open, or ask the rendezvous: mend or unset the variable, or set STANDPIPE_LAUNCHER=none for a \
+                          job of one";
+            check("job", Status::Fail, why, remedy)
+        }
+    }
 }
 
 /// A bad one stops every job when its nodes open.
@@ -175,7 +199,13 @@ fn attach_remedy(facts: &Facts) -> &'static str {
 /// Only jobs that ask for it need it.
 fn libfabric(facts: &Facts) -> Check {
     match &facts.libfabric {
-        Ok(version) => check("libfabric", Status::Ok, version, ""),
+        Ok(version) => match &facts.no_provider {
+            None => check("libfabric", Status::Ok, version, ""),
+            Some(why) => {
+                let remedy = "nothing but this host can be reached; unset the variable that hides the providers, if one does";
+                check("libfabric", Status::Warn, format!("{version}: {why}"), remedy)
+            }
+        },
         Err(why) => {
             let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: `apt install libfabric1`); nothing else needs it";
             check("libfabric", Status::Info, why, remedy)
@@ -382,6 +412,9 @@ mod tests {
             kernel: "6.1.0".to_owned(),
             cores: 8,
             memory_bytes: Some(16 << 30),
+            memory_limit: None,
+            job: Ok(None),
+            no_provider: None,
             segment: Ok(()),
             membarrier: true,
             watch: Ok(()),
@@ -440,6 +473,19 @@ mod tests {
         };
         assert_eq!(unbound(9 << 20).status, Status::Ok);
         assert!(unbound(17 << 30).remedy.contains("memory"));
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_joined_is_told_and_so_is_what_a_container_may_use() {
+        let facts = Facts { job: Err("RANK is not a number".to_owned()), ..good() };
+        assert_eq!(find(&facts, "job").status, Status::Fail);
+        let facts = Facts { job: Ok(Some("PMIx".to_owned())), ..good() };
+        assert_eq!(find(&facts, "job").value, "by PMIx");
+        let of = |limit| find(&Facts { memory_limit: Some(limit), ..good() }, "memory");
+        assert!(of(1 << 30).value.contains("1.00 GiB") && of(1 << 30).remedy.contains("SIGKILL"));
+        assert_eq!(of(64 << 30).value, "16.0 GiB");
+        let facts = Facts { no_provider: Some("none".to_owned()), ..good() };
+        assert_eq!(find(&facts, "libfabric").status, Status::Warn);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What the doctor finds out, apart from what it makes of it, so that hosts that are not at hand can be tested.
 
+use standpipe::bootstrap::{JobEnv, launched_by};
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
-    kernel_release, locks_anything, memlock, memory_bytes, open_files, ptrace_scope, seccomp,
+    kernel_release, locks_anything, memlock, memory_bytes, memory_limit, open_files, ptrace_scope, seccomp,
     shmem_huge_pages, traces_anyone, userfaultfd, verbs_devices,
 };
 use standpipe::network;
+use standpipe::rendezvous::Rendezvous;
 use standpipe::{Config, Transport};
 
 use super::peer::{self, Attach};
@@ -16,6 +18,8 @@ pub(super) struct Facts {
     pub(super) kernel: String,
     pub(super) cores: usize,
     pub(super) memory_bytes: Option<u64>,
+    /// What the control group allows all of its processes.
+    pub(super) memory_limit: Option<u64>,
     pub(super) segment: Result<(), String>,
     pub(super) membarrier: bool,
     /// Whether a process can be watched, or why not.
@@ -35,6 +39,8 @@ pub(super) struct Facts {
     pub(super) no_network: Option<String>,
     /// What `STANDPIPE_PIN` asks for; `None` also while a setting is bad.
     pub(super) pin_bytes: Option<u64>,
+    /// The job that a node would join, if it would, or what is wrong with what the environment says of one.
+    pub(super) job: Result<Option<String>, String>,
     /// Variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
@@ -51,6 +57,8 @@ pub(super) struct Facts {
     pub(super) dev_shm_bytes: Option<u64>,
     /// The version of libfabric, or why there is none.
     pub(super) libfabric: Result<String, String>,
+    /// Why it has none of the providers that nodes take by themselves.
+    pub(super) no_provider: Option<String>,
 }
 
 impl Facts {
@@ -61,6 +69,7 @@ impl Facts {
             kernel: kernel_release(),
             cores: cores(),
             memory_bytes: memory_bytes(),
+            memory_limit: memory_limit(),
             segment: host::try_segment().map_err(|error| error.to_string()),
             membarrier: host::register_membarrier(),
             watch: host::try_watch().map_err(|errno| errno.to_string()),
@@ -74,6 +83,7 @@ impl Facts {
             bad_setting: config.as_ref().err().map(|error| (error.to_string(), error.name)),
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
+            job: job(),
             unknown_settings: Config::unknown_variables(),
             memlock: memlock(),
             locks_anything: locks_anything(),
@@ -86,6 +96,7 @@ impl Facts {
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),
+            no_provider: network::look_for(None).err().map(|error| error.to_string()),
         }
     }
 }
@@ -93,6 +104,15 @@ impl Facts {
 /// A variable of the environment that is set.
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// What `Node::open` would join, and the rendezvous that a program would ask.
+fn job() -> Result<Option<String>, String> {
+    let launched = JobEnv::from_env().map_err(|error| error.to_string())?;
+    let by_ours = launched.map(|_| "standpipe run".to_owned());
+    let job = by_ours.map_or_else(launched_by, |ours| Ok(Some(ours))).map_err(|error| error.to_string())?;
+    Rendezvous::from_env().map_err(|error| error.to_string())?;
+    Ok(job)
 }
 
 fn is_network(transport: &str) -> bool {

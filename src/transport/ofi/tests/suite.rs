@@ -23,16 +23,25 @@ pub(super) fn firehose(peers: u64, victims: u64) -> Settings {
     }
 }
 
-/// Every case, over every provider that is here.
-fn holds(registration: Option<Settings>) {
-    holds_with(registration, |setting| setting);
-}
-
-/// Names the cases to run, with commas between them, instead of all.
+/// Names the cases to run, with commas between them, or says `all`. Where it is not set, a test of a strategy runs a third of
+/// the cases: all of them with each take minutes, most of which opens and closes endpoints.
 const CASES: &str = "STANDPIPE_TEST_CASES";
 
+/// Which cases a test runs unless it is told.
+#[derive(Clone, Copy)]
+enum Cases {
+    All,
+    /// Every third, from this one on.
+    Third(usize),
+}
+
+/// These cases, over every provider that is here.
+fn holds(cases: Cases, registration: Option<Settings>) {
+    holds_with(cases, registration, |setting| setting);
+}
+
 /// The same, with the setting changed.
-fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Setting<'_>) {
+fn holds_with(cases: Cases, registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Setting<'_>) {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
         let patience = Duration::from_secs(100);
@@ -45,38 +54,45 @@ fn holds_with(registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Se
             patience,
         };
         let setting = change(setting);
-        run(&mut |size| OfiCluster::new(size, setting));
+        run(cases, &mut |size| OfiCluster::new(size, setting));
     }
 }
 
-fn run(make: conformance::Make<'_, OfiCluster>) {
-    let Ok(wanted) = std::env::var(CASES) else { return conformance::run_all(make) };
+fn run(wanted: Cases, make: conformance::Make<'_, OfiCluster>) {
+    let named = std::env::var(CASES).ok();
     let cases = conformance::cases();
-    for wanted in wanted.split(',') {
-        let case = cases.iter().find(|(name, _)| *name == wanted);
-        eprintln!("conformance: {wanted}");
-        case.unwrap_or_else(|| panic!("no case {wanted}")).1(make);
+    let is_wanted = |at: usize, name: &str| match (named.as_deref(), wanted) {
+        (Some("all"), _) | (None, Cases::All) => true,
+        (Some(named), _) => named.split(',').any(|one| one == name),
+        (None, Cases::Third(first)) => at % 3 == first,
+    };
+    for one in named.iter().flat_map(|named| named.split(',')).filter(|one| *one != "all") {
+        assert!(cases.iter().any(|(name, _)| *name == one), "no case {one}");
+    }
+    for (_, (name, case)) in cases.into_iter().enumerate().filter(|(at, (name, _))| is_wanted(*at, name)) {
+        eprintln!("conformance: {name}");
+        case(make);
     }
 }
 
 #[test]
 fn the_suite_holds_by_message() {
-    holds(None);
+    holds(Cases::All, None);
 }
 
 #[test]
 fn the_suite_holds_with_firehose() {
-    holds(Strategy::Firehose.settings(firehose(256, 64)));
+    holds(Cases::Third(0), Strategy::Firehose.settings(firehose(256, 64)));
 }
 
 #[test]
 fn the_suite_holds_with_hardly_anything_registered() {
-    holds(Strategy::Firehose.settings(firehose(8, 2)));
+    holds(Cases::Third(1), Strategy::Firehose.settings(firehose(8, 2)));
 }
 
 #[test]
 fn the_suite_holds_where_arrival_must_be_found_out() {
-    holds_with(Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
+    holds_with(Cases::Third(2), Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
         confirms: true,
         ..setting
     });
@@ -84,7 +100,7 @@ fn the_suite_holds_where_arrival_must_be_found_out() {
 
 #[test]
 fn the_suite_holds_where_local_memory_must_be_registered() {
-    holds_with(Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
+    holds_with(Cases::Third(0), Strategy::Firehose.settings(firehose(256, 64)), |setting| Setting {
         registers_local: true,
         ..setting
     });
@@ -92,16 +108,16 @@ fn the_suite_holds_where_local_memory_must_be_registered() {
 
 #[test]
 fn the_suite_holds_where_heaps_are_registered_page_by_page() {
-    page_by_page(firehose(256, 64));
+    page_by_page(Cases::Third(1), firehose(256, 64));
 }
 
 #[test]
 fn the_suite_holds_where_hardly_any_page_of_heaps_is_registered() {
-    page_by_page(firehose(8, 2));
+    page_by_page(Cases::Third(2), firehose(8, 2));
 }
 
-fn page_by_page(firehose: Settings) {
-    holds_with(Strategy::Firehose.settings(firehose), |setting| Setting {
+fn page_by_page(cases: Cases, firehose: Settings) {
+    holds_with(cases, Strategy::Firehose.settings(firehose), |setting| Setting {
         registers_local: true,
         pins: true,
         ..setting
@@ -110,11 +126,11 @@ fn page_by_page(firehose: Settings) {
 
 /// A test for each of these strategies: together with firehose all that want settings.
 macro_rules! strategies {
-    ($($test:ident: $strategy:ident),* $(,)?) => {
+    ($($test:ident: $strategy:ident, $third:literal;)*) => {
         $(
             #[test]
             fn $test() {
-                holds(Strategy::$strategy.settings(firehose(64, 16)));
+                holds(Cases::Third($third), Strategy::$strategy.settings(firehose(64, 16)));
             }
         )*
 
@@ -130,9 +146,9 @@ macro_rules! strategies {
 }
 
 strategies! {
-    the_suite_holds_where_everything_is_pinned: PinEverything,
-    the_suite_holds_where_all_bounces: Bounce,
-    the_suite_holds_where_rendezvous_unpins: RendezvousUnpin,
-    the_suite_holds_where_rendezvous_keeps: RendezvousKeep,
-    the_suite_holds_with_a_pin_down_cache: PinDown,
+    the_suite_holds_where_everything_is_pinned: PinEverything, 0;
+    the_suite_holds_where_all_bounces: Bounce, 1;
+    the_suite_holds_where_rendezvous_unpins: RendezvousUnpin, 2;
+    the_suite_holds_where_rendezvous_keeps: RendezvousKeep, 0;
+    the_suite_holds_with_a_pin_down_cache: PinDown, 1;
 }
