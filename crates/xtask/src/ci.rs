@@ -1,13 +1,10 @@
-//! Everything, in short forms, in order; the longest that has work for one processor only beside others.
+//! Everything, in short forms, one after the other.
 
 use crate::form::Form;
 use crate::outcome::Outcome;
 use crate::{checks, command, fuzz, hits, nightly, programs, verbs};
-use std::fs::{self, OpenOptions};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tempfile::NamedTempFile;
 
 /// A check and its name.
 type Named = (&'static str, fn() -> Outcome);
@@ -22,104 +19,48 @@ struct Row {
 
 const FUZZ_SECONDS: u64 = 3;
 
-const CHECKS: &[Named] = &[
-    ("fmt", checks::fmt),
-    ("clippy", checks::clippy),
-    ("doc", checks::doc),
+/// Which of the checks.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Those in which nothing depends on time, so that they may run beside everything else at the lowest priority.
+    Patient,
+    /// The others.
+    Timed,
+}
+
+const PATIENT: &[Named] = &[
+    ("miri", nightly::miri),
     ("loom", checks::loom),
-    ("terminals", programs::terminals),
-    ("bare", programs::bare),
     ("hits", hits::hits),
-    ("verbs", || verbs::verbs(Form::Short)),
-    ("tsan", || nightly::tsan(Form::Short)),
-    ("asan", || nightly::asan(Form::Short)),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),
 ];
 
-/// What runs beside the checks from [`COUNTS`] to [`VERBS`], which count instructions and wait for a virtual machine: Miri takes
-/// minutes of one processor, and nothing in it depends on time.
-const MIRI: &str = "miri";
-const COUNTS: &str = "hits";
-const VERBS: &str = "verbs";
+const TIMED: &[Named] = &[
+    ("fmt", checks::fmt),
+    ("clippy", checks::clippy),
+    ("doc", checks::doc),
+    ("terminals", programs::terminals),
+    ("bare", programs::bare),
+    ("verbs", || verbs::verbs(Form::Short)),
+    ("tsan", || nightly::tsan(Form::Short)),
+    ("asan", || nightly::asan(Form::Short)),
+];
 
-/// Runs every check, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`. What Miri has said
-/// is in that file, if there is one, and the virtual machine waits beside what counts; otherwise Miri runs beside both.
-pub(crate) fn run(miri: Option<&Path>) -> ExitCode {
-    let (mut rows, mut beside) = (Vec::new(), None);
-    rows.extend(miri.map(earlier));
-    for (name, check) in CHECKS {
-        if *name == COUNTS {
-            let other: (&str, &[&str]) = if miri.is_some() { (VERBS, &["--short"]) } else { (MIRI, &[]) };
-            beside = Some(Beside::begin(other));
-        }
-        if *name != VERBS || miri.is_none() {
-            println!("\n== {name}");
-            let (start, before) = (Instant::now(), command::processor());
-            let outcome = check();
-            outcome.announce(name);
-            let processor = command::processor() - before;
-            rows.push(Row { name, outcome, clock: start.elapsed(), processor });
-        }
-        if *name == VERBS {
-            rows.extend(beside.take().map(Beside::end));
-        }
+/// Runs this part of the checks, or all, also after one failed, and ends with the line `checks: N passed, N failed, N skipped`.
+pub(crate) fn run(part: Option<Part>) -> ExitCode {
+    let of =
+        |wanted, checks: &'static [Named]| if part.is_none_or(|part| part == wanted) { checks } else { &[] };
+    let mut rows = Vec::new();
+    for (name, check) in of(Part::Timed, TIMED).iter().chain(of(Part::Patient, PATIENT)) {
+        println!("\n== {name}");
+        let (start, before) = (Instant::now(), command::processor());
+        let outcome = check();
+        outcome.announce(name);
+        let processor = command::processor() - before;
+        rows.push(Row { name, outcome, clock: start.elapsed(), processor });
     }
     println!("\n{}", table(&rows));
     ExitCode::from(u8::from(rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_)))))
-}
-
-/// Miri, which has been run by somebody else, who knows how long it took.
-fn earlier(said: &Path) -> Row {
-    println!("\n== {MIRI}");
-    let outcome = match fs::read_to_string(said) {
-        Ok(said) => {
-            print!("{said}");
-            Outcome::told(MIRI, &said)
-        }
-        Err(error) => Outcome::Failed(format!("{}: {error}", said.display())),
-    };
-    Row { name: MIRI, outcome, clock: Duration::ZERO, processor: Duration::ZERO }
-}
-
-/// A check in a process of its own, which runs beside others; it is shown when it has ended.
-struct Beside {
-    name: &'static str,
-    start: Instant,
-    child: std::io::Result<(Child, NamedTempFile)>,
-}
-
-impl Beside {
-    fn begin((name, options): (&'static str, &[&str])) -> Beside {
-        let child = || {
-            let shown = NamedTempFile::new()?;
-            // To write only, as where it stands in for a terminal's: QEMU takes no other.
-            let writes = OpenOptions::new().append(true).open(shown.path())?;
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg(name).args(options).stdin(Stdio::null()).stdout(writes.try_clone()?).stderr(writes);
-            Ok((command.spawn()?, shown))
-        };
-        Beside { name, start: Instant::now(), child: child() }
-    }
-
-    fn end(self) -> Row {
-        let Beside { name, start, child } = self;
-        println!("\n== {name}");
-        let before = command::processor();
-        let ended = child.and_then(|(mut child, shown)| {
-            child.wait()?;
-            let said = fs::read(shown.path())?;
-            Ok(String::from_utf8_lossy(&said).into_owned())
-        });
-        let outcome = match ended {
-            Ok(said) => {
-                print!("{said}");
-                Outcome::told(name, &said)
-            }
-            Err(error) => Outcome::Failed(format!("it could not be run: {error}")),
-        };
-        let processor = command::processor() - before;
-        Row { name, outcome, clock: start.elapsed(), processor }
-    }
 }
 
 fn table(rows: &[Row]) -> String {

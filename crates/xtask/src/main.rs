@@ -102,9 +102,9 @@ enum Check {
     },
     /// All of the above in short forms, and a table of how they went.
     Ci {
-        /// What `cargo xtask miri` has said is in this file: it was run beside something else.
+        /// Only these of them; `patient` may run beside others.
         #[arg(long)]
-        miri: Option<PathBuf>,
+        part: Option<ci::Part>,
     },
     /// Clone HEAD, and run the README's first commands there as a newcomer would, with nothing in Cargo's cache.
     Fresh {
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         Check::Verbs { short: false } => ("verbs", verbs::verbs(Form::Long)),
         Check::Fresh { debootstrap: None } => ("fresh", fresh::here()),
         Check::Fresh { debootstrap: Some(dir) } => ("fresh", fresh::in_debian(&dir)),
-        Check::Ci { miri } => return ci::run(miri.as_deref()),
+        Check::Ci { part } => return ci::run(part),
     };
     outcome.announce(name);
     outcome.exit_code()

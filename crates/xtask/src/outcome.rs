@@ -50,18 +50,6 @@ impl Outcome {
         println!("xtask {name}: {}{colon}{}", self.word(), self.reason());
     }
 
-    /// What [`Outcome::announce`] has said of check `name`, as the last line.
-    pub(crate) fn told(name: &str, said: &str) -> Outcome {
-        let last = said.lines().last().unwrap_or_default();
-        let word = last.strip_prefix("xtask ").and_then(|rest| rest.strip_prefix(name)?.strip_prefix(": "));
-        match word.map(|word| word.split_once(": ").unwrap_or((word, ""))) {
-            Some(("passed", "")) => Outcome::Passed,
-            Some(("skipped", reason)) => Outcome::Skipped(reason.to_owned()),
-            Some(("FAILED", reason)) => Outcome::Failed(reason.to_owned()),
-            _ => Outcome::Failed(format!("it ended with {last:?}")),
-        }
-    }
-
     /// Failure only for a failed check.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(matches!(self, Outcome::Failed(_))))
@@ -99,20 +87,6 @@ mod tests {
         assert_eq!(skipped().and(|| Outcome::Passed), skipped());
         assert_eq!(skipped().and(failed), failed());
         assert_eq!(failed().and(|| unreachable!("the first has failed")), failed());
-    }
-
-    #[test]
-    fn what_another_process_tells_of_its_check_is_understood() {
-        let told = |said| Outcome::told("miri", said);
-        assert_eq!(told("test a ... ok\nxtask miri: passed\n"), Outcome::Passed);
-        assert_eq!(
-            told("xtask miri: skipped: no nightly: none\n"),
-            Outcome::Skipped("no nightly: none".into())
-        );
-        assert_eq!(told("xtask miri: FAILED: rc 1\n"), Outcome::Failed("rc 1".into()));
-        for odd in ["", "xtask miri: passed\nkilled\n", "xtask asan: passed\n", "xtask miri: passed: why\n"] {
-            assert!(matches!(told(odd), Outcome::Failed(_)), "{odd}");
-        }
     }
 
     #[test]

@@ -120,11 +120,14 @@ impl Program {
     }
 }
 
-/// Builds all test programs, with the features that all of the workspace has as `cargo test --workspace` does, so that they are
-/// built once.
+/// Builds all test programs, and the programs that they start, and returns what cargo tells of them. It builds with the features that
+/// all of the workspace has, as `cargo test --workspace` does, so that nothing is built twice.
+fn told() -> Result<String, Failure> {
+    run("cargo test --workspace --no-run --message-format=json").output()
+}
+
 fn built() -> Result<Vec<Program>, Failure> {
-    let told = run("cargo test --workspace --no-run --message-format=json").output()?;
-    let programs = programs(&told);
+    let programs = programs(&told()?);
     // A name that changes must not leave a check that passes without it.
     for name in LONG.iter().chain(&LAUNCH) {
         if !programs.iter().any(|program| program.name == *name) {
@@ -134,13 +137,15 @@ fn built() -> Result<Vec<Program>, Failure> {
     Ok(programs)
 }
 
-/// The command, as it is built for its own tests.
+/// The command, as its own tests start it.
 fn command_built() -> Result<PathBuf, Failure> {
-    let told = run("cargo build --workspace --bin standpipe --message-format=json").output()?;
     let path = |line: &str| {
         let message: Value = serde_json::from_str(line).ok()?;
+        let is_command = message["target"]["name"] == "standpipe" && message["target"]["kind"][0] == "bin";
+        (is_command && message["profile"]["test"] == false).then_some(())?;
         Some(PathBuf::from(message["executable"].as_str()?))
     };
+    let told = told()?;
     told.lines().find_map(path).ok_or_else(|| Failure("cargo built no program standpipe".into()))
 }
 
