@@ -325,15 +325,23 @@ pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, Ne
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.
 pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkError> {
     let fabric = Fabric::load()?;
+    first_of(name, |name| open_named(fabric, name, &reach))
+}
+
+/// What `of` has for the provider of this name, or for the first of those that nodes take by themselves.
+fn first_of<'a, T>(
+    name: Option<&'a str>,
+    of: impl Fn(&'a str) -> Result<T, NetworkError>,
+) -> Result<T, NetworkError> {
     let names = name.map_or(PREFERRED.to_vec(), |name| vec![name]);
     let mut first: Option<NetworkError> = None;
     for name in names {
-        match open_named(fabric, name, &reach) {
-            Ok(port) => {
+        match of(name) {
+            Ok(found) => {
                 if let Some(error) = &first {
                     tracing::warn!(%error, used = name, "another provider is used");
                 }
-                return Ok(port);
+                return Ok(found);
             }
             // Of those that nobody asked for, what is not there is not worth a word.
             Err(NetworkError::NoProvider { .. }) => {}
@@ -363,12 +371,7 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Port
 /// Why not.
 pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
     let fabric = Fabric::load()?;
-    let found = |name: &str| provider(fabric, name, &Reach::Host).map(drop);
-    match name {
-        Some(name) => found(name),
-        None if PREFERRED.iter().any(|name| found(name).is_ok()) => Ok(()),
-        None => Err(NetworkError::NoProvider { name: "at all".to_owned() }),
-    }
+    first_of(name, |name| provider(fabric, name, &Reach::Host).map(drop))
 }
 
 /// Variables by which libfabric leaves out providers, or interfaces of theirs.

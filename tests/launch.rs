@@ -113,7 +113,10 @@ fn the_rank_that_failed_is_named_before_those_that_lost_it() {
         let outcome = heard.run(role("leave-and-fail").ranks(4).keep_going(keep_going));
         assert_eq!(outcome.first_failed, Some(1), "{:?}", heard.said());
         assert!(heard.said()[0].starts_with("rank 1 "), "{:?}", heard.said());
-        assert_eq!(ends(&outcome), [4, 3, 4, 4].map(End::Exited));
+        // Without that, ranks that have not ended by themselves by then are ended.
+        let [first, second, ..] = ends(&outcome)[..] else { panic!("four ranks") };
+        assert_eq!(second, End::Exited(3));
+        assert!(!keep_going || first == End::Exited(4), "{outcome:?}");
     }
 }
 
@@ -123,7 +126,7 @@ fn a_rank_that_left_and_goes_on_is_not_waited_for_long() {
     let outcome = heard.run(role("leave-and-stay").ranks(2));
     assert_eq!(outcome.first_failed, Some(0), "{:?}", heard.said());
     assert_eq!(ends(&outcome), [End::Exited(4), End::Killed(15)]);
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -350,6 +350,8 @@ fn what_no_launcher_leaves_is_named() {
             &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "9")][..],
             "set STANDPIPE_SECRET",
         ),
+        (&[("RANK", "0"), ("WORLD_SIZE", "2")][..], "MASTER_ADDR is not set"),
+        (&[("SLURM_STEP_NUM_TASKS", "2")][..], "--mpi=pmix or --mpi=pmi2"),
         (&[("PMI_FD", "97"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..], "Bad file descriptor"),
         (&[("STANDPIPE_LAUNCHER", "pmix"), ("STANDPIPE_PMIX", "/nowhere.so")][..], "/nowhere.so"),
     ] {

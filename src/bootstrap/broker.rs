@@ -120,7 +120,8 @@ impl Broker {
         &self.forgotten
     }
 
-    /// The ranks that have left the job or have gone without a word, first to last. No member hears of one that is not yet here.
+    /// The ranks that have left the job or have gone without a word, first to last. The broker tells no member of one that is not yet
+    /// here; the kernel or a network may be sooner.
     pub(crate) fn departed(&self) -> Vec<u32> {
         lock(&self.departed).clone()
     }

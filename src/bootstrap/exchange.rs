@@ -26,6 +26,7 @@ pub use self::pmi::check_launcher_words;
 pub(crate) use self::terms::Exchange;
 pub use self::terms::ExchangeError;
 use self::terms::Lookup;
+use super::registry::PLACE;
 
 /// The variable that names the launcher to believe.
 const NAMED: &str = "STANDPIPE_LAUNCHER";
@@ -47,11 +48,11 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
     Ok(Some(exchange))
 }
 
-/// What started this process, and its words are well formed, for people; `None`: nobody, or `STANDPIPE_LAUNCHER=none`. Nobody is
-/// asked, and nothing waits.
+/// Names what started this process, for people, once its variables are well formed; `None`: nobody, or `STANDPIPE_LAUNCHER=none`.
+/// This asks no launcher and waits for nobody.
 ///
 /// # Errors
-/// What [`Node::open`](crate::Node::open) would say of the environment.
+/// What [`Node::open`](crate::Node::open) would say of the variables. Whether the launcher answers only it finds out.
 pub fn launched_by() -> Result<Option<String>, ExchangeError> {
     let lookup = |name: &str| std::env::var(name).ok();
     let said = match launcher(&lookup)? {
@@ -93,8 +94,17 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
     } else if has(&rendezvous::OFFERED) {
         Ok(Some(Launcher::Rendezvous))
     } else {
-        pmi::missing(lookup).or_else(|| rendezvous::incomplete(lookup)).map_or(Ok(None), Err)
+        lonely(lookup).map_or(Ok(None), Err)
     }
+}
+
+/// The error of a process that a launcher counts among several, and that has no way to meet them. One whose program meets others by
+/// name needs none.
+fn lonely(lookup: Lookup<'_>) -> Option<ExchangeError> {
+    if lookup(PLACE).is_some_and(|place| !place.trim().is_empty()) {
+        return None;
+    }
+    rendezvous::incomplete(lookup).or_else(|| pmi::missing(lookup))
 }
 
 #[cfg(test)]
@@ -150,8 +160,15 @@ mod tests {
         let said = found(&step("2")).expect_err("two that cannot meet");
         assert!(matches!(said, ExchangeError::NoPmi { size: 2 }), "{said}");
         assert_eq!(found(&step("1")).expect("nobody to meet"), None);
-        // A batch script is no step of srun's.
+        // A batch script is no step of srun's, and a shell of srun's starts what it starts by itself.
         assert_eq!(found(&step("2")[1..]).expect("nobody to meet"), None);
+        let shell = [&step("2")[..], &[("SLURM_PTY_PORT", "1")]].concat();
+        assert_eq!(found(&shell).expect("nobody to meet"), None);
+        // They meet by name.
+        let named = [&step("2")[..], &[(PLACE, "a:1")]].concat();
+        assert_eq!(found(&named).expect("others to meet"), None);
+        let chosen = found(&[&step("2")[..], &TORCH[..2]].concat()).expect_err("two that cannot meet");
+        assert!(matches!(chosen, ExchangeError::Incomplete { .. }), "{chosen}");
         assert_eq!(found(&[&step("2")[..], &TORCH].concat()).expect("all"), Some(Launcher::Rendezvous));
         assert_eq!(found(&[&step("2")[..], &[(NAMED, "none")]].concat()).expect("a name"), None);
     }

@@ -25,7 +25,7 @@ use crate::readable::debug_is_display;
 const PROLOGUE: &[u8] = b"standpipe registry 1";
 
 /// The setting that names the place, and the one that holds the secret.
-const PLACE: &str = "STANDPIPE_RENDEZVOUS";
+pub(super) const PLACE: &str = "STANDPIPE_RENDEZVOUS";
 const SECRET: &str = "STANDPIPE_SECRET";
 
 /// No question and no answer has more bytes.

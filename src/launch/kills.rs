@@ -5,7 +5,7 @@ use std::fs;
 use crate::control_group;
 
 /// How many processes the kernel has killed for want of memory so far: of the launcher's control group, which the ranks are in,
-/// where that is counted, and else of the machine. `None`: it does not tell.
+/// or the nearest above it that counts, and else of the machine. `None`: it does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kills(Option<u64>);
 

@@ -19,7 +19,7 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 /// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
 const NOTICE: Duration = Duration::from_millis(300);
 
-/// How long a rank that has left the job may take to end before one that ended after it counts as the first to fail.
+/// How long the launcher waits for a rank that has left the job to end, before it names one that left later and ended sooner.
 const BLAME: Duration = Duration::from_millis(200);
 
 const KILL: i32 = Signal::KILL.as_raw();
@@ -136,7 +136,7 @@ impl Supervisor {
         let asked = match self.ending {
             Ending::Asked { kill_at } => Some(kill_at),
             Ending::No => None,
-            Ending::Killed => return None,
+            Ending::Killed => return self.answer_by,
         };
         let interrupt =
             self.interrupt.as_ref().map(|interrupt| interrupt.tell_at.unwrap_or(interrupt.kill_at));
@@ -185,8 +185,8 @@ impl Supervisor {
 
     /// Says who has failed, in the order in which they left the job, and decides what that means for the others.
     ///
-    /// A rank that fails leaves the job before its process ends, and peers that hear of it may be faster: so one that has left
-    /// before them, and has not ended, is waited for a moment.
+    /// A rank that fails leaves the job before its process ends, and peers that hear of it may end sooner: so the launcher waits a
+    /// moment for one that has left before them and has not ended.
     fn answer_failures(&mut self) {
         if self.unanswered.is_empty() {
             return;
@@ -201,7 +201,8 @@ impl Supervisor {
         }
         self.answer_by = None;
         let mut failed = std::mem::take(&mut self.unanswered);
-        failed.sort_by_key(|failed| place(failed.rank));
+        // Of those that went without leave at one time, one that a signal killed is likelier to be why the others did.
+        failed.sort_by_key(|failed| (place(failed.rank), !matches!(failed.end, End::Killed(_))));
         failed.into_iter().for_each(|failed| self.answer_failure(failed));
     }
 

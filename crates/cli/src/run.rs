@@ -91,7 +91,7 @@ fn launchers(hosts: &str, ranks: u32, command: &[OsString]) -> String {
     let ways = [
         ("mpirun", "Open MPI", format!("mpirun -host {hosts} --map-by node -n {ranks} {command}")),
         ("mpiexec.hydra", "MPICH", format!("mpiexec.hydra -hosts {hosts} -n {ranks} {command}")),
-        ("srun", "Slurm", format!("srun -w {hosts} -n {ranks} {command}")),
+        ("srun", "Slurm", format!("srun --mpi=pmix -w {hosts} -n {ranks} {command}")),
         (
             "torchrun",
             "PyTorch",

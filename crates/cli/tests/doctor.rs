@@ -45,6 +45,27 @@ fn a_setting_that_stops_every_job_is_a_failure() {
 }
 
 #[test]
+fn a_job_that_no_node_could_join_is_a_failure_and_a_rendezvous_that_cannot_be_asked_a_warning() {
+    for (vars, said, fails) in [
+        (&[("RANK", "1"), ("WORLD_SIZE", "2")][..], "MASTER_ADDR is not set", true),
+        (&[("SLURM_STEP_NUM_TASKS", "2")], "--mpi=pmix", true),
+        (&[("STANDPIPE_JOB", "x")], "STANDPIPE_JOB", true),
+        (&[("STANDPIPE_RENDEZVOUS", "a:1")], "STANDPIPE_SECRET", false),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let output =
+            command.args(["doctor", "--json"]).envs(vars.iter().copied()).output().expect("it starts");
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let (name, status) = if fails { ("job", "fail") } else { ("rendezvous", "warn") };
+        let checks = told["checks"].as_array().expect("a list");
+        let one = checks.iter().find(|check| check["check"] == name).expect("a check of that name");
+        assert_eq!(one["status"], status, "{one}");
+        assert!(one["value"].as_str().is_some_and(|value| value.contains(said)), "{one}");
+        assert!(!fails || output.status.code() == Some(1), "{told}");
+    }
+}
+
+#[test]
 fn a_provider_that_is_not_there_is_a_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
     let output = command.arg("doctor").env("STANDPIPE_TRANSPORT", "ofi:pigeon").output().expect("it starts");

@@ -36,6 +36,8 @@ fn who_names_hosts_is_told_of_the_launchers_that_reach_them() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("mpirun -host a,b --map-by node -n 8 ./program -x"), "{said}");
+    // Without PMI the tasks could not meet.
+    assert!(said.contains("srun --mpi=pmix -w a,b -n 8 ./program -x"), "{said}");
     assert!(output.stdout.is_empty());
 }
 

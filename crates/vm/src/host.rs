@@ -177,8 +177,8 @@ pub fn locks_anything() -> Option<bool> {
     has_capability(CAP_IPC_LOCK)
 }
 
-/// Bytes of this process's memory that are pinned for devices (verbs, io_uring, VFIO), by whomever in it: queues and buffers of a
-/// provider's as well as what was registered by name. `None` where the kernel does not say, or there is no such process.
+/// Bytes that process `pid` has pinned for devices (verbs, io_uring, VFIO), whichever of its libraries did: a provider's queues and
+/// buffers as well as registered memory. `None` where the kernel does not say, or there is no such process.
 pub fn pinned_by(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib: u64 = status_field(&status, "VmPin")?.strip_suffix("kB")?.trim().parse().ok()?;
@@ -466,14 +466,14 @@ mod tests {
 
     #[test]
     fn what_a_device_may_use_is_pinned_by_its_process() {
+        let pages = vec![1_u8; 64 * page_bytes()];
         let before = pinned_by(std::process::id());
         let ring = match io_uring::IoUring::new(1) {
             Ok(ring) => ring,
             Err(why) => return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}")),
         };
-        let pages = vec![1_u8; 64 * page_bytes()];
         let buffer = libc::iovec { iov_base: pages.as_ptr().cast_mut().cast(), iov_len: pages.len() };
-        // SAFETY: The ring is dropped before the pages are, and reads or writes none of them meanwhile.
+        // SAFETY: The ring, made after the pages, is dropped before them, and reads or writes none of them meanwhile.
         let pinned = unsafe { ring.submitter().register_buffers(&[buffer]) };
         if let Err(why) = pinned {
             return testbed::skip(format_args!("nothing can be pinned: io_uring: {why}"));

@@ -14,16 +14,20 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::store::Store;
-use super::terms::{ExchangeError, Lookup, check_size, place, variable};
+use super::terms::{ExchangeError, Lookup, place, variable};
 use crate::bootstrap::poll::poll_until;
 
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
 
-/// Why tasks that Slurm's `srun` started without PMI are not as many jobs of one: nobody would be told.
+/// The error of a task of several that `srun` started without PMI. As a job of one it would compute alone, and nobody would notice.
 ///
-/// The variable is a step's: a batch script, which is one process whatever the job's tasks, has none.
+/// A shell of `srun --pty` is no such task: its commands are jobs of one. So is a batch script, to which Slurm gives no step's
+/// variables.
 pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
+    if lookup("SLURM_PTY_PORT").is_some() {
+        return None;
+    }
     let size = lookup("SLURM_STEP_NUM_TASKS")?.trim().parse().ok().filter(|size| *size > 1)?;
     Some(ExchangeError::NoPmi { size })
 }
@@ -31,8 +35,12 @@ pub(super) fn missing(lookup: Lookup<'_>) -> Option<ExchangeError> {
 /// A launcher's connection that is well described, for people.
 pub(super) fn offered(version: Version, lookup: Lookup<'_>) -> Result<String, ExchangeError> {
     let (rank, size) = place(lookup, "PMI_RANK", "PMI_SIZE")?;
-    check_size(size)?;
+    socket_number(lookup)?;
     Ok(format!("PMI {}: rank {rank} of {size}", if version == Version::One { 1 } else { 2 }))
+}
+
+fn socket_number(lookup: Lookup<'_>) -> Result<i32, ExchangeError> {
+    variable(lookup, "PMI_FD", "a file descriptor", |text| text.parse().ok().filter(|number| *number >= 0))
 }
 
 /// No answer is longer.
@@ -69,8 +77,7 @@ impl Pmi {
         deadline: Instant,
     ) -> Result<Pmi, ExchangeError> {
         let (rank, size) = place(lookup, "PMI_RANK", "PMI_SIZE")?;
-        let number = variable(lookup, "PMI_FD", "a file descriptor", |text| text.parse().ok())?;
-        let socket = vm::spawn::inherited(number).map_err(failed)?;
+        let socket = vm::spawn::inherited(socket_number(lookup)?).map_err(failed)?;
         let job = lookup("PMI_JOBID").unwrap_or_default();
         Pmi::greet(version, Line::new(socket), (rank, size), &job, deadline)
     }

@@ -64,7 +64,8 @@ enum Answer {
     },
 }
 
-/// Why a job that these variables name only in part is no job of one: it would be as many of them, and nobody would be told.
+/// The error of a process of several that these variables do not tell where to meet. As a job of one it would compute alone, and
+/// nobody would notice.
 pub(super) fn incomplete(lookup: Lookup<'_>) -> Option<ExchangeError> {
     let [rank, size, meeting @ ..] = OFFERED;
     let missing = meeting.into_iter().find(|name| lookup(name).is_none())?;

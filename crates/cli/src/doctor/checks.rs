@@ -35,6 +35,7 @@ pub(super) fn of(facts: &Facts) -> Vec<Check> {
         libfabric(facts),
         pin_budget(facts),
     ];
+    checks.extend(rendezvous(facts));
     checks.extend([heap_path(facts), private_path(facts)]);
     checks
 }
@@ -64,8 +65,8 @@ fn memory(facts: &Facts) -> Check {
     let limit = facts.memory_limit.filter(|limit| facts.memory_bytes.is_none_or(|all| *limit < all));
     let Some(limit) = limit else { return check("memory", Status::Info, all, "") };
     let value = format!("{all}, of which the control group may use {}", bytes(limit));
-    let remedy = "what this container's processes use beyond that ends one of them (SIGKILL), heaps included: STANDPIPE_HEAP \
-                  bounds each rank's";
+    let remedy = "where the processes of this control group use more, heaps included, the kernel kills one of them (SIGKILL): \
+                  STANDPIPE_HEAP bounds each rank's";
     check("memory", Status::Info, value, remedy)
 }
 
@@ -75,11 +76,18 @@ fn job(job: &Result<Option<String>, String>) -> Check {
         Ok(None) => check("job", Status::Info, "none: a node opened here is a job of one", ""),
         Ok(Some(launcher)) => check("job", Status::Info, format!("by {launcher}"), ""),
         Err(why) => {
-            let remedy = "no node can open, or ask the rendezvous: mend or unset the variable, or set STANDPIPE_LAUNCHER=none for a \
-                          job of one";
+            let remedy = "no program opens a node here; those that `standpipe run` starts do";
             check("job", Status::Fail, why, remedy)
         }
     }
+}
+
+/// Where nodes that nobody launched find each other.
+fn rendezvous(facts: &Facts) -> Option<Check> {
+    let why = facts.bad_rendezvous.as_ref()?;
+    let remedy =
+        "nodes open, and whoever asks Rendezvous::from_env is refused: mend the variable, or unset it";
+    Some(check("rendezvous", Status::Warn, why, remedy))
 }
 
 /// A bad one stops every job when its nodes open.
@@ -415,6 +423,7 @@ mod tests {
             memory_limit: None,
             job: Ok(None),
             no_provider: None,
+            bad_rendezvous: None,
             segment: Ok(()),
             membarrier: true,
             watch: Ok(()),
@@ -484,6 +493,8 @@ mod tests {
         let of = |limit| find(&Facts { memory_limit: Some(limit), ..good() }, "memory");
         assert!(of(1 << 30).value.contains("1.00 GiB") && of(1 << 30).remedy.contains("SIGKILL"));
         assert_eq!(of(64 << 30).value, "16.0 GiB");
+        let facts = Facts { bad_rendezvous: Some("no secret".to_owned()), ..good() };
+        assert_eq!(find(&facts, "rendezvous").status, Status::Warn);
         let facts = Facts { no_provider: Some("none".to_owned()), ..good() };
         assert_eq!(find(&facts, "libfabric").status, Status::Warn);
     }

@@ -41,6 +41,8 @@ pub(super) struct Facts {
     pub(super) pin_bytes: Option<u64>,
     /// The job that a node would join, if it would, or what is wrong with what the environment says of one.
     pub(super) job: Result<Option<String>, String>,
+    /// What is wrong with the rendezvous that `STANDPIPE_RENDEZVOUS` names.
+    pub(super) bad_rendezvous: Option<String>,
     /// Variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
     pub(super) memlock: Limit,
@@ -84,6 +86,7 @@ impl Facts {
             no_network: set("STANDPIPE_TRANSPORT").and_then(|name| no_network(&name)),
             pin_bytes: config.ok().and_then(|config| config.pin_budget()),
             job: job(),
+            bad_rendezvous: Rendezvous::from_env().err().map(|error| error.to_string()),
             unknown_settings: Config::unknown_variables(),
             memlock: memlock(),
             locks_anything: locks_anything(),
@@ -96,7 +99,11 @@ impl Facts {
             shmem_huge_pages: shmem_huge_pages(),
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),
-            no_provider: network::look_for(None).err().map(|error| error.to_string()),
+            no_provider: match set("STANDPIPE_TRANSPORT").filter(|name| is_network(name)) {
+                // What is asked for is looked for by its name, above.
+                Some(_) => None,
+                None => network::look_for(None).err().map(|error| error.to_string()),
+            },
         }
     }
 }
@@ -106,13 +113,13 @@ fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// What `Node::open` would join, and the rendezvous that a program would ask.
+/// What `Node::open` would join.
 fn job() -> Result<Option<String>, String> {
-    let launched = JobEnv::from_env().map_err(|error| error.to_string())?;
-    let by_ours = launched.map(|_| "standpipe run".to_owned());
-    let job = by_ours.map_or_else(launched_by, |ours| Ok(Some(ours))).map_err(|error| error.to_string())?;
-    Rendezvous::from_env().map_err(|error| error.to_string())?;
-    Ok(job)
+    match JobEnv::from_env() {
+        Ok(Some(_)) => Ok(Some("standpipe run".to_owned())),
+        Ok(None) => launched_by().map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn is_network(transport: &str) -> bool {

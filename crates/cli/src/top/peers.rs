@@ -215,9 +215,14 @@ mod tests {
         );
         let mut report = told();
         // What is registered is pinned, and nothing besides.
-        report.ranks[1].process_pinned_bytes =
-            Some(report.ranks[1].figures.registration.expect("some").pinned()[0]);
-        assert!(!lines(&report, Some(1)).iter().any(|line| line.contains("besides")));
+        let besides = |report: &mut Report, all| {
+            report.ranks[1].process_pinned_bytes = Some(all);
+            lines(report, Some(1)).into_iter().find(|line| line.contains("besides"))
+        };
+        let [registered, ..] = report.ranks[1].figures.registration.expect("some").pinned();
+        assert_eq!((registered, besides(&mut report, 4096)), (4096, None));
+        assert!(besides(&mut report, 8192).is_some_and(|line| line.starts_with("it pins 4.10k B besides")));
+        assert_eq!(besides(&mut report, 100), None, "the two are not read at one time");
         assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("shown nothing")));
         report.ranks[0].peers = Some(Peers::default());
         assert!(lines(&report, Some(0)).last().is_some_and(|line| line.contains("asked no peer")));

@@ -302,7 +302,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn registration(hits: u64, pinned_peak: u64) -> Registration {
-        let table = TableCounters { pinned_peak, ..TableCounters::default() };
+        let table = TableCounters { pinned: pinned_peak, pinned_peak, ..TableCounters::default() };
         Registration::of(&RegistrationCounters { hits, table, ..RegistrationCounters::default() })
             .expect("some")
     }

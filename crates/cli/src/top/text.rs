@@ -95,12 +95,10 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
     notes
 }
 
-/// What a process pins beside what it has registered.
+/// What a process pins beside what the library has registered.
 pub(super) fn pins(besides: u64) -> String {
-    format!(
-        "pins {} B besides: queues and buffers of its provider, which no budget counts",
-        short(besides as f64)
-    )
+    let besides = short(besides as f64);
+    format!("pins {besides} B besides, in no budget: a provider's queues and buffers, or others' memory")
 }
 
 /// What the columns mean, for the help.
@@ -244,7 +242,9 @@ mod tests {
             bytes_per_second: 45e6,
             ..operations[0]
         });
+        report.ranks[0].process_pinned_bytes = Some(83 << 20);
         let text = lines(&report).join("\n");
+        assert!(text.contains("rank 0 pins 87.0M B besides") && !text.contains("rank 1 pins"), "{text}");
         assert!(text.contains("rank 0 is away: for 4.2 s") && text.contains("rank 1 was sent 3 malformed"));
         assert!(text.contains("rank 1 copies 45.0M B/s for its peers' puts and gets by message"), "{text}");
     }
