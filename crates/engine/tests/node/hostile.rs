@@ -1,13 +1,9 @@
 //! Peers that send anything: random words, answers to what was never asked, answers twice, from the wrong rank, with
 //! the wrong length. A second, slower account of what the node may believe says what must come of it.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
 use std::collections::{BTreeMap, VecDeque};
 
-use common::{PAYLOAD_MAX, Script, Sent};
+use crate::common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{

@@ -1,10 +1,6 @@
 //! Puts that signal, message by message: what goes in one message, and what becomes of it.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::{PAYLOAD_MAX, Script, Sent};
+use crate::common::{PAYLOAD_MAX, Script, Sent};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{

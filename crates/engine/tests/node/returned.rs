@@ -1,10 +1,6 @@
 //! A peer whose rank another process has taken, and holders that do not answer: news told one by one.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::{Script, Sent};
+use crate::common::{Script, Sent};
 use engine::node::{AmBody, Polled};
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;

@@ -1,5 +1,4 @@
 //! A transport without peers: the test says what arrives, and sees what is sent, read and written.
-#![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 use std::collections::{BTreeMap, VecDeque};
 

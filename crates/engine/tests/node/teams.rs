@@ -1,13 +1,9 @@
 //! Members of a team that send anything: the node never panics, touches no memory but what its collectives were given, keeps
 //! few messages of each, and ends everything when they are lost.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Script, poll, told};
+use crate::common::{Script, poll, told};
 use engine::collective::{Collective, Elements, Step};
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;

@@ -1,10 +1,6 @@
 //! Exchanges: collectives of a word of each member without an operation, and how they go on as others do.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::Script;
+use crate::common::Script;
 use engine::collective::Collective;
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
 use engine::wire::Kind;

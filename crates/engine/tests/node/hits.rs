@@ -1,10 +1,6 @@
 //! Transfers whose memory is at hand, and what becomes of what they use.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::Script;
+use crate::common::Script;
 use engine::node::Polled;
 use engine::registration::{Keep, Order, Quota, Settings};
 use engine::span::BucketSize;

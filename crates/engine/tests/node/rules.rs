@@ -1,10 +1,6 @@
 //! Rules of the node that need news in a certain order, told one by one.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::Script;
+use crate::common::Script;
 use engine::node::{AmBody, Polled};
 use engine::wire::Kind;
 use engine::{
@@ -274,7 +270,7 @@ fn an_operation_that_failed_reads_its_buffer_no_more() {
     let id = node.transfer(2, Direction::Put, &[piece(0, 0, 64 * 20)], None);
     let refuse = Header { args: [0, 1, 0, 0], token: 0, ..Header::new(Kind::PutDone) };
     let sent = node.transport().sent.clone();
-    let answer = |sent: &common::Sent, status| Header {
+    let answer = |sent: &crate::common::Sent, status| Header {
         token: sent.header.token,
         args: [sent.header.args[1], status, 0, 0],
         ..refuse

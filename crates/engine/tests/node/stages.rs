@@ -1,10 +1,6 @@
 //! Stages, message by message: who may have which, and what becomes of those whose holders break the rules.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::{PAYLOAD_MAX, STAGE_BYTES, Script};
+use crate::common::{PAYLOAD_MAX, STAGE_BYTES, Script};
 use engine::node::Polled;
 use engine::wire::Kind;
 use engine::{Direction, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Submit};

@@ -1,10 +1,6 @@
 //! What members of a team tell each other besides steps: how far they have come, what they called, and why a team is over.
 
-extern crate standpipe_engine as engine;
-
-mod common;
-
-use common::{Script, poll, told};
+use crate::common::{Script, poll, told};
 use engine::collective::Collective;
 use engine::node::{Memories, Start, TeamId};
 use engine::wire::Kind;

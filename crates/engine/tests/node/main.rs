@@ -1,0 +1,14 @@
+//! Nodes over transports that each test plays by hand. One program, so that the engine is compiled and linked for them once.
+
+extern crate standpipe_engine as engine;
+
+mod common;
+mod exchange;
+mod hits;
+mod hostile;
+mod returned;
+mod rules;
+mod signals;
+mod stages;
+mod team_news;
+mod teams;
