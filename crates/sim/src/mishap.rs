@@ -7,6 +7,7 @@ use crate::nic::Unmapped;
 use crate::process::Health;
 use crate::queue::Event;
 use crate::space::Access;
+use crate::trace::Action;
 use crate::world::World;
 
 /// Pages, at most, that a fault unmaps at once.
@@ -18,6 +19,14 @@ impl World {
         let next = self.queue.next_at()?;
         let incident = self.weather.incident(next)?;
         self.now = next;
+        self.trace.note(Action::Befall, next, 0, 0);
+        self.trace.word(match incident {
+            Incident::Shrink => 0,
+            Incident::Unmap => 1,
+            Incident::Stop => 2,
+            Incident::Mute => 3,
+            Incident::Restart => 4,
+        });
         Some(incident)
     }
 

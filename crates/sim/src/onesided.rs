@@ -6,7 +6,22 @@ use crate::acquaintance::Admission;
 use crate::flight::{Flight, Origin, Work};
 use crate::hearsay::Heard;
 use crate::queue::Event;
+use crate::trace::Action;
 use crate::world::World;
+
+/// An error's number in the run's digest. The numbers stay as they are.
+fn number_of(error: &OpError) -> u64 {
+    match error {
+        OpError::PeerLost { .. } => 1,
+        OpError::Fault { .. } => 2,
+        OpError::NotExposed { .. } => 3,
+        OpError::LocalFault { .. } => 4,
+        OpError::Timeout { .. } => 5,
+        OpError::Protocol { .. } => 6,
+        OpError::Team { .. } => 7,
+        OpError::Unsupported { .. } => 8,
+    }
+}
 
 impl World {
     /// Starts a copy by which the card reaches all memory.
@@ -40,8 +55,37 @@ impl World {
         self.launch(flight, direction, true);
     }
 
+    /// Notes that something happens to an operation, and how it has gone so far.
+    pub(crate) fn note_flight(&mut self, action: Action, index: u32) {
+        let Flight { origin, peer, result, .. } = &self.flights[index as usize];
+        self.trace.note(action, self.now, origin.rank, *peer);
+        self.trace.word(origin.serial);
+        let (ended, value) = match result {
+            Ok(value) => (0, *value),
+            Err(error) => (number_of(error), 0),
+        };
+        self.trace.word(ended);
+        self.trace.word(value);
+    }
+
+    fn note_pieces(&mut self, index: u32, direction: Direction, keyed: bool) {
+        self.note_flight(Action::Start, index);
+        let direction = u64::from(direction == Direction::Put);
+        self.trace.word(direction << 1 | u64::from(keyed));
+        let place = |place: Place| [place.mem.to_wire(), place.offset];
+        for KeyedPiece { piece, key, base, local } in &self.flights[index as usize].pieces {
+            let ends = [place(piece.remote), place(piece.local), [piece.len, key.0]];
+            ends.as_flattened().iter().for_each(|word| self.trace.word(*word));
+            self.trace.word(*base);
+            let registration =
+                local.map_or(u64::MAX, |reg| u64::from(reg.index) << 32 | u64::from(reg.generation));
+            self.trace.word(registration);
+        }
+    }
+
     /// Sends a copy on its way that has its pieces.
     fn launch(&mut self, index: u32, direction: Direction, keyed: bool) {
+        self.note_pieces(index, direction, keyed);
         let flight = &mut self.flights[index as usize];
         flight.work = Work::Copy { direction, keyed };
         let (from, peer) = (flight.origin.rank, flight.peer);
@@ -63,6 +107,11 @@ impl World {
 
     pub(crate) fn start_atomic(&mut self, op: OpId, from: Rank, peer: Rank, word: Place, atomic: Atomic) {
         let index = self.take_off(op, from, peer);
+        self.note_flight(Action::Start, index);
+        [word.mem.to_wire(), word.offset]
+            .iter()
+            .chain(&atomic.to_wire())
+            .for_each(|word| self.trace.word(*word));
         let heard = self.process(from).heard.clone();
         let flight = &mut self.flights[index as usize];
         (flight.work, flight.heard) = (Work::Atomic(word, atomic), heard);

@@ -4,10 +4,27 @@ use engine::registration::RegisterError;
 use engine::{Deregistering, Event as Told, Rank, RegId, Registering};
 
 use crate::queue::Event;
+use crate::trace::Action;
 use crate::world::World;
 
 impl World {
     pub(crate) fn register(&mut self, rank: Rank, reg: RegId, offset: u64, len: u64) -> Registering {
+        let registering = self.begin_register(rank, reg, offset, len);
+        self.trace.note(Action::Register, self.now, rank, rank);
+        self.note_registration(self.incarnation(rank), reg);
+        self.trace.word(offset);
+        self.trace.word(len);
+        let (became, key) = match registering {
+            Registering::Pending => (0, 0),
+            Registering::Done(key) => (1, key.0),
+            Registering::Failed(_) => (2, 0),
+        };
+        self.trace.word(became);
+        self.trace.word(key);
+        registering
+    }
+
+    fn begin_register(&mut self, rank: Rank, reg: RegId, offset: u64, len: u64) -> Registering {
         let (latency, process) = (self.costs.latency_ns, &mut self.processes[rank as usize]);
         let before = process.nic.pinned();
         let key = match process.nic.register(reg, &process.space, offset, len) {
@@ -47,6 +64,8 @@ impl World {
     }
 
     pub(crate) fn deregister(&mut self, rank: Rank, reg: RegId) -> Deregistering {
+        self.trace.note(Action::Deregister, self.now, rank, rank);
+        self.note_registration(self.incarnation(rank), reg);
         let bytes = self.process_mut(rank).nic.revoke(reg);
         let done = self.spend(rank, self.costs.deregister_ns(bytes));
         let latency = self.costs.latency_ns;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, SendError};
+use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, RegId, SendError};
 use rustc_hash::FxHashMap;
 
 use crate::acquaintance::Admission;
@@ -14,7 +14,7 @@ use crate::flight::{Flight, Origin};
 use crate::hearsay::{self, Change, Heard};
 use crate::process::{Health, Process};
 use crate::queue::{Event, Queue};
-use crate::trace::Trace;
+use crate::trace::{Action, Trace};
 use crate::violation::Violation;
 
 /// A message on its way, or waiting to be taken.
@@ -105,7 +105,7 @@ pub(crate) struct World {
     words: FxHashMap<(Rank, Place), Heard>,
     /// Changes of memory so far.
     pub(crate) changes: Change,
-    trace: Trace,
+    pub(crate) trace: Trace,
 }
 
 impl World {
@@ -172,8 +172,61 @@ impl World {
         debug_assert!(at >= self.now, "time goes forwards");
         self.now = at;
         self.events += u64::from(!matches!(event, Event::Wake(_)));
-        self.trace.note(&(at, event));
+        self.note_event(event);
         Some(self.happen(event))
+    }
+
+    /// Notes an event in the run's digest: by what it is about, and not by where that is kept.
+    fn note_event(&mut self, event: Event) {
+        let now = self.now;
+        let mut note = |action, from, to| self.trace.note(action, now, from, to);
+        match event {
+            Event::Arrive(message) => {
+                let message = &self.messages[message as usize];
+                note(Action::Arrive, message.from, message.to);
+                let lane = u64::from(message.lane == Lane::Reply);
+                let (sender, receiver) = message.incarnations;
+                self.trace.word(lane);
+                self.trace.word(u64::from(sender) << 32 | u64::from(receiver));
+                message.header.iter().for_each(|word| self.trace.word(*word));
+                self.trace.bytes(&message.payload);
+            }
+            Event::Fetch(flight) => self.note_flight(Action::Fetch, flight),
+            Event::Land(flight) => self.note_flight(Action::Land, flight),
+            Event::Report(flight) => self.note_flight(Action::Report, flight),
+            Event::Registered { rank, incarnation, reg, fails } => {
+                note(Action::Registered, rank, rank);
+                self.note_registration(incarnation, reg);
+                self.trace.word(u64::from(fails));
+            }
+            Event::Deregistered { rank, incarnation, reg } => {
+                note(Action::Deregistered, rank, rank);
+                self.note_registration(incarnation, reg);
+            }
+            Event::Wake(rank) => note(Action::Wake, rank, rank),
+            Event::Alarm(rank) => note(Action::Alarm, rank, rank),
+            Event::Lose { to, lost, incarnation } => {
+                note(Action::Lose, lost, to);
+                self.trace.word(u64::from(incarnation));
+            }
+            Event::HangUp { to, to_incarnation, by, incarnation } => {
+                note(Action::HangUp, by, to);
+                self.trace.word(u64::from(to_incarnation) << 32 | u64::from(incarnation));
+            }
+            Event::Introduce { to, rank } => note(Action::Introduce, rank, to),
+            Event::Restart(rank) => note(Action::Restart, rank, rank),
+            Event::Unmute(rank) => note(Action::Unmute, rank, rank),
+            Event::Remap { rank, offset, pages } => {
+                note(Action::Remap, rank, rank);
+                self.trace.word(offset);
+                self.trace.word(u64::from(pages));
+            }
+        }
+    }
+
+    pub(crate) fn note_registration(&mut self, incarnation: u32, reg: RegId) {
+        self.trace.word(u64::from(incarnation));
+        self.trace.word(u64::from(reg.index) << 32 | u64::from(reg.generation));
     }
 
     /// Has an event happen, which is returned if it is none inside the network.
@@ -340,10 +393,15 @@ impl World {
     fn arrive(&mut self, index: u32) {
         let message = &self.messages[index as usize];
         let (from, to, (sender, receiver)) = (message.from, message.to, message.incarnations);
-        self.trace.note(&(from, to, message.lane, &message.header));
         let sent = self.lived(from, sender, message.left) && self.lived(to, receiver, self.now);
         let admission =
             if sent { self.admit(to, from, sender, Event::Arrive(index)) } else { Admission::Refused };
+        self.trace.note(Action::Admit, self.now, from, to);
+        self.trace.word(match admission {
+            Admission::Granted => 0,
+            Admission::Waits => 1,
+            Admission::Refused => 2,
+        });
         match admission {
             Admission::Granted => {
                 self.process_mut(to).arrived.push_back(index);
