@@ -6,7 +6,7 @@
 //! conformance::conformance_tests!(|size| MyCluster::new(size));
 //! ```
 //!
-//! which makes one `#[test]` a case. [`cases()`] and [`run_all`] serve those who want the cases at run time, for many
+//! which makes one `#[test]` a case. [`cases()`] serves those who want the cases at run time, for many
 //! seeds say. What a transport does not offer (one-sided copies, atomics, ranks that return) and what the platform
 //! does not have (inaccessible pages) is skipped aloud; everything else must hold.
 //!
@@ -154,15 +154,4 @@ declare! { $
         a_rank_that_returns_is_a_peer_like_any_other;
     counting:
         everything_is_counted;
-}
-
-/// Runs every case, naming each on standard error before it starts.
-///
-/// # Panics
-/// When a case fails.
-pub fn run_all<C: Cluster>(make: Make<'_, C>) {
-    for (name, case) in cases::<C>() {
-        eprintln!("conformance: {name}");
-        case(make);
-    }
 }
