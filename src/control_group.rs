@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the group and those above it allow all of its processes together, where that is limited.
+/// The least limit, in bytes, that the group or one above it sets all of its processes together; `None` where none does.
 pub(crate) fn memory_limit() -> Option<u64> {
     let files = memory_files("memory.max", "memory.limit_in_bytes");
     files.iter().filter_map(|file| limit(&fs::read_to_string(file).ok()?)).min()
@@ -15,8 +15,8 @@ fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < NONE)
 }
 
-/// The files of this name, in version 2 and 1, of the group, of each above it, and last of the mount's root, which it is where a
-/// container sees no more of the tree. Not all need be there.
+/// Where files of these names, in version 2 and in version 1, may be: in the group's folder, then in each above it, up to the mount's
+/// root. A container may see that root alone.
 pub(crate) fn memory_files(two: &str, one: &str) -> Vec<PathBuf> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     files(&read("/proc/self/cgroup"), &read("/proc/self/mounts"), two, one)

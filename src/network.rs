@@ -97,8 +97,8 @@ pub enum NetworkError {
     },
     /// A provider's buffers are too small for messages, as a variable of the environment wants it.
     #[error(
-        "{variable}={value} makes the buffers of {provider} smaller than a message: libfabric then writes beyond them when a \
-         peer is lost; unset it, or set it to {MESSAGE_BYTES} or more"
+        "{variable}={value} makes the buffers of {provider} smaller than a message: processes were seen to die of a corrupted \
+         heap then, when a peer was lost; unset it, or set it to {MESSAGE_BYTES} or more"
     )]
     SmallBuffers {
         /// Its name.
@@ -325,24 +325,24 @@ pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, Ne
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.
 pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkError> {
     let fabric = Fabric::load()?;
-    first_of(name, |name| open_named(fabric, name, &reach))
+    let (used, port, passed) = first_of(name, |name| open_named(fabric, name, &reach))?;
+    if let Some(error) = passed {
+        tracing::warn!(%error, used, "another provider is used");
+    }
+    Ok(port)
 }
 
-/// What `of` has for the provider of this name, or for the first of those that nodes take by themselves.
+/// Asks `of` about the provider of this name, or about those that nodes take by themselves until it has an answer. Returns which one
+/// that was, the answer, and why one before it was passed by, though it is there.
 fn first_of<'a, T>(
     name: Option<&'a str>,
     of: impl Fn(&'a str) -> Result<T, NetworkError>,
-) -> Result<T, NetworkError> {
+) -> Result<(&'a str, T, Option<NetworkError>), NetworkError> {
     let names = name.map_or(PREFERRED.to_vec(), |name| vec![name]);
     let mut first: Option<NetworkError> = None;
     for name in names {
         match of(name) {
-            Ok(found) => {
-                if let Some(error) = &first {
-                    tracing::warn!(%error, used = name, "another provider is used");
-                }
-                return Ok(found);
-            }
+            Ok(found) => return Ok((name, found, first)),
             // Of those that nobody asked for, what is not there is not worth a word.
             Err(NetworkError::NoProvider { .. }) => {}
             Err(error) => first = first.or(Some(error)),
@@ -371,7 +371,7 @@ fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Port
 /// Why not.
 pub fn look_for(name: Option<&str>) -> Result<(), NetworkError> {
     let fabric = Fabric::load()?;
-    first_of(name, |name| provider(fabric, name, &Reach::Host).map(drop))
+    first_of(name, |name| provider(fabric, name, &Reach::Host)).map(drop)
 }
 
 /// Variables by which libfabric leaves out providers, or interfaces of theirs.

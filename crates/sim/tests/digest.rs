@@ -1,4 +1,4 @@
-//! What happens in the simulator stays what it was, bit by bit: every message, registration, one-sided operation and fault, and when.
+//! The simulator does today what it did before, bit by bit: every message, registration, one-sided operation and fault, and when.
 //!
 //! `digests.txt` has a line for each storm. A change of the engine that is to change nothing changes none of them. One that is to
 //! change something is a commit of its own, which writes the file anew (`STANDPIPE_TEST_DIGESTS=write`) and says in its body which

@@ -22,9 +22,9 @@ const FUZZ_SECONDS: u64 = 3;
 /// Which of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// Those in which nothing depends on time, so that they may run beside everything else at the lowest priority.
+    /// Checks that depend on no time: they may run beside everything else, at the lowest priority.
     Patient,
-    /// The others.
+    /// All other checks.
     Timed,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Rendezvous {
     others: Vec<Channel>,
 }
 
-/// What the environment says of a meeting.
+/// A meeting, as the environment describes it.
 pub(super) struct Meeting {
     host: String,
     port: u16,

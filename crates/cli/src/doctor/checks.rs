@@ -70,15 +70,14 @@ fn memory(facts: &Facts) -> Check {
     check("memory", Status::Info, value, remedy)
 }
 
+const JOB_REMEDY: &str = "no program opens a node here; those that `standpipe run` starts do";
+
 /// Whom a node would meet when it opens.
 fn job(job: &Result<Option<String>, String>) -> Check {
     match job {
         Ok(None) => check("job", Status::Info, "none: a node opened here is a job of one", ""),
         Ok(Some(launcher)) => check("job", Status::Info, format!("by {launcher}"), ""),
-        Err(why) => {
-            let remedy = "no program opens a node here; those that `standpipe run` starts do";
-            check("job", Status::Fail, why, remedy)
-        }
+        Err(why) => check("job", Status::Fail, why, JOB_REMEDY),
     }
 }
 
@@ -207,13 +206,12 @@ fn attach_remedy(facts: &Facts) -> &'static str {
 /// Only jobs that ask for it need it.
 fn libfabric(facts: &Facts) -> Check {
     match &facts.libfabric {
-        Ok(version) => match &facts.no_provider {
-            None => check("libfabric", Status::Ok, version, ""),
-            Some(why) => {
-                let remedy = "nothing but this host can be reached; unset the variable that hides the providers, if one does";
-                check("libfabric", Status::Warn, format!("{version}: {why}"), remedy)
-            }
-        },
+        Ok(version) if facts.no_provider.is_none() => check("libfabric", Status::Ok, version, ""),
+        Ok(version) => {
+            let why = facts.no_provider.as_deref().unwrap_or_default();
+            let remedy = "nothing but this host can be reached; unset the variable that hides the providers, if one does";
+            check("libfabric", Status::Warn, format!("{version}: {why}"), remedy)
+        }
         Err(why) => {
             let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: `apt install libfabric1`); nothing else needs it";
             check("libfabric", Status::Info, why, remedy)

@@ -18,7 +18,7 @@ pub(super) struct Facts {
     pub(super) kernel: String,
     pub(super) cores: usize,
     pub(super) memory_bytes: Option<u64>,
-    /// What the control group allows all of its processes.
+    /// The control group's limit of memory, in bytes, for all of its processes.
     pub(super) memory_limit: Option<u64>,
     pub(super) segment: Result<(), String>,
     pub(super) membarrier: bool,
@@ -41,7 +41,7 @@ pub(super) struct Facts {
     pub(super) pin_bytes: Option<u64>,
     /// The job that a node would join, if it would, or what is wrong with what the environment says of one.
     pub(super) job: Result<Option<String>, String>,
-    /// What is wrong with the rendezvous that `STANDPIPE_RENDEZVOUS` names.
+    /// Why no program could ask the rendezvous that `STANDPIPE_RENDEZVOUS` names.
     pub(super) bad_rendezvous: Option<String>,
     /// Variables that look like settings, and are none.
     pub(super) unknown_settings: Vec<String>,
@@ -100,7 +100,7 @@ impl Facts {
             dev_shm_bytes: dev_shm_bytes(),
             libfabric: network::version().map_err(|error| error.to_string()),
             no_provider: match set("STANDPIPE_TRANSPORT").filter(|name| is_network(name)) {
-                // What is asked for is looked for by its name, above.
+                // `no_network` looks for the provider that the setting names.
                 Some(_) => None,
                 None => network::look_for(None).err().map(|error| error.to_string()),
             },

@@ -214,7 +214,7 @@ mod tests {
             lines(&keyed, Some(0))
         );
         let mut report = told();
-        // What is registered is pinned, and nothing besides.
+        // The process has pinned the registered memory alone.
         let besides = |report: &mut Report, all| {
             report.ranks[1].process_pinned_bytes = Some(all);
             lines(report, Some(1)).into_iter().find(|line| line.contains("besides"))

@@ -144,7 +144,7 @@ impl Report {
 }
 
 impl RankReport {
-    /// What its process has pinned beyond what it has registered: a provider's queues and buffers, which no budget counts.
+    /// Bytes that its process has pinned beyond the registered ones: a provider's queues and buffers, which no budget counts.
     pub(super) fn pinned_besides(&self) -> Option<u64> {
         let registered = self.figures.registration.map_or(0, |registration| registration.pinned()[0]);
         self.process_pinned_bytes?.checked_sub(registered).filter(|bytes| *bytes > 0)

@@ -95,7 +95,7 @@ fn notes(ranks: &[RankReport]) -> Vec<String> {
     notes
 }
 
-/// What a process pins beside what the library has registered.
+/// Words for these bytes, which a process pins beside the memory that the library has registered.
 pub(super) fn pins(besides: u64) -> String {
     let besides = short(besides as f64);
     format!("pins {besides} B besides, in no budget: a provider's queues and buffers, or others' memory")
