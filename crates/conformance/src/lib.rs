@@ -143,6 +143,7 @@ declare! { $
         a_late_answer_touches_no_buffer
         a_cancelled_operation_touches_no_buffer
         deadlines_are_told_in_turn
+        a_deadline_that_was_met_ends_nothing
         detached_operations_report_their_failure
         outcomes_are_taken_once;
     losses:

@@ -93,6 +93,30 @@ pub(crate) fn deadlines_are_told_in_turn<C: Cluster>(make: Make<'_, C>) {
     assert_eq!(ops.map(|id| bench.outcome(0, id)), [timeout, Ok(0), timeout, timeout]);
 }
 
+/// The earliest deadline is that of an operation that has ended: at that time nothing is late, and the next one is told.
+pub(crate) fn a_deadline_that_was_met_ends_nothing<C: Cluster>(make: Make<'_, C>) {
+    let mut bench = Bench::new(make, 2);
+    let here = bench.memory(0, MemId::Space, LEN);
+    let there = bench.memory(1, MemId::Space, LEN);
+    let now = bench.cluster.now();
+    let get = |bench: &mut Bench<C>, at| {
+        bench.node(0).transfer(1, Direction::Get, &[piece(there, here, LEN)], Some(at))
+    };
+    let met = get(&mut bench, now + 1_000_000_000_000);
+    assert_eq!(bench.outcome(0, met), Ok(0));
+    bench.sleep(1);
+    let late = get(&mut bench, now + 2_000_000_000_000);
+    if bench.node(0).is_done(late) {
+        testbed::skip("deadlines: a get needs no answer here");
+        return;
+    }
+    assert_eq!(bench.node(0).expire(now + 1_000_000_000_000), Some(now + 2_000_000_000_000));
+    assert!(!bench.node(0).is_done(late));
+    assert_eq!(bench.node(0).expire(now + 2_000_000_000_000), None);
+    bench.wake(1);
+    assert_eq!(bench.outcome(0, late), Err(OpError::Timeout { peer: 1 }));
+}
+
 pub(crate) fn detached_operations_report_their_failure<C: Cluster>(make: Make<'_, C>) {
     let mut bench = Bench::new(make, 2);
     let bytes = pattern(1, LEN);

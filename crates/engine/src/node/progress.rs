@@ -85,7 +85,7 @@ impl<T: Transport> Node<T> {
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
     /// more. Loses every peer that was told to give something back, and has not answered within [`Settings::recall_within`], which counts from
     /// the next call on. Asks the members that a collective has waited for in vain what they called.
-    /// Returns the earliest deadline that is left, or when to ask or look next.
+    /// Returns the earliest deadline that is left, or when to ask or look next; or earlier, where what was due then has ended since.
     ///
     /// To be called when polling finds nothing, as answers may lie there until then; and now and then where it always finds something.
     ///
@@ -100,9 +100,22 @@ impl<T: Transport> Node<T> {
     }
 
     fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
-        let mut late = Vec::new();
-        let mut next = self.expire_hits(now);
-        let mut in_vain = Vec::new();
+        let hits = self.expire_hits(now);
+        let ops = self.expire_ops(now);
+        let holders = self.expire_holders(now, polled);
+        [hits, ops, holders].into_iter().flatten().min()
+    }
+
+    /// Looks at all operations only where one may be late, or a collective may have to ask.
+    fn expire_ops(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.ops.is_empty() {
+            self.none_due_before = Nanos::MAX;
+        }
+        if now < self.none_due_before && self.collectives_in_flight() == 0 {
+            return Some(self.none_due_before).filter(|at| *at != Nanos::MAX);
+        }
+        let (mut late, mut in_vain) = (Vec::new(), Vec::new());
+        let (mut due, mut ask) = (Nanos::MAX, Nanos::MAX);
         for (key, op) in &mut self.ops {
             if op.outcome.is_some() {
                 continue;
@@ -112,25 +125,23 @@ impl<T: Transport> Node<T> {
                 if asks_now {
                     in_vain.push(key);
                 }
-                next = Some(next.map_or(at, |n: Nanos| n.min(at)));
+                ask = ask.min(at);
             }
             let Some(deadline) = op.deadline else { continue };
             if deadline <= now {
                 late.push((key, op.kind.peer()));
             } else {
-                next = Some(next.map_or(deadline, |n: Nanos| n.min(deadline)));
+                due = due.min(deadline);
             }
         }
+        self.none_due_before = due;
         for (key, peer) in late {
             self.give_up(key, OpError::Timeout { peer });
         }
         for key in in_vain {
             self.ask_the_awaited(key);
         }
-        match (next, self.expire_holders(now, polled)) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        Some(due.min(ask)).filter(|at| *at != Nanos::MAX)
     }
 
     /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does

@@ -38,6 +38,8 @@ pub struct Node<T> {
     pub(super) transport: T,
     /// Operations under way, but for transfers that hit.
     pub(super) ops: SlotMap<OpKey, Op>,
+    /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
+    pub(super) none_due_before: Nanos,
     pub(super) hits: Hits,
     pub(super) pending: usize,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
@@ -264,6 +266,7 @@ impl<T: Transport> Node<T> {
             transport,
             ops: SlotMap::with_key(),
             hits: Hits::default(),
+            none_due_before: Nanos::MAX,
             pending: 0,
             stalled: Waiting::default(),
             outbox: VecDeque::new(),
@@ -422,6 +425,7 @@ impl<T: Transport> Node<T> {
     #[inline]
     pub(super) fn insert(&mut self, kind: OpKind, deadline: Option<Nanos>) -> OpKey {
         self.pending += usize::from(kind.is_transfer());
+        self.none_due_before = self.none_due_before.min(deadline.unwrap_or(Nanos::MAX));
         self.ops.insert(Op { kind, deadline, outcome: None, detached: false, parent: None })
     }
 
