@@ -21,13 +21,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use standpipe::host::monotonic_ns;
-use standpipe::launch::{self, Outcome};
+use standpipe::launch::{self, Launch, Outcome};
 
 use crate::memory::{IDS, THREADS};
 use crate::process::{ID, LINE, ROUGH_MS};
-use crate::support::{Heard, Random, eventually, is_running, itself, job_of};
+use crate::support::{Heard, Random, eventually, in_role, is_running, itself, job_in_role, job_of};
 use crate::thread::ADDS;
 use crate::verdict::{Before, Figures};
+
+/// The storm's program of another commit, which every second process then is: what goes between the two is what it was.
+const BESIDE: &str = "STANDPIPE_TEST_BESIDE";
+
+/// For a shell that is to become the first program or, as every second rank, the second, with the arguments behind them.
+const ONE_OF_TWO: &str =
+    r#"own=$1 other=$2; shift 2; [ $((STANDPIPE_RANK % 2)) = 0 ] || own=$other; exec "$own" "$@""#;
 
 /// Processes at first.
 const PROCESSES: usize = 5;
@@ -217,7 +224,10 @@ impl Storm {
     }
 
     fn start(&mut self, id: usize) {
-        let mut command = itself("storm");
+        let mut command = match std::env::var_os(BESIDE) {
+            Some(other) if id % 2 == 1 => in_role(Command::new(other), "storm"),
+            _ => itself("storm"),
+        };
         command.envs(self.environment()).env(ID, id.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().expect("this program runs");
         let (pid, child) = (child.id(), Some(child));
@@ -225,7 +235,15 @@ impl Storm {
     }
 
     fn launch(&mut self) -> std::thread::JoinHandle<Outcome> {
-        let job = job_of(PROCESSES as u32, "storm").keep_going(true);
+        let job = match std::env::var_os(BESIDE) {
+            Some(other) => {
+                let own = std::env::current_exe().expect("this program has a path");
+                let shell = Launch::new("sh").args(["-c", ONE_OF_TWO, "sh"]).arg(own).arg(other);
+                job_in_role(shell, PROCESSES as u32, "storm")
+            }
+            None => job_of(PROCESSES as u32, "storm"),
+        };
+        let job = job.keep_going(true);
         let job = self.environment().into_iter().fold(job, |job, (name, value)| job.env(name, value));
         (0..PROCESSES).for_each(|id| drop(self.processes.insert(id, Process::default())));
         std::thread::spawn(move || Heard::default().run(job))

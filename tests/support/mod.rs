@@ -19,6 +19,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const LIFE: Duration = Duration::from_secs(120);
 
 const ROLE: &str = "STANDPIPE_TEST_ROLE";
+/// Of a test program, what makes it play a role alone.
+const AS_CHILD: [&str; 3] = ["--exact", "child", "--nocapture"];
 /// Tells a role's lines from those of the test harness around it.
 const MARK: &str = "@@";
 
@@ -40,14 +42,23 @@ pub(crate) fn die_after(time: Duration) {
 
 /// This very program, whoever may search its folder, and the arguments that make it play a role.
 pub(crate) fn itself(role: &str) -> std::process::Command {
-    let mut command = std::process::Command::new("/proc/self/exe");
-    command.args(["--exact", "child", "--nocapture"]).env(ROLE, role);
-    command
+    in_role(std::process::Command::new("/proc/self/exe"), role)
+}
+
+/// A test program, with the arguments that make it play a role.
+pub(crate) fn in_role(mut program: std::process::Command, role: &str) -> std::process::Command {
+    program.args(AS_CHILD).env(ROLE, role);
+    program
 }
 
 /// A job whose ranks play `role`.
 pub(crate) fn job_of(ranks: u32, role: &str) -> Launch {
-    Launch::new("/proc/self/exe").args(["--exact", "child", "--nocapture"]).env(ROLE, role).ranks(ranks)
+    job_in_role(Launch::new("/proc/self/exe"), ranks, role)
+}
+
+/// The same of another test program, or of what becomes one.
+pub(crate) fn job_in_role(program: Launch, ranks: u32, role: &str) -> Launch {
+    program.args(AS_CHILD).env(ROLE, role).ranks(ranks)
 }
 
 /// The transport over the network that every machine with libfabric has, if this one does.

@@ -29,7 +29,7 @@ pub(crate) enum Part {
 }
 
 const PATIENT: &[Named] = &[
-    ("miri", nightly::miri),
+    ("miri", || nightly::miri(Form::Short)),
     ("loom", checks::loom),
     ("hits", hits::hits),
     ("fuzz", || fuzz::run(FUZZ_SECONDS, None)),

@@ -3,6 +3,7 @@
 //! Each check passes, fails, or says aloud why it was skipped; only a failure makes the command fail.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod bursts;
 mod changes;
 mod checks;
@@ -77,6 +78,11 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Let storms loose on processes of which every second one is another commit's: what goes between them must not have changed.
+    Beside {
+        /// The other commit, whose storm is built in a clone of its own under `target/`.
+        commit: String,
+    },
     /// Burst beyond each limit of places: each operation and size, by one thread and by many, over links that are there, and that
     /// are not, by each route.
     Bursts {
@@ -118,12 +124,13 @@ fn main() -> ExitCode {
     let (name, outcome) = match Check::parse() {
         Check::Lint => ("lint", checks::lint()),
         Check::Loom => ("loom", checks::loom()),
-        Check::Miri => ("miri", nightly::miri()),
+        Check::Miri => ("miri", nightly::miri(Form::Long)),
         Check::Tsan => ("tsan", nightly::tsan(Form::Long)),
         Check::Asan => ("asan", nightly::asan(Form::Long)),
         Check::Mutate => ("mutate", mutate::mutate()),
         Check::Storms { minutes, seed } => ("storms", storms::storms(minutes, seed)),
         Check::RealStorms { minutes, seed } => ("real-storms", real_storms::real_storms(minutes, seed)),
+        Check::Beside { commit } => ("beside", beside::beside(&commit)),
         Check::Bursts { verbs } => ("bursts", bursts::bursts(verbs)),
         Check::Changes { rounds } => ("changes", changes::changes(rounds)),
         Check::Fuzz { seconds, target } => ("fuzz", fuzz::run(seconds, target.as_deref())),
