@@ -48,9 +48,9 @@ pub const SETTINGS: &[Setting] = &[
         default: "auto",
         cost: "a thread that wakes for every message that nobody is polling for",
         help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
-               attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, and from the \
-               first await that has to wait; off: never, and a \
-               thread that only wakes tasks lets their own polls make progress",
+               attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, once a node \
+               that nobody launched and that has handlers gives its address, and from the first await that has to wait; \
+               off: never, and a thread that only wakes tasks lets their own polls make progress",
     },
     Setting {
         name: "STANDPIPE_ATTACH",
@@ -187,7 +187,8 @@ pub enum ProgressThread {
     /// await: a thread that only wakes them is started at the first await that has to wait.
     Off,
     /// Where peers depend on it: over a network; where cross-memory attach is forbidden, and from when on a peer reaches this process's
-    /// private memory by messages because it finds it forbidden. And where tasks do: from the first await that has to wait.
+    /// private memory by messages because it finds it forbidden; and in a node that nobody launched, that has handlers and gives its
+    /// [address](crate::Node::address). And where tasks do: from the first await that has to wait.
     #[default]
     Auto,
 }
@@ -331,13 +332,13 @@ impl Config {
         for name in Config::unknown_variables() {
             tracing::warn!("{name} is set, and is no setting of standpipe's");
         }
-        Config::from_lookup(|name| std::env::var(name).ok())
+        Config::from_lookup(crate::host::variable)
     }
 
     /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that nothing of
     /// Standpipe reads: misspelt ones.
     pub fn unknown_variables() -> Vec<String> {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         names.filter(|name| is_unknown(name)).collect()
     }
 

@@ -454,6 +454,12 @@ impl Inner {
         self.attendant.start("standpipe-progress", work)
     }
 
+    /// As [`Inner::attend`], where the node has handlers: those who come from without may wait for their answers, and need not know
+    /// what this process does meanwhile.
+    pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
+    }
+
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         let Some(alarm) = self.alarm.get().cloned() else { return Ok(()) };

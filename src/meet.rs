@@ -206,7 +206,9 @@ impl Node {
     /// The address means nothing once the node is closed. It names the host's IP addresses as they are at the call: an address that was
     /// given before stays good for as long as one of those that it names leads here. The call opens the door: from the first
     /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port, or as
-    /// [`Config::listen`](crate::Config::listen) says. A peer that has come has a number here, which [`Call::from`] tells
+    /// [`Config::listen`](crate::Config::listen) says. Where the node has handlers, and
+    /// [`ProgressThread::Auto`](crate::ProgressThread::Auto), it starts the progress thread besides, which runs them while no call
+    /// waits. A peer that has come has a number here, which [`Call::from`] tells
     /// handlers, and which [`Node::peers`] lists.
     ///
     /// [`Call::from`]: crate::Call::from
@@ -217,7 +219,11 @@ impl Node {
     /// and [`MeetError::Listen`] where the node is to listen nowhere, or where it cannot.
     pub fn address(&self) -> Result<Address, MeetError> {
         let door = self.door()?;
-        if door.listens() { Ok(door.address()) } else { Err(MeetError::NotListening) }
+        if !door.listens() {
+            return Err(MeetError::NotListening);
+        }
+        self.inner.attend_to_callers()?;
+        Ok(door.address())
     }
 
     /// Makes the node that gave this address a peer, and returns its number here: what all operations want as the peer's

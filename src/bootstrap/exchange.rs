@@ -27,6 +27,7 @@ pub(crate) use self::terms::Exchange;
 pub use self::terms::ExchangeError;
 use self::terms::Lookup;
 use super::registry::PLACE;
+use crate::host::variable;
 
 /// The variable that names the launcher to believe.
 const NAMED: &str = "STANDPIPE_LAUNCHER";
@@ -34,7 +35,7 @@ const NAMED: &str = "STANDPIPE_LAUNCHER";
 /// The exchange that this process's launcher offers; `None` where nobody does: it is a job of one. A launcher that counts several
 /// processes and leaves them no way to meet is an error.
 pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, ExchangeError> {
-    let lookup = |name: &str| std::env::var(name).ok();
+    let lookup = variable;
     let Some(launcher) = launcher(&lookup)? else { return Ok(None) };
     tracing::debug!(?launcher, "joining a job of another launcher's");
     let exchange: Box<dyn Exchange> = match launcher {
@@ -54,7 +55,7 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
 /// # Errors
 /// What [`Node::open`](crate::Node::open) would say of the variables. Whether the launcher answers only it finds out.
 pub fn launched_by() -> Result<Option<String>, ExchangeError> {
-    let lookup = |name: &str| std::env::var(name).ok();
+    let lookup = variable;
     let said = match launcher(&lookup)? {
         None => return Ok(None),
         Some(Launcher::Pmix) => "PMIx".to_owned(),

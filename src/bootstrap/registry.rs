@@ -19,6 +19,7 @@ use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::aside::once;
 use super::secret::Secret;
 use super::staggered::{Failed, first};
+use crate::host::variable;
 use crate::readable::debug_is_display;
 
 /// What the connection is for, and in which version of what is said by it.
@@ -181,8 +182,8 @@ impl Rendezvous {
     /// # Errors
     /// [`RendezvousError::Setting`], [`RendezvousError::Unset`].
     pub fn from_env() -> Result<Option<Rendezvous>, RendezvousError> {
-        match std::env::var(PLACE) {
-            Ok(at) if !at.trim().is_empty() => Rendezvous::new(at.trim(), &secret_from_env()?).map(Some),
+        match variable(PLACE) {
+            Some(at) if !at.trim().is_empty() => Rendezvous::new(at.trim(), &secret_from_env()?).map(Some),
             _ => Ok(None),
         }
     }
@@ -336,7 +337,7 @@ fn parse_secret(text: &str) -> Result<Secret, RendezvousError> {
 
 /// The secret's digits as the environment has them; none where it has none, which is no secret.
 pub(crate) fn secret_from_env() -> Result<String, RendezvousError> {
-    let text = std::env::var(SECRET).unwrap_or_default();
+    let text = variable(SECRET).unwrap_or_default();
     parse_secret(&text).map(|_| text)
 }
 

@@ -16,6 +16,9 @@ use crate::bootstrap::poll::poll_until;
 
 const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
+/// An interrupt that comes this soon after the first is the first again: `timeout` sends one to a process, and then to its group.
+const SAME: Duration = Duration::from_millis(200);
+
 /// How long ranks may take to end after an interrupt before it is told what comes next: most are gone by then.
 const NOTICE: Duration = Duration::from_millis(300);
 
@@ -86,6 +89,7 @@ struct Supervisor {
 
 /// The first `SIGINT`, which went to all ranks.
 struct Interrupt {
+    at: Instant,
     /// When it is told what comes next, if it has not been.
     tell_at: Option<Instant>,
     kill_at: Instant,
@@ -145,12 +149,15 @@ impl Supervisor {
 
     fn forward(&mut self, signal: Signal) {
         if signal == Signal::INT {
-            if self.interrupt.is_some() {
+            if let Some(Interrupt { at, .. }) = self.interrupt {
+                if at.elapsed() < SAME {
+                    return;
+                }
                 return self.kill_by_interrupt("interrupted again; killing all ranks");
             }
-            let kill_at = self.after_grace();
-            let tell_at = kill_at.min(Instant::now() + NOTICE);
-            self.interrupt = Some(Interrupt { tell_at: Some(tell_at), kill_at });
+            let (at, kill_at) = (Instant::now(), self.after_grace());
+            let tell_at = kill_at.min(at + NOTICE);
+            self.interrupt = Some(Interrupt { at, tell_at: Some(tell_at), kill_at });
         }
         self.signal_all(signal);
         if signal == Signal::TSTP {

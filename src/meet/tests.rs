@@ -97,3 +97,23 @@ fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call()
     assert_eq!((here.peers(), there.peers()), (vec![], vec![]));
     assert_eq!(here.connect_to(there.address().expect("a door")).expect("it is there"), peer + 1);
 }
+
+/// Its process sleeps meanwhile, and nothing that it has exposed has started a thread.
+#[test]
+fn a_node_that_gave_its_address_answers_while_its_process_sleeps() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    let answered = Arc::new(AtomicU64::new(0));
+    let answers = Arc::clone(&answered);
+    let config = || Config::new().heap_bytes(1 << 20).exposure(crate::config::Exposure::Everything);
+    let server = config().handler("ask", |call| {
+        let answer = call.node().handler("answer").expect("registered");
+        call.reply(answer, [7; 4]).expect("it lives");
+    });
+    let server = Node::open_in(server.handler("answer", |_| {}), None).expect("a node");
+    let client =
+        config().handler("ask", |_| {}).handler("answer", move |call| answers.store(call.args()[0], SeqCst));
+    let client = Node::open_in(client, None).expect("a node").within(std::time::Duration::from_secs(20));
+    let peer = client.connect_to(server.address().expect("it listens")).expect("it is there");
+    client.request(peer, client.handler("ask").expect("registered"), [0; 4]).expect("sent");
+    client.wait_until(|| answered.load(SeqCst) == 7).expect("answered");
+}

@@ -16,6 +16,7 @@ pub mod progress;
 pub mod refused;
 pub mod rendezvous;
 pub mod report;
+pub mod scratch;
 pub mod signals;
 pub mod sim;
 pub mod study;

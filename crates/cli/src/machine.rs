@@ -6,6 +6,7 @@ use rustix::system::uname;
 use standpipe::host;
 
 use crate::refused::Refused;
+use crate::signals;
 use crate::units::{bytes, counted};
 
 /// What this machine is: rows of (what, value), as far as the system tells.
@@ -73,7 +74,7 @@ static LOAD_BEFORE: OnceLock<Option<f64>> = OnceLock::new();
 pub fn mind_load() {
     let load = *LOAD_BEFORE.get_or_init(load_average);
     if let Some(warning) = noise(load, host::cores()) {
-        eprintln!("standpipe: {warning}");
+        signals::complain(format_args!("standpipe: {warning}"));
     }
 }
 

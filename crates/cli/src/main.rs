@@ -21,7 +21,7 @@ use standpipe_cli::{
     printed::print,
     refused::Refused,
     rendezvous,
-    signals::Attended,
+    signals::{Attended, complain},
     sim,
     study::{
         firehose::FirehoseArgs,
@@ -223,7 +223,7 @@ fn main() -> ExitCode {
 /// The exit status, after the error has been said if there is one.
 fn status(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("standpipe: {}", with_causes(&error));
+        complain(format_args!("standpipe: {}", with_causes(&error)));
         if Refused::is(&error) { Refused::STATUS.into() } else { ExitCode::FAILURE }
     })
 }
@@ -343,6 +343,8 @@ fn log_to_stderr(verbose: u8) {
         .with_max_level(level)
         .with_ansi(shows_colours(&io::stderr()))
         .with_writer(io::stderr)
+        // What cannot be written cannot be complained of there either.
+        .log_internal_errors(false)
         .init();
 }
 

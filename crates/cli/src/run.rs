@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use standpipe::Config;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
-use standpipe_cli::{printed::print, refused::Refused, units::between};
+use standpipe_cli::{printed::print, refused::Refused, signals::complain, units::between};
 
 /// The arguments of `standpipe run`.
 #[derive(Debug, Args)]
@@ -41,21 +41,21 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     let RunArgs { ranks, tag_output, hosts, keep_going, grace, json, command } = args;
     if let Some(hosts) = hosts {
-        eprintln!("{}", launchers(&hosts, ranks, &command));
+        complain(format_args!("{}", launchers(&hosts, ranks, &command)));
         return Refused::STATUS.into();
     }
     // A parent process may have blocked signals that the job is to get.
     if let Err(error) = unblock_signals() {
-        eprintln!("standpipe: signals that are blocked stay so: {error}");
+        complain(format_args!("standpipe: signals that are blocked stay so: {error}"));
     }
     // The ranks are the user's programs, which do not look for such.
     for name in Config::unknown_variables() {
-        eprintln!(
+        complain(format_args!(
             "standpipe: {name} has no meaning: nothing reads it; `standpipe doctor` and docs/API.md name what is read"
-        );
+        ));
     }
     if let Err(error) = Config::from_env() {
-        eprintln!("standpipe: {error}: a rank that opens a node will refuse it");
+        complain(format_args!("standpipe: {error}: a rank that opens a node will refuse it"));
     }
     let mut words = command.into_iter();
     let program = words.next().expect("clap wants at least one");
@@ -72,13 +72,13 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
             match said {
                 Ok(()) => outcome.status().into(),
                 Err(error) => {
-                    eprintln!("standpipe: {:#}", anyhow::Error::from(error));
+                    complain(format_args!("standpipe: {:#}", anyhow::Error::from(error)));
                     outcome.status().max(1).into()
                 }
             }
         }
         Err(error) => {
-            eprintln!("standpipe: {error}");
+            complain(format_args!("standpipe: {error}"));
             error.status().into()
         }
     }

@@ -2,14 +2,14 @@
 //!
 //! One thread waits for these signals and ends the whole process in order, whatever its other threads are at: it kills
 //! what the command has started, removes what the command would have removed, says so in one line and exits with 128
-//! and the signal's number, as shells expect. A second signal ends the process at once. So a command needs to do little
+//! and the signal's number, as shells expect. A second signal, later, ends the process at once. So a command needs to do little
 //! about signals: ask [`ending`] before it complains of processes that were killed, and do [undisturbed] what must not
 //! be half done.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,13 +18,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::signal_name;
+// At once: what libraries do at a process's end is not made for threads that still run.
+use signal_hook::low_level::{exit, signal_name};
+use standpipe::host::without_signals;
 use tempfile::TempDir;
 
-use crate::progress;
+use crate::{progress, scratch};
 
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A signal that comes this soon after the first is the first again: `timeout` sends one to a process, and then to its group.
+const SAME: Duration = Duration::from_millis(200);
 
 /// Whether a signal has come that ends this process. What other processes say or come to no longer matters then.
 static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
@@ -45,9 +50,13 @@ pub fn ending() -> bool {
 /// Says a line on standard error, unless a signal has come: it would be about its consequences.
 pub fn say(text: &str) {
     if !ending() {
-        // With standard error closed there is nowhere to say it.
-        let _ = writeln!(io::stderr(), "standpipe: {text}");
+        complain(format_args!("standpipe: {text}"));
     }
+}
+
+/// Writes a line on standard error. Where that takes none, closed or full, there is nowhere to say so.
+pub fn complain(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a report. The
@@ -133,16 +142,12 @@ impl Attended {
         let heard: Vec<i32> =
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         for signal in &heard {
-            // The second one finds the flag set by the first.
-            signal_hook::flag::register_conditional_shutdown(*signal, 128 + signal, Arc::clone(&ENDING))?;
             signal_hook::flag::register(*signal, Arc::clone(&ENDING))?;
         }
-        let mut signals = Signals::new(&heard)?;
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                end(signal, without, !ours);
-            }
-        })?;
+        let signals = Signals::new(&heard)?;
+        let listener = thread::Builder::new().name("signals".to_owned());
+        // While libfabric is loaded, its libraries' handlers are there for some moments, and the main thread takes no signal.
+        without_signals(|| listener.spawn(move || listen(signals, without, !ours)))?;
         Ok(Attended::default())
     }
 
@@ -154,7 +159,7 @@ impl Attended {
             Leftover::EmptyFolder(folder.to_owned()).note();
         }
         // Without such a folder, temporary files go where they go anyway, or cannot be made there either.
-        let scratch = tempfile::Builder::new().prefix("standpipe-").tempdir().ok();
+        let scratch = scratch::folder().ok();
         if let Some(scratch) = &scratch {
             Leftover::Folder(scratch.path().to_owned()).note();
             // Refused where it has been done before, and it is done once.
@@ -170,6 +175,20 @@ impl Attended {
             stay();
         }
         drop(self.scratch);
+    }
+}
+
+/// Ends this process at the first signal, and at once at the second.
+fn listen(mut signals: Signals, without: &'static str, aloud: bool) {
+    let mut signals = signals.forever();
+    let Some(first) = signals.next() else { return };
+    let heard = Instant::now();
+    let end = move || end(first, without, aloud);
+    if thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {
+        return end();
+    }
+    for again in signals.filter(|_| heard.elapsed() >= SAME) {
+        exit(128 + again);
     }
 }
 
@@ -189,8 +208,7 @@ fn end(signal: i32, without: &str, aloud: bool) {
     if aloud {
         let name = signal_name(signal).unwrap_or("a signal");
         let what = if DELIVERED.load(Ordering::SeqCst) { "the report was written" } else { without };
-        // With standard error closed there is nowhere to say it.
-        let _ = writeln!(io::stderr(), "standpipe: ended by {name}; {what}");
+        complain(format_args!("standpipe: ended by {name}; {what}"));
     }
     exit(128 + signal);
 }

@@ -15,7 +15,7 @@ use crate::units::{at_least, between};
 use crate::{
     measure,
     printed::print,
-    progress, table,
+    progress, signals, table,
     units::{bytes, grouped},
 };
 
@@ -133,7 +133,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     if let Some((_, failure)) = &sum.failure {
         let costs = args.costs.as_ref().map_or_else(String::new, |costs| format!(" --costs {costs}"));
-        eprintln!("{failure}{costs}");
+        signals::complain(format_args!("{failure}{costs}"));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

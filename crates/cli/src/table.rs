@@ -67,8 +67,8 @@ pub fn wrapped(text: &str, layout: Layout) -> String {
 const STYLE: TableStyle =
     presets::NOTHING.header_separator(comfy_table::LineStyle::none().fill('─').junction('─'));
 
-/// A table whose lines break between words only, and not between a number and its unit. Where the words themselves are
-/// wider than the layout, so is the table.
+/// A table whose lines break between words only, and not between a number and its unit. Columns for which there is no room stand in a
+/// second table below it, beside the first column again. Only where two columns' words are wider than the layout, so is the table.
 #[derive(Debug, Clone)]
 pub struct Table(comfy_table::Table);
 
@@ -109,18 +109,61 @@ impl Table {
         }
         table.discover_columns();
         let widest = |cells: &mut dyn Iterator<Item = String>| cells.map(|cell| longest_word(&cell)).max();
-        let widths: Vec<usize> = (0..table.column_count())
+        let widths: Vec<u16> = (0..table.column_count())
             .map(|column| {
                 let cells = table.column_cells_with_header_iter(column);
-                widest(&mut cells.flatten().map(Cell::content)).unwrap_or(0)
+                let width = widest(&mut cells.flatten().map(Cell::content)).unwrap_or(0);
+                let padding = table.column(column).map_or(0, |column| column.padding_width());
+                u16::try_from(width).unwrap_or(u16::MAX).saturating_add(padding)
             })
             .collect();
-        for (column, width) in table.column_iter_mut().zip(widths) {
-            let width = u16::try_from(width).unwrap_or(u16::MAX).saturating_add(column.padding_width());
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+        let mut lines = Vec::new();
+        for columns in parts(&widths, layout.columns) {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            let part = with_columns(&table, &columns, &widths);
+            lines.extend(part.lines().map(|line| line.replace(GLUE, " ").trim_end().to_owned()));
         }
-        table.lines().map(|line| line.replace(GLUE, " ").trim_end().to_owned()).collect()
+        lines
     }
+}
+
+/// Between one column and the next.
+const GAP: u16 = 1;
+
+/// Which columns stand beside each other so that these widths fit into so many: all, or the first and some of the others, in turn.
+fn parts(widths: &[u16], columns: u16) -> Vec<Vec<usize>> {
+    let first = widths.first().copied().unwrap_or(0);
+    let mut parts = vec![vec![0]];
+    let mut used = first;
+    for (column, width) in widths.iter().enumerate().skip(1) {
+        let width = width.saturating_add(GAP);
+        let fits = used.saturating_add(width) <= columns;
+        match parts.last_mut() {
+            Some(part) if fits || part.len() == 1 => {
+                part.push(column);
+                used = used.saturating_add(width);
+            }
+            _ => {
+                parts.push(vec![0, column]);
+                used = first.saturating_add(width);
+            }
+        }
+    }
+    parts
+}
+
+/// The table with these of its columns alone, each as wide at least as it must be.
+fn with_columns(table: &comfy_table::Table, columns: &[usize], widths: &[u16]) -> comfy_table::Table {
+    let mut part = table.clone();
+    for (at, column) in part.column_iter_mut().enumerate() {
+        column.set_constraint(match columns.contains(&at) {
+            true => ColumnConstraint::LowerBoundary(Width::Fixed(widths[at])),
+            false => ColumnConstraint::Hidden,
+        });
+    }
+    part
 }
 
 /// Stands for a space at which no line breaks while a table is laid out.
@@ -187,6 +230,24 @@ mod tests {
         let lines = table.lines(Layout::FILE);
         assert_eq!(lines.len(), 5, "{lines:?}");
         assert!(lines.iter().all(|line| !line.ends_with(' ')), "{lines:?}");
+    }
+
+    #[test]
+    fn columns_without_room_stand_below_beside_the_first() {
+        assert_eq!(parts(&[5, 5, 5], 17), [vec![0, 1, 2]]);
+        assert_eq!(parts(&[5, 5, 5], 16), [vec![0, 1], vec![0, 2]]);
+        assert_eq!(parts(&[5, 50, 5, 5], 17), [vec![0, 1], vec![0, 2, 3]]);
+        assert_eq!(parts(&[], 17), [vec![0]]);
+        let mut table = plain(&["name", "apples", "pears", "plums"]);
+        table.add_row(["Ada", "1", "22", "333"]).add_row(["Bob", "4", "55", "666"]);
+        let narrow = table.lines(Layout { columns: 23, ..Layout::FILE });
+        let rows: Vec<String> =
+            narrow.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let rule = &rows[1];
+        let expected = ["name apples pears", rule, "Ada 1 22", "Bob 4 55", "", "name plums"];
+        assert_eq!(rows[..6], expected, "{narrow:?}");
+        assert_eq!(rows[7..], ["Ada 333", "Bob 666"], "{narrow:?}");
+        assert!(narrow.iter().all(|line| line.chars().count() <= 23), "{narrow:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use standpipe::host::variable;
 use standpipe::{Strategy, Transport, launch::Launch, network};
 
 use crate::refused::Refused;
@@ -25,8 +26,7 @@ pub fn parse(name: &str) -> Result<Transport, String> {
 /// # Errors
 /// If the environment names none that there is.
 pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
-    option
-        .map_or_else(|| from_env(std::env::var(TRANSPORT).ok().as_deref()), |transport| Ok(transport.clone()))
+    option.map_or_else(|| from_env(variable(TRANSPORT).as_deref()), |transport| Ok(transport.clone()))
 }
 
 /// Refuses a transport that is not there. To be asked once the arguments are known to fit together: what is wrong with
@@ -92,7 +92,7 @@ impl TransportArgs {
         }
         let strategy = match self.strategy {
             Some(strategy) => strategy,
-            None => strategy_from_env(std::env::var(STRATEGY).ok().as_deref()).map_err(Refused::new)?,
+            None => strategy_from_env(variable(STRATEGY).as_deref()).map_err(Refused::new)?,
         };
         Ok(Chosen { transport, strategy: Some(strategy) })
     }

@@ -143,6 +143,46 @@ fn a_termination_of_the_command_alone_ends_every_command_in_order() {
     });
 }
 
+/// `timeout` sends a signal to its child, and then to the group that it is in.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    ends_each_in_order(Signal::TERM, 143, "SIGTERM", |pid| {
+        kill_process(pid, Signal::TERM).expect("it runs");
+        thread::sleep(Duration::from_millis(5));
+        // It may be done.
+        let _ = kill_process_group(pid, Signal::TERM);
+    });
+}
+
+/// Libraries that libfabric loads have handlers of their own, which exit with status 1.
+#[test]
+fn what_is_ended_while_it_loads_libraries_says_so() {
+    for ms in (0..200).step_by(10) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        command.arg("info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the command was built with this test");
+        // Before it minds signals, one ends it as any program.
+        while !minds(child.id(), Signal::INT) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(ms));
+        // It may be done.
+        let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        let output = child.wait_with_output().expect("our child");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let ended = output.status.code() == Some(130) && error.contains("ended by SIGINT");
+        assert!(ended || output.status.success(), "after {ms} ms: {:?}: {error}", output.status);
+    }
+}
+
+/// Whether the process has a handler for a signal, or is none any more.
+fn minds(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask & 1 << (signal.as_raw() - 1) != 0)
+}
+
 #[test]
 fn ignored_signals_stay_ignored() {
     let mut command = Command::new("sh");

@@ -64,6 +64,46 @@ fn a_full_disk_is_a_failure_in_a_line() {
     }
 }
 
+/// Commands that write on standard error, with the status that each ends with.
+const COMPLAINING: [(&str, i32); 6] = [
+    ("run -n 2 -- no-such-program", 127),
+    ("run -n 1 -- false", 1),
+    ("perf --size 8", 2),
+    ("-v perf open", 0),
+    ("kernel bitonic --size 1024", 0),
+    ("top 1", 1),
+];
+
+#[test]
+fn a_standard_error_that_takes_nothing_changes_no_status() {
+    for (words, status) in COMPLAINING {
+        let words: Vec<&str> = words.split(' ').collect();
+        let ends = |stderr: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+            command.args(&words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+            command.status().expect("the command was built with this test").code()
+        };
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = [ends(Stdio::null()), ends(full.into()), ends(writer.into())];
+        assert_eq!(ended, [Some(status); 3], "{words:?}");
+    }
+}
+
+#[test]
+fn settings_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    for setting in ["STANDPIPE_HEAP", "STANDPIPE_TRANSPORT", "STANDPIPE_LAUNCHER"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        let output =
+            command.args(["doctor"]).env(setting, bad).stdin(Stdio::null()).output().expect("it was built");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(1) && said.contains(setting), "{setting}: {said}");
+    }
+}
+
 #[test]
 fn what_takes_long_tells_how_far_it_has_come_even_without_a_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));

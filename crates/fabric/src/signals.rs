@@ -20,9 +20,15 @@ const TAKEN: [libc::c_int; 9] = [
     libc::SIGTERM,
 ];
 
-/// Calls something, and puts the handlers back that it has changed. What another thread sets meanwhile is lost.
+/// Of these, those that somebody sends: they may wait.
+const SENT: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// Calls something, and puts the handlers back that it has changed. What another thread sets meanwhile is lost. Debian's PSM takes
+/// 0.2 s to be loaded: signals that are sent to this thread meanwhile wait for the program's own handlers. One that another thread
+/// takes runs into PSM's.
 pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
     let before = TAKEN.map(|signal| (signal, current(signal)));
+    let mask = hold_back(&SENT);
     let result = call();
     for (signal, before) in before {
         if let Some(before) = before {
@@ -30,7 +36,24 @@ pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
             unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
         }
     }
+    // SAFETY: the set is a live local, and what this thread had blocked before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     result
+}
+
+/// Blocks these signals in this thread; returns what was blocked before.
+fn hold_back(signals: &[libc::c_int]) -> libc::sigset_t {
+    let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both sets are live locals: the first is made whole before it is read, and the second written by a call that cannot
+    // fail, as it is told one of its three ways and two sets that are there.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
 }
 
 fn current(signal: libc::c_int) -> Option<libc::sigaction> {
@@ -47,6 +70,29 @@ mod tests {
     use super::*;
 
     extern "C" fn handler(_: libc::c_int) {}
+
+    #[test]
+    fn a_signal_that_is_sent_waits_for_the_programs_own_handler() {
+        use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+        static OURS: AtomicU32 = AtomicU32::new(0);
+        static THEIRS: AtomicU32 = AtomicU32::new(0);
+        extern "C" fn ours(_: libc::c_int) {
+            OURS.fetch_add(1, SeqCst);
+        }
+        extern "C" fn theirs(_: libc::c_int) {
+            THEIRS.fetch_add(1, SeqCst);
+        }
+        // SAFETY: both handlers may run at any time, and the signal goes to this thread.
+        unsafe {
+            libc::signal(libc::SIGHUP, ours as *const () as libc::sighandler_t);
+            kept(|| {
+                libc::signal(libc::SIGHUP, theirs as *const () as libc::sighandler_t);
+                libc::pthread_kill(libc::pthread_self(), libc::SIGHUP);
+            });
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+        }
+        assert_eq!((OURS.load(SeqCst), THEIRS.load(SeqCst)), (1, 0));
+    }
 
     #[test]
     fn a_handler_that_was_taken_is_put_back() {

@@ -50,7 +50,8 @@ pub(crate) fn library() -> Result<&'static Library, LoadError> {
 }
 
 fn load() -> Result<Library, LoadError> {
-    let named = std::env::var(NAMED).unwrap_or_else(|_| USUAL.to_owned());
+    let named = std::env::var_os(NAMED)
+        .map_or_else(|| USUAL.to_owned(), |named| named.to_string_lossy().into_owned());
     let missing = |reason: String| LoadError::Missing { reason };
     let name = CString::new(named).map_err(|_| missing(format!("{NAMED} holds a zero byte")))?;
     // SAFETY: the name ends with a zero. What the library does when it is loaded is what the launcher's own programs

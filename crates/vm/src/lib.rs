@@ -64,6 +64,7 @@ pub mod segment;
 pub mod shared;
 #[cfg(not(any(loom, miri)))]
 mod signals;
+pub use signals::without_signals;
 pub mod spawn;
 mod sync;
 #[cfg(all(test, not(miri)))]

@@ -4,7 +4,7 @@ use standpipe::bootstrap::{JobEnv, launched_by};
 use standpipe::host::{
     self, Limit, Seccomp, ShmemHugePages, Userfaultfd, address_space, cores, dev_shm_bytes, file_size,
     kernel_release, locks_anything, memlock, memory_bytes, memory_limit, open_files, ptrace_scope, seccomp,
-    shmem_huge_pages, traces_anyone, userfaultfd, verbs_devices,
+    shmem_huge_pages, traces_anyone, userfaultfd, variable, verbs_devices,
 };
 use standpipe::network;
 use standpipe::rendezvous::Rendezvous;
@@ -110,7 +110,7 @@ impl Facts {
 
 /// A variable of the environment that is set.
 fn set(name: &str) -> Option<String> {
-    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 /// What `Node::open` would join.

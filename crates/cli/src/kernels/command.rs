@@ -175,7 +175,7 @@ impl Progress {
     /// Shows a line above the bar, unless a signal ends all of this.
     fn show(&self, line: &str) {
         if !signals::ending() {
-            self.bar.suspend(|| eprintln!("{line}"));
+            self.bar.suspend(|| signals::complain(line));
         }
     }
 

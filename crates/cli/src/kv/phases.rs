@@ -21,7 +21,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
-    lines,
+    lines, scratch,
     signals::{self, Leftover},
     transport::Chosen,
 };
@@ -36,7 +36,7 @@ const VICTIM: usize = 1;
 /// If a process cannot be started, or none comes to its end.
 pub fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     let workers = usize::try_from(args.workers)?;
-    let folder = tempfile::tempdir().context("a folder in which workers find each other")?;
+    let folder = scratch::folder().context("workers find each other in a folder")?;
     Leftover::Folder(folder.path().to_owned()).note();
     let progress = Progress::new(workers + 1, requests);
     let (told, heard) = channel();

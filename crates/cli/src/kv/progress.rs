@@ -65,7 +65,7 @@ impl Progress {
     /// Shows a line above the bar, unless a signal ends all of this.
     pub fn show(&self, line: &str) {
         if !signals::ending() {
-            self.bar.suspend(|| eprintln!("{line}"));
+            self.bar.suspend(|| signals::complain(line));
         }
     }
 

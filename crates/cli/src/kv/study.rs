@@ -97,7 +97,10 @@ fn tell_of_a_short_trace(args: &KvArgs, there: u64) {
         && wanted > there
     {
         let there = counted(there, "request");
-        eprintln!("standpipe: {} has {there}, fewer than the {wanted} asked for", file.display());
+        signals::complain(format_args!(
+            "standpipe: {} has {there}, fewer than the {wanted} asked for",
+            file.display()
+        ));
     }
 }
 

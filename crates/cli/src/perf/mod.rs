@@ -89,7 +89,7 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode> {
     transport::look_for(&transport)?;
     machine::mind_load();
     if let Some(warning) = machine::UNOPTIMISED {
-        eprintln!("standpipe: {warning}");
+        signals::complain(format_args!("standpipe: {warning}"));
     }
     let bar = progress::bar(cases.len() as u64, "{pos}/{len} {msg}");
     let mut rows = Vec::new();
@@ -280,7 +280,7 @@ pub(crate) fn measure_by(case: &Case, network: &Transport, settings: &[(&str, &s
                 let _ = send.send(String::from_utf8_lossy(line).into_owned());
             }
             _ if signals::ending() => {}
-            _ => eprintln!("[{rank}] {}", String::from_utf8_lossy(line)),
+            _ => signals::complain(format_args!("[{rank}] {}", String::from_utf8_lossy(line))),
         })
         .say(signals::say)
         .run()?;

@@ -16,6 +16,7 @@ use crate::{
     printed::print,
     refused::Refused,
     signals::{self, missing},
+    table::{Layout, wrapped},
 };
 
 /// What every study can be told about its results.
@@ -91,7 +92,9 @@ impl<'a> Output<'a> {
         if self.args.json {
             print(json)?;
         } else {
-            print(format_args!("{text}\n\nreport: {}", page.display()))?;
+            let layout = Layout::of_stdout();
+            let text: Vec<String> = text.lines().map(|line| fitted(line, layout)).collect();
+            print(format_args!("{}\n\nreport: {}", text.join("\n"), page.display()))?;
         }
         Ok(())
     }
@@ -103,6 +106,14 @@ impl Drop for Output<'_> {
             // Refused where there is a file in it, which is as it should be.
             let _ = fs::remove_dir(folder);
         }
+    }
+}
+
+/// A line of a study's words, in several where it is longer than it may be. Tables are as wide as they may be already.
+fn fitted(line: &str, layout: Layout) -> String {
+    match line.chars().count() > usize::from(layout.columns) {
+        true => wrapped(line, layout),
+        false => line.to_owned(),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
         page::{Figure, Grid},
         plots::{Chart, Mark, Series, short},
     },
-    transport,
+    scratch, transport,
     units::{between, parse_bytes},
     vm::VmArgs,
 };
@@ -119,7 +119,7 @@ const SMALLER: u64 = 15;
 /// Runs both programs here, one after the other: they want the cores for themselves.
 fn record(experiment: &Figures, small: bool) -> Result<Vec<(Program, Recorded)>> {
     let hosts = applications::hosts(experiment);
-    let directory = tempfile::tempdir().context("making a directory for the recordings")?;
+    let directory = scratch::folder().context("recordings need a folder")?;
     let bar = Bar::new(Program::ALL.len(), "programs recorded");
     let record = |program: Program| {
         let recorded = program.record(size(small), &hosts, directory.path())?;

@@ -27,6 +27,7 @@ use crate::{
         page::{Figure, Grid},
         plots::{Chart, Series, short},
     },
+    scratch,
 };
 
 /// Arguments of `standpipe study policies`.
@@ -143,7 +144,7 @@ pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
 }
 
 fn workloads(args: &PoliciesArgs, cache: Accesses) -> Result<Vec<Workload>> {
-    let directory = tempfile::tempdir().context("making a directory for the recordings")?;
+    let directory = scratch::folder().context("recordings need a folder")?;
     let mut workloads = Vec::new();
     for program in Program::ALL {
         workloads

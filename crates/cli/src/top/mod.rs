@@ -20,6 +20,7 @@ use self::peers::{WithPeers, lines};
 use self::report::Report;
 use self::screen::{Screen, Showing, Wish};
 use crate::printed::{self, Reader};
+use crate::signals;
 use crate::units::at_least;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -117,8 +118,13 @@ fn look_at_all(jobs: &[Job]) -> Vec<Report> {
         looks.collect()
     });
     let seen = jobs.iter().zip(looks).filter_map(|(job, look)| {
-        let told =
-            |error| eprintln!("standpipe: {} of process {}: {error:#}", job.program(), job.launcher_pid());
+        let told = |error| {
+            signals::complain(format_args!(
+                "standpipe: {} of process {}: {error:#}",
+                job.program(),
+                job.launcher_pid()
+            ))
+        };
         look.map_err(told).ok()
     });
     seen.filter(|report| !report.ended).collect()
@@ -202,7 +208,7 @@ impl View {
             print(&lines(report, peers).join("\n"))?;
         }
         if report.ended {
-            eprintln!("standpipe: the job has ended");
+            signals::complain(format_args!("standpipe: the job has ended"));
         }
         Ok(())
     }

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::other::{Asked, PATIENCE, Ran, Started, found};
+use crate::scratch;
 use crate::signals::Leftover;
 
 /// Runs it once.
 pub(super) fn run(asked: Asked) -> Result<Ran> {
     let hpcc = found(&["hpcc"]).context("it is not installed (Debian's package hpcc)")?;
     let mpirun = found(&["mpirun.openmpi", "mpirun"]).context("there is no mpirun (Debian's openmpi-bin)")?;
-    let folder = tempfile::tempdir().context("a folder for hpcc")?;
+    let folder = scratch::folder().context("hpcc needs a folder")?;
     Leftover::Folder(folder.path().to_owned()).note();
     fs::write(folder.path().join("hpccinf.txt"), input(asked.ranks, asked.words)).context("hpcc's input")?;
     let mut command = Command::new(mpirun);

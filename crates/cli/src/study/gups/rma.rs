@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::other::{Asked, PATIENCE, Ran, Started, await_end};
+use crate::scratch;
 use crate::signals::Leftover;
 
 /// The program, compiled for an MPI, which has been found to work.
@@ -24,7 +25,7 @@ impl Rma {
     pub(super) fn compiled(compiler: &Path) -> Result<Rma> {
         let launcher = launcher_of(compiler)
             .with_context(|| format!("there is no mpiexec or mpirun beside {}", compiler.display()))?;
-        let folder = tempfile::tempdir().context("a folder for it")?;
+        let folder = scratch::folder().context("it is built in a folder")?;
         Leftover::Folder(folder.path().to_owned()).note();
         let [source, program] = ["rma.c", "rma"].map(|name| folder.path().join(name));
         fs::write(&source, include_str!("rma.c")).context("its source")?;
