@@ -85,7 +85,7 @@ impl Node {
         self.inner.engine().transport().provider().map(str::to_owned)
     }
 
-    /// Every rank that is known to be gone: also each that an error has named as lost.
+    /// Every rank that is known to be gone, in rising order: also each that an error has named as lost.
     pub fn lost_peers(&self) -> Vec<Rank> {
         self.inner.note_losses();
         self.inner.peers.lost_ranks()

@@ -86,8 +86,8 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
 
 /// How other launchers start a program on several hosts. Whichever of them does, its processes are one job.
 fn launchers(hosts: &str, ranks: u32, command: &[OsString]) -> String {
-    let command: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let command = command.join(" ");
+    let command: Vec<_> = command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    let (command, hosts) = (command.join(" "), quoted(hosts));
     let ways = [
         ("mpirun", "Open MPI", format!("mpirun -host {hosts} --map-by node -n {ranks} {command}")),
         ("mpiexec.hydra", "MPICH", format!("mpiexec.hydra -hosts {hosts} -n {ranks} {command}")),
@@ -111,6 +111,15 @@ fn launchers(hosts: &str, ranks: u32, command: &[OsString]) -> String {
         "standpipe: run starts a program on this host only. On several, start it by one of these, as it stands:\n{}",
         ways.join("\n")
     )
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./:=@%+,".contains(letter);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -170,6 +179,14 @@ impl RankReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_cut_them() {
+        assert_eq!(quoted("a-b_c/d.e:1,f"), "a-b_c/d.e:1,f");
+        assert_eq!(quoted("a b;rm"), "'a b;rm'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn seconds_may_have_a_fraction_but_not_be_negative() {

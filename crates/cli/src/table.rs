@@ -34,8 +34,13 @@ impl Layout {
 #[must_use]
 pub fn shows_colours(stream: &(impl IsTerminal + AsFd)) -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-    stream.is_terminal() && !unwanted && !dumb
+    is_screen(stream) && !unwanted
+}
+
+/// Whether a stream is a terminal that does more than to take lines.
+#[must_use]
+pub fn is_screen(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
 /// A table without rows.

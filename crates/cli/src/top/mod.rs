@@ -7,7 +7,7 @@ mod report;
 mod screen;
 mod text;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use self::report::Report;
 use self::screen::{Screen, Showing, Wish};
 use crate::printed::{self, Reader};
 use crate::signals;
+use crate::table::is_screen;
 use crate::units::at_least;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -174,7 +175,7 @@ impl View {
     fn open(args: &TopArgs) -> Result<View> {
         Ok(match args {
             TopArgs { json: true, .. } => View::Json(args.peers),
-            TopArgs { once: false, .. } if io::stdout().is_terminal() => {
+            TopArgs { once: false, .. } if is_screen(&io::stdout()) => {
                 View::Screen(Screen::open(Showing::of(args.peers)).context("cannot take over the terminal")?)
             }
             _ => View::Text(args.peers),
@@ -224,7 +225,7 @@ fn print(text: &str) -> Result<Wish> {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())? {
+    match Duration::try_from_secs_f64(seconds).map_err(|_| "it must not be negative, nor beyond all clocks".to_owned())? {
         short if short < INTERVAL_MIN => Err("0.1 at least".to_owned()),
         long if long > Duration::from_secs(86_400) => Err("a day at most".to_owned()),
         interval => Ok(interval),
