@@ -5,6 +5,8 @@
 mod pids;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "support/traced.rs"]
+mod traced;
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,6 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use standpipe::launch::Outcome;
 use standpipe::{Config, Error, Exposure, Node, Rank, Remote};
 use support::{Heard, LIMIT, config, eventually, is_running, itself, job_of, role, said, say};
+use traced::Traced;
 
 /// Where every process of these tests has a page, the survivor apart.
 const PLACE: usize = 0x2a_0000_0000;
@@ -345,68 +348,6 @@ fn launcher(hold: Hold) {
     assert!(eventually(|| !kept()), "all know, and it is reaped though the job goes on");
     signal(survivor, Signal::KILL);
     job.join().expect("no panic");
-}
-
-/// A thread that this one traces, from the next call of the kernel on.
-struct Traced(libc::pid_t);
-
-impl Traced {
-    /// Begins, and stops it.
-    fn seize(thread: libc::pid_t) -> Traced {
-        let traced = Traced(thread);
-        traced.ask(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACESYSGOOD as usize);
-        traced.ask(libc::PTRACE_INTERRUPT, 0);
-        traced.wait();
-        traced
-    }
-
-    fn ask(&self, request: libc::c_uint, data: usize) {
-        // SAFETY: requests that take numbers only, for a thread of another process.
-        let rc = unsafe { libc::ptrace(request, self.0, 0, data) };
-        assert_eq!(rc, 0, "ptrace request {request}: {}", std::io::Error::last_os_error());
-    }
-
-    /// Waits until it stops.
-    fn wait(&self) {
-        let mut status = 0;
-        // SAFETY: the kernel writes one status, which lives until the call returns.
-        let pid = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
-        assert!(pid == self.0 && libc::WIFSTOPPED(status), "it stops: {status:#x}");
-    }
-
-    /// Lets it go on until it is about to enter that call of the kernel.
-    fn run_to(&self, call: libc::c_long) {
-        while self.entered() != Some(call) {
-            self.ask(libc::PTRACE_SYSCALL, 0);
-            self.wait();
-        }
-    }
-
-    /// The call that it is about to enter.
-    fn entered(&self) -> Option<libc::c_long> {
-        // SAFETY: a structure of integers, of which any bytes are one.
-        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-        let bytes = size_of_val(&info);
-        // SAFETY: the kernel writes no more than so many bytes to a value that lives meanwhile.
-        let got = unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, self.0, bytes, &raw mut info) };
-        if got <= 0 || info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
-            return None;
-        }
-        // SAFETY: the kernel has said that this is what it has filled.
-        Some(unsafe { info.u.entry.nr } as libc::c_long)
-    }
-
-    fn release(self) {
-        self.ask(libc::PTRACE_DETACH, 0);
-    }
-}
-
-impl Drop for Traced {
-    fn drop(&mut self) {
-        // Where a test has failed, its process could not be waited for. Fails where it is traced no more.
-        // SAFETY: a request that takes numbers only, as `ask` makes.
-        let _ = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
-    }
 }
 
 /// A page of this process's at the place where all have one.

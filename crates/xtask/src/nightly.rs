@@ -109,10 +109,11 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
 }
 
 /// Test targets that no sanitizer's long form runs, and why.
-const NOT_SANITIZED: [(&str, &str); 4] = [
+const NOT_SANITIZED: [(&str, &str); 5] = [
     ("docs", "only reads files, and would take minutes here"),
     ("examples", "runs the example programs, which cargo does not build with test targets that are named"),
     ("launchers", "loads launchers' libraries, which no sanitizer has compiled"),
+    ("ships", "counts calls of the kernel, of which sanitizers make more"),
     (
         "outages",
         "takes its hosts from each other for minutes, over libfabric, which no sanitizer has compiled",
