@@ -6,12 +6,12 @@ use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
 use vm::SharedMemory;
 
+use crate::counters::latency::Timed;
+use crate::counters::tally::Direct;
 use crate::error::Error;
 use crate::event::Event;
 use crate::global::GlobalPtr;
-use crate::latency::Timed;
 use crate::node::Node;
-use crate::tally::Direct;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
 /// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.

@@ -8,12 +8,12 @@ use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::bootstrap::Host;
+use crate::counters::latency::{Latencies, Timed};
+use crate::counters::stats::Stats;
 use crate::error::Error;
 use crate::global::Remote;
 use crate::inner::{Engine, Inner, Progress};
-use crate::latency::{Latencies, Timed};
 use crate::patience::Patience;
-use crate::stats::Stats;
 use crate::sync::lock;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is

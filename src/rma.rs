@@ -6,12 +6,12 @@
 use bytemuck::Pod;
 use engine::{Direction, Mechanism, MemId};
 
+use crate::counters::latency::Timed;
+use crate::counters::tally::Direct;
 use crate::error::Error;
 use crate::event::{Buffer, Event};
 use crate::global::{GlobalPtr, Remote};
-use crate::latency::Timed;
 use crate::node::Node;
-use crate::tally::Direct;
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, Peer, PieceList};

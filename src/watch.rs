@@ -28,8 +28,8 @@ pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
 use crate::bootstrap::{JobEnv, Watcher};
-use crate::latency::Latencies;
-use crate::stats::Stats;
+use crate::counters::latency::Latencies;
+use crate::counters::stats::Stats;
 use crate::transport::shm::shown::latencies::read_latencies;
 use crate::transport::shm::shown::peers::read_peers;
 use crate::transport::shm::shown::{self, Part, Shown};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use engine::Nanos;
 
 use super::read_settled;
-use crate::latency::{Latencies, WORDS};
+use crate::counters::latency::{Latencies, WORDS};
 use crate::transport::shm::control::{Control, LATENCIES_AT, LATENCIES_BYTES};
 
 const _: () =
@@ -27,7 +27,7 @@ pub(crate) fn read_latencies(page: &OwnedFd) -> Option<Latencies> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::Timed;
+    use crate::counters::latency::Timed;
     use crate::transport::shm::control::{Identity, Mapping};
 
     #[test]
