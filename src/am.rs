@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use engine::{AmBody, AmSend, Inbox, Lane, MemId, Place, Rank, SendError};
 
-use crate::error::Error;
-use crate::global::{GlobalPtr, Remote};
-use crate::handler_names;
+use crate::base::error::Error;
+use crate::base::global::{GlobalPtr, Remote};
+use crate::base::handler_names;
 use crate::inner::{Handler, Inner};
 use crate::node::Node;
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};

@@ -6,11 +6,11 @@ use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, MemId, Place, Rank, WordType};
 use vm::SharedMemory;
 
+use crate::base::error::Error;
+use crate::base::global::GlobalPtr;
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::error::Error;
 use crate::event::Event;
-use crate::global::GlobalPtr;
 use crate::node::Node;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 

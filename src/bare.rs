@@ -12,8 +12,8 @@ use vm::Iov;
 pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 
 pub use self::network::Wire;
-use crate::error::Error;
-use crate::global::{GlobalPtr, Remote};
+use crate::base::error::Error;
+use crate::base::global::{GlobalPtr, Remote};
 use crate::node::Node;
 use crate::transport::shm::Peer;
 use crate::transport::shm::control::RING;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use crate::am::{Call, Handlers};
+use crate::base::readable::debug_is_display;
 pub use crate::bootstrap::Listen;
 use crate::bootstrap::addresses::own as own_addresses;
-use crate::readable::debug_is_display;
 use crate::transport::shm::{Attach, PLACES_MAX};
 
 /// One line of the table of settings.

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use vm::heap::HeapAllocator;
 
+use crate::base::error::Error;
+use crate::base::global::GlobalPtr;
+use crate::base::readable::debug_is_display;
+use crate::base::sync::lock;
 use crate::bootstrap::RANKS_MAX;
-use crate::error::Error;
-use crate::global::GlobalPtr;
 use crate::heap::HeapError;
 use crate::inner::Published;
 use crate::limits::ENTRIES;
 use crate::node::Node;
-use crate::readable::debug_is_display;
-use crate::sync::lock;
 
 const ENTRY_BYTES: u64 = 16;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 use engine::{OpError, OpId, Rank};
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::node::Node;
 
 /// Memory that an operation can own until it is complete: it stays where it is when its owner moves.

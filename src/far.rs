@@ -7,13 +7,13 @@ use engine::registration::Strategy;
 use engine::{OpError, Rank};
 use vm::checked::CheckedCopy;
 
+use crate::base::error::Error;
+use crate::base::sync::lock;
 use crate::bootstrap::Listen;
-use crate::error::Error;
 use crate::inner::Inner;
 use crate::memory::Memory;
 use crate::network::{self, NetworkError, Plan};
 use crate::quirks;
-use crate::sync::lock;
 use crate::transport::alarm::Alarm;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;

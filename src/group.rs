@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::global::Remote;
 use crate::event::{Buffer, Event};
-use crate::global::Remote;
 use crate::node::Node;
 use crate::rma::{PutPiece, Rest};
 use crate::transport::shm::Lent;

@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use engine::Rank;
 
-use crate::global::GlobalPtr;
+use crate::base::global::GlobalPtr;
+use crate::base::readable::debug_is_display;
 use crate::heap_state::{ALIGN, Block, NoRoom};
 use crate::node::Node;
-use crate::readable::debug_is_display;
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]

@@ -23,15 +23,15 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::orphans::Orphans;
+use crate::base::error::Error;
+use crate::base::handler_scope::{self, HandlerScope};
+use crate::base::sync::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::tally::Tallies;
-use crate::error::Error;
-use crate::handler_scope::{self, HandlerScope};
 use crate::heap_state::{Block, HeapState};
 use crate::memory;
 use crate::network::Plan;
 use crate::progress::Attendant;
-use crate::sync::lock;
 use crate::team::Shelf;
 use crate::transport::alarm::Alarm;
 use crate::transport::mixed::Mixed;

@@ -36,8 +36,8 @@ use std::time::Duration;
 pub use self::end::{End, Outcome, RankOutcome};
 pub use self::output::Stream;
 pub use self::start::LaunchError;
+use crate::base::descriptors::fill_standard;
 pub use crate::bootstrap::RANKS_MAX;
-use crate::descriptors::fill_standard;
 
 use self::output::{OnLine, Output};
 use self::start::Plan;

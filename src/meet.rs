@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use engine::Rank;
 
+use crate::base::error::Error;
+use crate::base::readable::debug_is_display;
+use crate::base::sync::lock;
 use crate::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
-use crate::error::Error;
 use crate::far;
 use crate::inner::{Inner, Outside};
 use crate::network::Plan;
 use crate::node::Node;
-use crate::readable::debug_is_display;
-use crate::sync::lock;
 use crate::transport::ofi::transport::Outsider;
 use crate::transport::shm::peers::{Card, check_place};
 

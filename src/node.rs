@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
+use crate::base::error::Error;
+use crate::base::global::Remote;
+use crate::base::sync::lock;
 use crate::bootstrap::Host;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
-use crate::error::Error;
-use crate::global::Remote;
 use crate::inner::{Engine, Inner, Progress};
 use crate::patience::Patience;
-use crate::sync::lock;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
 /// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].

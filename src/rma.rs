@@ -6,11 +6,11 @@
 use bytemuck::Pod;
 use engine::{Direction, Mechanism, MemId};
 
+use crate::base::error::Error;
+use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::error::Error;
 use crate::event::{Buffer, Event};
-use crate::global::{GlobalPtr, Remote};
 use crate::node::Node;
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use engine::{Direction, Rank};
 
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::global::Remote;
 use crate::event::{Buffer, Event};
-use crate::global::Remote;
 use crate::node::Node;
 use crate::rma::{Rest, wraps};
 use crate::transport::shm::Lent;
@@ -284,7 +284,7 @@ struct Cut<'a, R, L> {
 
 impl<'a, R: Iterator<Item = (Remote, usize)>, L: Iterator<Item = Lent<'a>>> Cut<'a, R, L> {
     fn new(remote: R, local: L) -> Cut<'a, R, L> {
-        let nothing = Remote::from(crate::global::GlobalPtr::<u8>::new(0, 0));
+        let nothing = Remote::from(crate::base::global::GlobalPtr::<u8>::new(0, 0));
         Cut { remote, local, there: (nothing, 0), here: Lent::source(&[]) }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
 
+use crate::base::error::Error;
+use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::error::Error;
 use crate::event::{Buffer, Event};
-use crate::global::{GlobalPtr, Remote};
 use crate::node::Node;
 use crate::rma::wraps;
 use crate::transport::shm::copy::{self, CopyError};

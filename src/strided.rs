@@ -3,9 +3,9 @@
 use engine::MemId;
 use vm::Blocks;
 
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::global::Remote;
 use crate::event::{Buffer, Event};
-use crate::global::Remote;
 use crate::node::Node;
 use crate::rma::{Rest, wraps};
 use crate::runs::{LOCAL, disjoint};

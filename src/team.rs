@@ -14,7 +14,7 @@ use engine::Rank;
 use engine::collective::{Collective, Plan, split_entry, split_members};
 use engine::node::{Kept, TeamId};
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::node::Node;
 use crate::team::memory::Buffers;
 

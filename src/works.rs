@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::OpId;
 
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// A collective's memory, and how it is combined.
 pub(crate) trait Work: Send + Sync {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use engine::{Delivery, Inbox, Lane, OpId};
 
 use super::{FOLLOWED, Inner};
+use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::sync::lock;
 
 /// Operations that are followed at a time, at most: each is looked at whenever something has moved.
 const FOLLOWED_MAX: usize = 4;

@@ -16,10 +16,10 @@ use vm::spawn::ChildrenWait;
 use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
+use crate::base::descriptors::{Raised, TooFew, make_room};
+use crate::base::readable::debug_is_display;
 use crate::bootstrap::{Broker, BrokerError};
-use crate::descriptors::{Raised, TooFew, make_room};
 use crate::quirks;
-use crate::readable::debug_is_display;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
 const DESCRIPTORS_PER_RANK: u64 = 7;

@@ -5,7 +5,7 @@ use engine::collective::{Collective, Elements};
 
 use super::Team;
 use super::memory::Buffers;
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::reduction::{Combine, Element, Reduction};
 
 /// The number of the functions that callers give.

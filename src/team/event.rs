@@ -18,13 +18,13 @@ use super::fold::do_step;
 use super::memory::Buffers;
 use super::stage::Stage;
 use super::starting::said;
+use crate::base::error::Error;
+use crate::base::handler_scope::HandlerScope;
+use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::error::Error;
 use crate::event::Event;
-use crate::handler_scope::HandlerScope;
 use crate::inner::Inner;
 use crate::reduction::{Combine, Element, Reduction};
-use crate::sync::lock;
 use crate::works::Work;
 
 /// How values are combined, by whoever makes progress.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 
+use crate::base::sync::lock;
 use crate::heap_state::{Block, HeapState};
-use crate::sync::lock;
 use crate::transport::shm::own;
 
 /// Bytes of one, at most; and how many times the heap is as long as all of them together, at least.

@@ -12,12 +12,12 @@ use super::Team;
 use super::fold::do_step;
 use super::memory::{Buffers, Operands};
 use super::stage::Stage;
+use crate::base::error::Error;
+use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::error::Error;
 use crate::inner::{Engine, Inner};
 use crate::patience::Patience;
 use crate::reduction::Combine;
-use crate::sync::lock;
 
 /// Bytes of scratch memory that a team keeps, at most.
 const SPARE_MAX: u64 = 4 << 20;

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_process;
 
+use crate::base::sync::lock;
 use crate::bootstrap::guests::{Applicant, Guests};
 use crate::bootstrap::line::{Handles, Line, STARVED_PAUSE};
 use crate::bootstrap::poll::{Waker, poll_until};
@@ -19,7 +20,6 @@ use crate::bootstrap::secret::Secret;
 use crate::bootstrap::socket::{HANDLES, Received, receive};
 use crate::bootstrap::watchers::Watchers;
 use crate::bootstrap::wire::{How, Refusal, Reply, Request, decode};
-use crate::sync::lock;
 
 /// Connections that have not joined: one for each rank, and some for strangers.
 const STRANGERS_MAX: usize = 64;

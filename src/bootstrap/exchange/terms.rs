@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::base::readable::debug_is_display;
 use crate::bootstrap::env::RANKS_MAX;
-use crate::readable::debug_is_display;
 
 /// Reads a variable of the environment.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -7,13 +7,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_credentials;
 
+use crate::base::readable::debug_is_display;
 use crate::bootstrap::env::{JobEnv, JobName};
 use crate::bootstrap::poll::poll_until;
 use crate::bootstrap::socket::{Received, Sent, connect_to, receive, send};
 use crate::bootstrap::wire::{
     DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
 };
-use crate::readable::debug_is_display;
 
 /// How soon to knock again when too many others are at the door.
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);

@@ -9,7 +9,7 @@ use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Pus
 
 use super::control::{PAYLOAD_MAX, RING};
 use super::peers::{Peer, Peers};
-use crate::error::Error;
+use crate::base::error::Error;
 
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 

@@ -15,10 +15,10 @@ use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
 use super::control::{Control, ENDPOINT_MAX, Identity, Mapping};
 use super::reach::{Attach, Reach};
+use crate::base::error::{Error, HEAP_REMEDY};
+use crate::base::handler_scope::may_wait;
+use crate::base::sync::lock;
 use crate::bootstrap::{Door, Membership, PeerHandles};
-use crate::error::{Error, HEAP_REMEDY};
-use crate::handler_scope::may_wait;
-use crate::sync::lock;
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
@@ -495,7 +495,7 @@ impl Peers {
         if names == self.own.names {
             return Ok(());
         }
-        let difference = crate::handler_names::difference(&self.own.names, names);
+        let difference = crate::base::handler_names::difference(&self.own.names, names);
         Err(Error::HandlersDiffer { peer: rank, difference })
     }
 

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Unknown) };

@@ -4,8 +4,8 @@ use std::fmt;
 
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
+use crate::base::readable::debug_is_display;
 use crate::bootstrap::ConnectError;
-use crate::readable::debug_is_display;
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =

@@ -1,0 +1,9 @@
+//! What every floor uses: errors, pointers, locks, and names of handlers.
+
+pub(crate) mod descriptors;
+pub(crate) mod error;
+pub(crate) mod global;
+pub(crate) mod handler_names;
+pub(crate) mod handler_scope;
+pub(crate) mod readable;
+pub(crate) mod sync;
