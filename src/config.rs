@@ -332,7 +332,7 @@ impl Config {
         for name in Config::unknown_variables() {
             tracing::warn!("{name} is set, and is no setting of standpipe's");
         }
-        Config::from_lookup(crate::host::variable)
+        Config::from_lookup(crate::base::environment::variable)
     }
 
     /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that nothing of

@@ -12,6 +12,8 @@ pub use vm::host::{
 };
 pub use vm::membarrier::register as register_membarrier;
 
+pub use crate::base::environment::variable;
+
 use vm::{Segment, SegmentError};
 
 /// Tries to make the kind of memory that heaps are made of: a sealed, anonymous file.
@@ -22,12 +24,6 @@ pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
 
-/// A variable of the environment; `None` where it is not set. Bytes that are no text stand in it as U+FFFD, which no setting takes:
-/// so they are refused, and not overlooked.
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-}
-
 /// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     vm::without_signals(start)
@@ -36,5 +32,5 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 /// What the control group of this process, as a container has one, allows all of its processes together; `None` where it limits
 /// nothing. What goes beyond ends one of them.
 pub fn memory_limit() -> Option<u64> {
-    crate::control_group::memory_limit()
+    crate::base::control_group::memory_limit()
 }

@@ -38,7 +38,6 @@ mod base;
 #[doc(hidden)]
 pub mod bootstrap;
 pub mod config;
-mod control_group;
 mod counters;
 mod directory;
 mod event;
@@ -50,8 +49,6 @@ mod heap_state;
 pub mod host;
 mod inner;
 pub mod launch;
-#[doc(hidden)]
-pub mod limits;
 mod meet;
 mod memory;
 pub mod network;
@@ -76,6 +73,8 @@ pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use atomics::AtomicWord;
 pub use base::error::{Error, Memory};
 pub use base::global::{GlobalPtr, Remote};
+#[doc(hidden)]
+pub use base::limits;
 pub use bootstrap::{Address, AddressError, Decline};
 pub use config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
 pub use counters::latency::{Latencies, Latency, Timed};

@@ -58,7 +58,7 @@ const BUFFERS: [&str; 2] = ["FI_OFI_RXM_BUFFER_SIZE", "FI_OFI_RXM_EAGER_LIMIT"];
 /// The variable, and its value, by which rxm would cut messages of `bytes` into pieces. With libfabric 1.17 and buffers of 8,192 bytes
 /// the conformance suite died of a corrupted heap when a peer was lost; with 8,400 it passed. The other variable was not tried.
 pub(crate) fn cuts_messages(provider: &str, bytes: usize) -> Option<(&'static str, String)> {
-    cuts(provider, bytes, crate::host::variable)
+    cuts(provider, bytes, crate::base::environment::variable)
 }
 
 fn cuts(

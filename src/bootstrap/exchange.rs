@@ -27,7 +27,7 @@ pub(crate) use self::terms::Exchange;
 pub use self::terms::ExchangeError;
 use self::terms::Lookup;
 use super::registry::PLACE;
-use crate::host::variable;
+use crate::base::environment::variable;
 
 /// The variable that names the launcher to believe.
 const NAMED: &str = "STANDPIPE_LAUNCHER";

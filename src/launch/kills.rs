@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::control_group;
+use crate::base::control_group;
 
 /// How many processes the kernel has killed for want of memory so far: of the launcher's control group, which the ranks are in,
 /// or the nearest above it that counts, and else of the machine. `None`: it does not tell.

@@ -11,7 +11,7 @@ use super::asked::{Answer, Asked, Reach, Wanted};
 use super::envelope::Kind;
 use super::lane::Foul;
 use super::transport::OfiTransport;
-use crate::limits::{ANSWERS, ASKS};
+use crate::base::limits::{ANSWERS, ASKS};
 use crate::transport::shm::rings::atomic_at;
 
 /// No atomic: the key of the heap.

@@ -8,7 +8,7 @@ use fabric::{Desc, Local};
 use vm::SharedMemory;
 
 use super::envelope::HEAD_BYTES;
-use crate::limits::{LARGE_BYTES, SMALL_BYTES};
+use crate::base::limits::{LARGE_BYTES, SMALL_BYTES};
 
 /// Bytes of payload that one message may have.
 pub(super) const PAYLOAD_MAX: usize = 8 << 10;

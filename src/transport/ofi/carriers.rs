@@ -13,7 +13,7 @@ use fabric::OutletId;
 
 use super::link::Wait;
 use super::port::Port;
-use crate::limits::{CARRIERS, PINNED_CARRIERS};
+use crate::base::limits::{CARRIERS, PINNED_CARRIERS};
 
 /// How long nobody tries to open an outlet after one could not be opened.
 const PAUSE: Duration = Duration::from_secs(1);

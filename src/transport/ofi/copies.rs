@@ -13,7 +13,7 @@ use slab::Slab;
 use super::buffers::{Buffer, Buffers, Size};
 use super::link::DIRECT;
 use super::port::Lent;
-use crate::limits::DIRECT_BYTES;
+use crate::base::limits::DIRECT_BYTES;
 
 /// A place in the run of a copy's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

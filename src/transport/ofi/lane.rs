@@ -6,7 +6,7 @@
 
 use engine::{Header, Inbox};
 
-use crate::limits::CREDITS;
+use crate::base::limits::CREDITS;
 
 const _: () = assert!(CREDITS.is_power_of_two(), "numbers wrap where the slots do");
 

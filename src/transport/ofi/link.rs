@@ -13,7 +13,7 @@ use super::envelope::index;
 use super::knock::Knock;
 use super::lane::{Arrivals, Outgoing};
 use super::token::Token;
-use crate::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
+use crate::base::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
 
 /// Parts of copies with one peer that may be under way: in small buffers, in large ones, and without.
 pub(super) const PARTS: [usize; 3] = [SMALL_PARTS, LARGE_PARTS, DIRECT_PARTS];

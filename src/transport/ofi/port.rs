@@ -30,7 +30,7 @@ use super::buffers::{Buffer, Buffers, Purpose, Size};
 use super::keys::draw;
 use super::sleep::watch;
 use super::slots::{SlotId, Slots};
-use crate::limits::DEPTH;
+use crate::base::limits::DEPTH;
 
 /// How long reads may take to end when the endpoint closes, where it would otherwise have to be left open.
 const READS_END: Duration = Duration::from_millis(100);

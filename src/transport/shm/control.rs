@@ -28,7 +28,7 @@ use vm::{BATON_WORDS, Bell, RingLayout, Segment, SegmentError, SharedMemory, Wor
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limits::RING_SLOTS;
+use crate::base::limits::RING_SLOTS;
 
 /// What the kernel calls the segment.
 pub(crate) const SEGMENT: &str = "standpipe-control";

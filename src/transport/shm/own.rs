@@ -8,8 +8,8 @@ use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
 use super::peers::Peer;
+use crate::base::limits::STAGES;
 use crate::heap_state::{ALIGN, Block, HeapState};
-use crate::limits::STAGES;
 
 /// Bytes of a stage.
 pub(crate) const STAGE_BYTES: u64 = 256 << 10;

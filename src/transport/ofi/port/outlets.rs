@@ -3,7 +3,7 @@
 use fabric::{Error, Options, OutletId};
 
 use super::Port;
-use crate::limits::OUTLET_DEPTH;
+use crate::base::limits::OUTLET_DEPTH;
 use crate::transport::ofi::sleep::{add, remove};
 
 impl Port {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fabric::{Errno, Error};
 
 use super::{Begin, Port};
-use crate::limits::RECEIVES;
+use crate::base::limits::RECEIVES;
 use crate::transport::ofi::buffers::{Buffer, Purpose, Size};
 use crate::transport::ofi::port::Kept;
 

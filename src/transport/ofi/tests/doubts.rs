@@ -8,7 +8,7 @@ use fabric::Provider;
 
 use super::cluster::OfiCluster;
 use super::endings::{BOTH, ample, fill, held, holds, outcome, over_each, setting, start, until};
-use crate::limits::DIRECT_PARTS;
+use crate::base::limits::DIRECT_PARTS;
 
 /// How silent rank 1 may be, so far as rank 0 goes by that.
 const SILENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use fabric::Provider;
 use proptest::prelude::*;
 
 use super::cluster::{LIMIT, OfiCluster, SECRET, Setting, providers};
-use crate::limits::{ANSWERS, CREDITS};
+use crate::base::limits::{ANSWERS, CREDITS};
 use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
 use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
 use crate::transport::ofi::port::{Ended, Port};

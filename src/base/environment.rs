@@ -1,0 +1,7 @@
+//! What the environment of this process says.
+
+/// A variable of the environment; `None` where it is not set. Bytes that are no text stand in it as U+FFFD, which no setting takes:
+/// so they are refused, and not overlooked.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
