@@ -7,8 +7,8 @@ use engine::registration::Strategy;
 
 use crate::am::{Call, Handlers};
 use crate::base::readable::debug_is_display;
-pub use crate::bootstrap::Listen;
-use crate::bootstrap::addresses::own as own_addresses;
+pub use crate::job::bootstrap::Listen;
+use crate::job::bootstrap::addresses::own as own_addresses;
 use crate::transport::shm::{Attach, PLACES_MAX};
 
 /// One line of the table of settings.

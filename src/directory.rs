@@ -22,9 +22,9 @@ use crate::base::global::GlobalPtr;
 use crate::base::limits::ENTRIES;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
-use crate::bootstrap::RANKS_MAX;
 use crate::heap::HeapError;
 use crate::inner::Published;
+use crate::job::bootstrap::RANKS_MAX;
 use crate::node::Node;
 
 const ENTRY_BYTES: u64 = 16;

@@ -9,8 +9,8 @@ use vm::checked::CheckedCopy;
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
-use crate::bootstrap::Listen;
 use crate::inner::Inner;
+use crate::job::bootstrap::Listen;
 use crate::memory::Memory;
 use crate::network::{self, NetworkError, Plan};
 use crate::quirks;

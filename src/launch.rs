@@ -37,7 +37,7 @@ pub use self::end::{End, Outcome, RankOutcome};
 pub use self::output::Stream;
 pub use self::start::LaunchError;
 use crate::base::descriptors::fill_standard;
-pub use crate::bootstrap::RANKS_MAX;
+pub use crate::job::bootstrap::RANKS_MAX;
 
 use self::output::{OnLine, Output};
 use self::start::Plan;

@@ -35,8 +35,6 @@ mod atomics;
 #[doc(hidden)]
 pub mod bare;
 mod base;
-#[doc(hidden)]
-pub mod bootstrap;
 pub mod config;
 mod counters;
 mod directory;
@@ -48,6 +46,7 @@ mod heap;
 mod heap_state;
 pub mod host;
 mod inner;
+mod job;
 pub mod launch;
 mod meet;
 mod memory;
@@ -58,7 +57,6 @@ mod patience;
 mod progress;
 mod quirks;
 mod reduction;
-pub mod rendezvous;
 mod rma;
 mod runs;
 mod show;
@@ -75,7 +73,6 @@ pub use base::error::{Error, Memory};
 pub use base::global::{GlobalPtr, Remote};
 #[doc(hidden)]
 pub use base::limits;
-pub use bootstrap::{Address, AddressError, Decline};
 pub use config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
@@ -86,6 +83,10 @@ pub use event::{Buffer, Event};
 pub use exposure::Exposed;
 pub use group::Group;
 pub use heap::{Heap, HeapArray, HeapError};
+#[doc(hidden)]
+pub use job::bootstrap;
+pub use job::bootstrap::{Address, AddressError, Decline};
+pub use job::rendezvous;
 pub use meet::MeetError;
 pub use node::Node;
 pub use open::OpenError;

@@ -9,12 +9,12 @@ use engine::Rank;
 use crate::base::error::Error;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
-use crate::bootstrap::{
+use crate::far;
+use crate::inner::{Inner, Outside};
+use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
-use crate::far;
-use crate::inner::{Inner, Outside};
 use crate::network::Plan;
 use crate::node::Node;
 use crate::transport::ofi::transport::Outsider;

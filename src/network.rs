@@ -20,8 +20,8 @@ use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origin, Provider};
 
 use crate::base::readable::debug_is_display;
-use crate::bootstrap::Listen;
-use crate::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
+use crate::job::bootstrap::Listen;
+use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::quirks;
 use crate::transport::ofi::MESSAGE_BYTES;
 use crate::transport::ofi::port::Port;

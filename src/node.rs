@@ -10,10 +10,10 @@ use engine::{Nanos, OpError, OpId, Rank, Why};
 use crate::base::error::Error;
 use crate::base::global::Remote;
 use crate::base::sync::lock;
-use crate::bootstrap::Host;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
 use crate::inner::{Engine, Inner, Progress};
+use crate::job::bootstrap::Host;
 use crate::patience::Patience;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is

@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
-pub use crate::bootstrap::{How, JoinError, LookError};
+pub use crate::job::bootstrap::{How, JoinError, LookError};
 pub use crate::transport::shm::shown::peers::Peers;
 pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
-use crate::bootstrap::{JobEnv, Watcher};
 use crate::counters::latency::Latencies;
 use crate::counters::stats::Stats;
+use crate::job::bootstrap::{JobEnv, Watcher};
 use crate::transport::shm::shown::latencies::read_latencies;
 use crate::transport::shm::shown::peers::read_peers;
 use crate::transport::shm::shown::{self, Part, Shown};

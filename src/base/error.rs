@@ -5,7 +5,7 @@ use std::fmt;
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
 use crate::base::readable::debug_is_display;
-use crate::bootstrap::ConnectError;
+use crate::job::bootstrap::ConnectError;
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =

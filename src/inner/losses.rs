@@ -8,7 +8,7 @@ use engine::Rank;
 
 use super::{Engine, GRACE, Inner, LOOK, LOSSES};
 use crate::base::sync::lock;
-use crate::bootstrap::Notice;
+use crate::job::bootstrap::Notice;
 
 impl Inner {
     /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.

@@ -18,7 +18,7 @@ use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
 use crate::base::descriptors::{Raised, TooFew, make_room};
 use crate::base::readable::debug_is_display;
-use crate::bootstrap::{Broker, BrokerError};
+use crate::job::bootstrap::{Broker, BrokerError};
 use crate::quirks;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.

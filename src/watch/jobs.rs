@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::Watch;
-use crate::bootstrap::{JobEnv, JoinError, find_launcher};
+use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
 use crate::transport::shm::control::SEGMENT;
 use crate::transport::shm::shown::door::read_door;
 

@@ -18,7 +18,7 @@ use super::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
 use crate::base::sync::lock;
-use crate::bootstrap::{Door, Membership, PeerHandles};
+use crate::job::bootstrap::{Door, Membership, PeerHandles};
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;

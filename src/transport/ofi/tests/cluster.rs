@@ -10,8 +10,8 @@ use engine::{Counters, Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
 use vm::checked::CheckedCopy;
 
-use crate::bootstrap::Broker;
 use crate::config::Config;
+use crate::job::bootstrap::Broker;
 use crate::open::Seat;
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::copies::Part;

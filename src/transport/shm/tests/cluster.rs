@@ -14,8 +14,8 @@ use engine::{
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
 
-use crate::bootstrap::{Broker, Notice};
 use crate::config::Config;
+use crate::job::bootstrap::{Broker, Notice};
 use crate::open::Seat;
 use crate::transport::shm::control::FENCES_AT;
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::{AtomicOp, Lane, Rank};
 use vm::SharedMemory;
 
-use crate::bootstrap::Broker;
+use crate::job::bootstrap::Broker;
 use crate::transport::shm::Peer;
 use crate::transport::shm::control::BELL_AT;
 use crate::{Config, DirectoryError, Error, Exposure, GlobalPtr, Node, Reduction, Remote, Signal};

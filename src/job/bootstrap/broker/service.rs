@@ -1,0 +1,495 @@
+//! The broker's loop: sleeps until something happens at the listener, a guest, a member's connection or a member's
+//! process, and never waits for anyone in particular.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use vm::spawn::peer_process;
+
+use crate::base::sync::lock;
+use crate::job::bootstrap::guests::{Applicant, Guests};
+use crate::job::bootstrap::line::{Handles, Line, STARVED_PAUSE};
+use crate::job::bootstrap::poll::{Waker, poll_until};
+use crate::job::bootstrap::roster::{Candidate, Mail, Roster};
+use crate::job::bootstrap::secret::Secret;
+use crate::job::bootstrap::socket::{HANDLES, Received, receive};
+use crate::job::bootstrap::watchers::Watchers;
+use crate::job::bootstrap::wire::{How, Refusal, Reply, Request, decode};
+
+/// Connections that have not joined: one for each rank, and some for strangers.
+const STRANGERS_MAX: usize = 64;
+/// How long the launcher may take to say how a process ended whose connection has gone. It takes well under a
+/// millisecond; a process that the launcher did not start itself is declared to have vanished after this.
+const VERDICT_MAX: Duration = Duration::from_millis(30);
+
+pub(super) enum Command {
+    Ended {
+        rank: u32,
+        pid: u32,
+        how: How,
+    },
+    /// Stop once these are over; those of them that have not joined by then do not count.
+    Retire {
+        ranks: Vec<u32>,
+        joined_by: Instant,
+    },
+    Stop,
+}
+
+/// What decides how a broker serves.
+pub(super) struct Terms {
+    pub(super) size: u32,
+    pub(super) secret: Secret,
+    /// The launcher tells how each process ended.
+    pub(super) supervised: bool,
+    /// The process that the members descend from.
+    pub(super) launcher_pid: u32,
+}
+
+/// Tells the launcher of ranks whose processes have ended, and that no member reaches by number any more: those numbers may
+/// become others'.
+#[derive(Debug)]
+pub(crate) struct Forgotten {
+    ranks: Mutex<Vec<u32>>,
+    waker: Waker,
+}
+
+impl Forgotten {
+    pub(super) fn new() -> Result<Forgotten, Errno> {
+        Ok(Forgotten { ranks: Mutex::default(), waker: Waker::new()? })
+    }
+
+    fn tell(&self, rank: u32) {
+        lock(&self.ranks).push(rank);
+        self.waker.wake();
+    }
+
+    /// Those of which nobody has taken note.
+    pub(crate) fn take(&self) -> Vec<u32> {
+        self.waker.clear();
+        std::mem::take(&mut *lock(&self.ranks))
+    }
+}
+
+impl AsFd for Forgotten {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
+/// The ranks whose process or connection has gone, or that have taken leave, each once, in the order in which the broker noticed:
+/// it does before any member hears of it.
+pub(super) type Departed = Mutex<Vec<u32>>;
+
+pub(super) struct Service {
+    roster: Roster<Handles>,
+    terms: Terms,
+    guests: Guests,
+    members: BTreeMap<u32, Member>,
+    watchers: Watchers,
+    inbox: Receiver<Command>,
+    waker: Arc<Waker>,
+    /// Ranks whose processes have ended, as the launcher says, and of which it is to be told once they are forgotten.
+    ended: BTreeSet<u32>,
+    forgotten: Arc<Forgotten>,
+    departed: Arc<Departed>,
+    /// Set when the broker is to end with the job: who may still join, and until when.
+    retires: Option<(Vec<u32>, Instant)>,
+}
+
+struct Member {
+    line: Line,
+    /// Tells of the process's end even where a child of its own holds the connection open.
+    process: OwnedFd,
+    /// Set once connection or process has gone: when to stop waiting for the launcher's account.
+    verdict_by: Option<Instant>,
+}
+
+impl Member {
+    /// Whether a leave is among the letters that a member whose connection has gone had sent, which are at most so many.
+    fn has_taken_leave(&self, letters_max: usize) -> bool {
+        (0..letters_max)
+            .map_while(|_| match receive(&self.line.socket) {
+                Received::Datagram { bytes, .. } => Some(matches!(decode(&bytes), Ok(Request::Leave))),
+                Received::Nothing | Received::Closed | Received::TooLong => None,
+            })
+            .any(|is_leave| is_leave)
+    }
+}
+
+/// What a ready file descriptor belongs to.
+#[derive(Clone, Copy)]
+enum Source {
+    Waker,
+    Listener,
+    Guest(u64),
+    Line(u32),
+    Process(u32),
+    Watcher(u64),
+}
+
+type Mails = Vec<Mail<Handles>>;
+
+impl Service {
+    pub(super) fn new(
+        terms: Terms,
+        listener: OwnedFd,
+        inbox: Receiver<Command>,
+        waker: Arc<Waker>,
+        forgotten: Arc<Forgotten>,
+        departed: Arc<Departed>,
+    ) -> Self {
+        let guests = Guests::new(Some(listener), terms.size as usize + STRANGERS_MAX);
+        let (members, watchers) = (BTreeMap::new(), Watchers::default());
+        let roster = Roster::new(terms.size);
+        let ended = BTreeSet::new();
+        Self {
+            roster,
+            terms,
+            guests,
+            members,
+            watchers,
+            inbox,
+            waker,
+            ended,
+            forgotten,
+            departed,
+            retires: None,
+        }
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            for source in self.sleep() {
+                match source {
+                    Source::Waker => {
+                        if self.obey().is_break() {
+                            // How the last ranks ended.
+                            return self.watchers.tell(&self.roster, Instant::now());
+                        }
+                    }
+                    Source::Listener => self.guests.accept(Instant::now()),
+                    Source::Guest(id) => {
+                        if let Some(applicant) = self.guests.hear(id) {
+                            self.consider(applicant);
+                        }
+                    }
+                    Source::Line(rank) => self.serve(rank),
+                    Source::Process(rank) => {
+                        // It may have taken leave just before it ended.
+                        self.serve(rank);
+                        self.miss(rank);
+                    }
+                    Source::Watcher(id) => self.watchers.hear(id, Instant::now()),
+                }
+            }
+            self.expire(Instant::now());
+            self.tell_forgotten();
+            if self.is_done(Instant::now()) {
+                return self.watchers.tell(&self.roster, Instant::now());
+            }
+        }
+    }
+
+    /// Whether the broker is to end with the job, and the job has.
+    fn is_done(&self, now: Instant) -> bool {
+        let Some((ranks, joined_by)) = &self.retires else { return false };
+        let is_open = |rank: &u32| self.roster.is_open(*rank);
+        self.members.is_empty() && (now >= *joined_by || !ranks.iter().any(is_open))
+    }
+
+    /// Sleeps until something is ready or due.
+    fn sleep(&self) -> Vec<Source> {
+        let mut sources = vec![Source::Waker];
+        let mut fds = vec![PollFd::new(&*self.waker, PollFlags::IN)];
+        let mut until = self.guests.expire_at();
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if let Some(listener) = self.guests.listener() {
+            add(Source::Listener, listener.as_fd(), PollFlags::IN);
+        }
+        for (id, socket) in self.guests.sockets() {
+            add(Source::Guest(id), socket.as_fd(), PollFlags::IN);
+        }
+        for (rank, member) in &self.members {
+            until = until.into_iter().chain(member.line.flush_at()).chain(member.verdict_by).min();
+            if member.verdict_by.is_none() {
+                let room = if member.line.wants_room() { PollFlags::OUT } else { PollFlags::empty() };
+                add(Source::Line(*rank), member.line.socket.as_fd(), PollFlags::IN | room);
+                add(Source::Process(*rank), member.process.as_fd(), PollFlags::IN);
+            }
+        }
+        for (id, socket, flags) in self.watchers.sockets() {
+            add(Source::Watcher(id), socket.as_fd(), flags);
+        }
+        let retires = self.retires.as_ref().map(|(_, joined_by)| *joined_by);
+        let retires = retires.filter(|_| self.members.is_empty());
+        until = until.into_iter().chain(self.watchers.due_at()).chain(retires).min();
+        if let Err(error) = poll_until(&mut fds, until) {
+            // For want of memory; there is nobody to tell, and it may be over soon.
+            tracing::warn!(%error, "the broker cannot poll");
+            std::thread::sleep(STARVED_PAUSE);
+        }
+        let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| *source).collect()
+    }
+
+    /// Carries out what the owner of the broker asked for.
+    fn obey(&mut self) -> std::ops::ControlFlow<()> {
+        self.waker.clear();
+        while let Ok(command) = self.inbox.try_recv() {
+            match command {
+                Command::Ended { rank, pid, how } => self.ended(rank, pid, how),
+                Command::Retire { ranks, joined_by } => self.retires = Some((ranks, joined_by)),
+                Command::Stop => return std::ops::ControlFlow::Break(()),
+            }
+        }
+        std::ops::ControlFlow::Continue(())
+    }
+
+    /// A process that the launcher started has ended. If another process has joined in its stead (a shell started
+    /// it, say), that one's end is what counts.
+    fn ended(&mut self, rank: u32, pid: u32, how: How) {
+        self.serve(rank);
+        if self.roster.pid(rank).is_some_and(|joined| joined != pid) {
+            return self.forgotten.tell(rank);
+        }
+        self.bury(rank, how);
+        self.ended.insert(rank);
+    }
+
+    /// Tells the launcher of ended processes that no member reaches by number any more.
+    fn tell_forgotten(&mut self) {
+        let (roster, forgotten) = (&self.roster, &self.forgotten);
+        self.ended.retain(|rank| {
+            let is_forgotten = roster.is_forgotten(*rank);
+            if is_forgotten {
+                forgotten.tell(*rank);
+            }
+            !is_forgotten
+        });
+    }
+
+    fn consider(&mut self, mut applicant: Applicant) {
+        if let Ok(Request::Watch { secret }) = &applicant.request {
+            return match secret.matches(&self.terms.secret) {
+                true => self.watchers.admit(applicant, &self.roster),
+                false => applicant.refuse(Refusal::Secret),
+            };
+        }
+        match self.examine(&mut applicant) {
+            Err(refusal) => applicant.refuse(refusal),
+            Ok((candidate, process)) => {
+                let rank = candidate.rank;
+                let line = Line::new(applicant.socket, self.roster.mail_max());
+                let mails = self.roster.join(candidate, self.terms.launcher_pid).expect("examined above");
+                self.members.insert(rank, Member { line, process, verdict_by: None });
+                self.watchers.note(rank);
+                self.deliver(mails);
+            }
+        }
+    }
+
+    fn examine(&self, applicant: &mut Applicant) -> Result<(Candidate<Handles>, OwnedFd), Refusal> {
+        let request = std::mem::replace(&mut applicant.request, Err(Refusal::Malformed))?;
+        let Request::Join { secret, rank, size, program } = request else { return Err(Refusal::Malformed) };
+        if !secret.matches(&self.terms.secret) {
+            return Err(Refusal::Secret);
+        }
+        self.roster.judge(rank, size)?;
+        let handles = std::mem::take(&mut applicant.fds);
+        if handles.len() != HANDLES {
+            return Err(Refusal::Malformed);
+        }
+        let pid = applicant.pid;
+        let process =
+            peer_process(applicant.socket.as_fd(), pid).map_err(|error| {
+                match Errno::from_io_error(&error) {
+                    Some(Errno::SRCH | Errno::INVAL) | None => Refusal::Unseen { pid },
+                    Some(errno) => Refusal::Unwatched { pid, errno: errno.raw_os_error() },
+                }
+            })?;
+        Ok((Candidate { rank, size, pid, program, handles: handles.into() }, process))
+    }
+
+    /// Reads what `rank` says and sends what waits for it.
+    fn serve(&mut self, rank: u32) {
+        // An honest member has no more than this on its way; others get their turn before more is read.
+        for _ in 0..self.roster.mail_max() {
+            let Some(member) = self.members.get_mut(&rank) else { return };
+            let bytes = match receive(&member.line.socket) {
+                Received::Datagram { bytes, fds } if fds.is_empty() => bytes,
+                Received::Nothing => break,
+                Received::Closed => return self.miss(rank),
+                Received::Datagram { .. } | Received::TooLong => return self.expel(rank),
+            };
+            match decode(&bytes) {
+                Ok(Request::Leave) => return self.bury(rank, How::Left),
+                Ok(Request::Connect { peer }) => match self.roster.connect(rank, peer) {
+                    Ok(mail) => self.deliver(mail.into_iter().collect()),
+                    Err(_) => return self.expel(rank),
+                },
+                Ok(Request::Serve { peer }) => match self.roster.serve(peer) {
+                    Ok(mail) => self.deliver(mail.into_iter().collect()),
+                    Err(_) => return self.expel(rank),
+                },
+                Ok(Request::Heard { rank: gone }) => {
+                    if self.roster.heard(rank, gone).is_err() {
+                        return self.expel(rank);
+                    }
+                }
+                Ok(Request::Join { .. } | Request::Meet { .. } | Request::Watch { .. } | Request::Look)
+                | Err(_) => {
+                    return self.expel(rank);
+                }
+            }
+        }
+        if let Some(member) = self.members.get_mut(&rank)
+            && member.line.flush(Instant::now()).is_err()
+        {
+            self.miss(rank);
+        }
+    }
+
+    /// A member broke the protocol.
+    fn expel(&mut self, rank: u32) {
+        tracing::warn!(rank, "a member broke the joining protocol and is out");
+        self.bury(rank, How::Vanished);
+    }
+
+    /// A member's connection or process has gone without leave.
+    fn miss(&mut self, rank: u32) {
+        let mails = self.notice_missing(rank);
+        self.deliver(mails);
+    }
+
+    fn notice_missing(&mut self, rank: u32) -> Mails {
+        let letters_max = self.roster.mail_max();
+        let Some(member) = self.members.get_mut(&rank) else { return Vec::new() };
+        // Whoever finds that it reads no more may be earlier than its last words are.
+        if member.has_taken_leave(letters_max) {
+            return self.remove(rank, How::Left);
+        }
+        if !self.terms.supervised {
+            return self.remove(rank, How::Vanished);
+        }
+        member.verdict_by.get_or_insert_with(|| Instant::now() + VERDICT_MAX);
+        self.note_departed(rank);
+        Vec::new()
+    }
+
+    fn note_departed(&self, rank: u32) {
+        let mut departed = lock(&self.departed);
+        if !departed.contains(&rank) {
+            departed.push(rank);
+        }
+    }
+
+    fn bury(&mut self, rank: u32, how: How) {
+        let mails = self.remove(rank, how);
+        self.deliver(mails);
+    }
+
+    fn remove(&mut self, rank: u32, how: How) -> Mails {
+        self.members.remove(&rank);
+        self.note_departed(rank);
+        self.watchers.note(rank);
+        tracing::debug!(rank, %how, "a rank is over");
+        self.roster.over(rank, how)
+    }
+
+    /// Posts the mails, and those that follow from a member turning out to be unreachable.
+    fn deliver(&mut self, mails: Mails) {
+        let mut mails = VecDeque::from(mails);
+        while let Some(Mail { to, reply, handles }) = mails.pop_front() {
+            let Some(member) = self.members.get_mut(&to) else { continue };
+            if member.verdict_by.is_none() && member.line.post(&reply, handles).is_err() {
+                mails.extend(self.notice_missing(to));
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.guests.expire(now);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let ranks: Vec<u32> = self.members.keys().copied().collect();
+        for rank in ranks {
+            let Some(member) = self.members.get(&rank) else { continue };
+            if due(member.verdict_by) {
+                self.bury(rank, How::Vanished);
+            } else if due(member.line.flush_at()) {
+                self.serve(rank);
+            }
+        }
+        if self.watchers.is_look_due(now) {
+            // Who stands still needs no reminder for each time that somebody looked meanwhile.
+            self.members.values_mut().for_each(|member| member.line.offer(&Reply::Look));
+        }
+        self.watchers.tell(&self.roster, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::job::bootstrap::env::JobName;
+    use crate::job::bootstrap::roster::Standing;
+    use crate::job::bootstrap::socket::{listen_at, send};
+    use crate::job::bootstrap::wire::encode;
+
+    /// A broker with one member, rank 0 of 2, whose end of the connection this returns.
+    fn with_member(supervised: bool) -> (Service, OwnedFd) {
+        let listener = listen_at(&JobName::random().expect("random")).expect("a socket");
+        let (_, inbox) = std::sync::mpsc::channel();
+        let waker = Arc::new(Waker::new().expect("an event"));
+        let secret = Secret::random().expect("random");
+        let forgotten = Arc::new(Forgotten::new().expect("an event"));
+        let terms = Terms { size: 2, secret, supervised, launcher_pid: 1 };
+        let mut service = Service::new(terms, listener, inbox, waker, forgotten, Arc::default());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("ourselves");
+        let line = Line::new(ours, service.roster.mail_max());
+        let candidate = Candidate { rank: 0, size: 2, pid: 1, program: String::new(), handles: [].into() };
+        service.roster.join(candidate, 1).expect("open");
+        service.members.insert(0, Member { line, process, verdict_by: None });
+        (service, theirs)
+    }
+
+    #[test]
+    fn whoever_took_leave_has_left_even_if_a_letter_to_it_is_the_first_to_notice() {
+        for supervised in [false, true] {
+            let (mut service, theirs) = with_member(supervised);
+            for request in [Request::Connect { peer: 1 }, Request::Leave] {
+                send(&theirs, &encode(&request), &[]).expect("room");
+            }
+            drop(theirs);
+            service.deliver(vec![Mail {
+                to: 0,
+                reply: Reply::Lost { rank: 1, how: How::Left },
+                handles: None,
+            }]);
+            assert!(matches!(service.roster.standing(0), Standing::Over(How::Left)), "{supervised}");
+        }
+    }
+
+    #[test]
+    fn whoever_did_not_take_leave_is_missed() {
+        let (mut service, theirs) = with_member(false);
+        drop(theirs);
+        service.deliver(vec![Mail { to: 0, reply: Reply::Look, handles: None }]);
+        assert!(matches!(service.roster.standing(0), Standing::Over(How::Vanished)));
+    }
+}
