@@ -8,8 +8,8 @@ use engine::Rank;
 
 use crate::base::global::GlobalPtr;
 use crate::base::readable::debug_is_display;
-use crate::heap_state::{ALIGN, Block, NoRoom};
 use crate::node::Node;
+use crate::transport::shm::heap_state::{ALIGN, Block, NoRoom};
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]

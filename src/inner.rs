@@ -28,14 +28,14 @@ use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::sync::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::tally::Tallies;
-use crate::heap_state::{Block, HeapState};
-use crate::memory;
-use crate::network::Plan;
 use crate::progress::Attendant;
 use crate::team::Shelf;
 use crate::transport::alarm::Alarm;
+use crate::transport::memory;
 use crate::transport::mixed::Mixed;
+use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::shm::heap_state::{Block, HeapState};
 use crate::transport::shm::{Known, Peers};
 use crate::works::Works;
 

@@ -43,19 +43,15 @@ mod exposure;
 mod far;
 mod group;
 mod heap;
-mod heap_state;
 pub mod host;
 mod inner;
 mod job;
 pub mod launch;
 mod meet;
-mod memory;
-pub mod network;
 mod node;
 mod open;
 mod patience;
 mod progress;
-mod quirks;
 mod reduction;
 mod rma;
 mod runs;
@@ -96,6 +92,7 @@ pub use runs::{Indexed, RemoteRun};
 pub use signal::Signal;
 pub use strided::Strided;
 pub use team::{Team, TeamEvent};
+pub use transport::ofi::network;
 #[cfg(feature = "allocator")]
 pub use vm::GlobalHeap;
 

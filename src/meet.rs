@@ -15,8 +15,8 @@ use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
-use crate::network::Plan;
 use crate::node::Node;
+use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::Outsider;
 use crate::transport::shm::peers::{Card, check_place};
 

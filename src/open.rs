@@ -17,16 +17,16 @@ use crate::base::sync::lock;
 use crate::config::{Config, Exposure, ProgressThread, Transport};
 use crate::directory;
 use crate::far;
-use crate::heap_state::HeapState;
 use crate::inner::{Engine, Inner, Outside, Parts};
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::network::{self, NetworkError, Plan, Reach};
 use crate::node::Node;
 use crate::transport::mixed::Mixed;
+use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
 use crate::transport::shm::control::{Identity, Mapping};
+use crate::transport::shm::heap_state::HeapState;
 use crate::transport::shm::peers::Own;
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 

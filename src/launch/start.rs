@@ -19,7 +19,7 @@ use super::signals::Signals;
 use crate::base::descriptors::{Raised, TooFew, make_room};
 use crate::base::readable::debug_is_display;
 use crate::job::bootstrap::{Broker, BrokerError};
-use crate::quirks;
+use crate::transport::ofi::quirks;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
 const DESCRIPTORS_PER_RANK: u64 = 7;

@@ -14,7 +14,7 @@ use super::alarm::Alarm;
 use super::ofi::transport::{OfiTransport, Outsider, Rest};
 use super::shm::rings::Cold;
 use super::shm::{Peers, ShmTransport};
-use crate::memory::{Memory, Registers};
+use crate::transport::memory::{Memory, Registers};
 
 /// Times in turn that the provider may say that there is something to poll when there is nothing.
 const RESTLESS_MAX: u32 = 8;

@@ -93,8 +93,10 @@ mod knock;
 mod lane;
 mod link;
 mod losses;
+pub mod network;
 pub(crate) mod port;
 mod pulse;
+pub(crate) mod quirks;
 #[cfg(test)]
 mod script;
 mod sending;

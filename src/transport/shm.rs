@@ -9,6 +9,7 @@
 
 pub(crate) mod control;
 pub(crate) mod copy;
+pub(crate) mod heap_state;
 pub(crate) mod own;
 mod pair;
 pub(crate) mod peers;

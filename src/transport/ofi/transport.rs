@@ -19,9 +19,9 @@ use super::knock::listens_at;
 use super::link::{Link, Links, Parted};
 use super::port::Port;
 use super::token::{Party, Token};
-use crate::heap_state::HeapState;
-use crate::memory::Memory;
+use crate::transport::memory::Memory;
 use crate::transport::shm::OwnMemory;
+use crate::transport::shm::heap_state::HeapState;
 
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;

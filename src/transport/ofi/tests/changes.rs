@@ -11,12 +11,12 @@ use engine::{Direction, Inbox, MemId, OpError, Piece, Place, Rank};
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
-use crate::memory::tests::area::Area;
-use crate::memory::tests::changes::BREAK;
-use crate::memory::tests::removals;
-use crate::memory::tests::rows::{Ends, all_hold};
-use crate::memory::tests::{alone, in_a_process_of_its_own};
-use crate::memory::{Memory, Registers, hear};
+use crate::transport::memory::tests::area::Area;
+use crate::transport::memory::tests::changes::BREAK;
+use crate::transport::memory::tests::removals;
+use crate::transport::memory::tests::rows::{Ends, all_hold};
+use crate::transport::memory::tests::{alone, in_a_process_of_its_own};
+use crate::transport::memory::{Memory, Registers, hear};
 use crate::transport::ofi::transport::OfiTransport;
 
 impl Registers for OfiTransport {

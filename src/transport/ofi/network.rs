@@ -22,9 +22,9 @@ use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origi
 use crate::base::readable::debug_is_display;
 use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
-use crate::quirks;
 use crate::transport::ofi::MESSAGE_BYTES;
 use crate::transport::ofi::port::Port;
+use crate::transport::ofi::quirks;
 
 /// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
 /// `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be named.

@@ -1,12 +1,12 @@
 //! Whole engines whose registrations really pin, and memory that changes at both ends.
 
-#[path = "../../crates/vm/tests/memory_changes/area.rs"]
+#[path = "../../../crates/vm/tests/memory_changes/area.rs"]
 pub(crate) mod area;
 pub(crate) mod changes;
-#[path = "../../crates/vm/tests/memory_changes/pairs.rs"]
+#[path = "../../../crates/vm/tests/memory_changes/pairs.rs"]
 pub(crate) mod pairs;
 mod pinning;
-#[path = "../../crates/vm/tests/memory_changes/pins.rs"]
+#[path = "../../../crates/vm/tests/memory_changes/pins.rs"]
 mod pins;
 pub(crate) mod removals;
 pub(crate) mod rows;

@@ -21,7 +21,7 @@ use vm::checked::CheckedCopy;
 use super::area::Area;
 use super::pins::Pins;
 use super::rows::Ends;
-use crate::memory::{Memory, Registers, hear};
+use crate::transport::memory::{Memory, Registers, hear};
 
 /// How long a transfer may take on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(100);
