@@ -23,9 +23,9 @@ use crate::base::limits::ENTRIES;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
 use crate::heap::HeapError;
-use crate::inner::Published;
 use crate::job::bootstrap::RANKS_MAX;
 use crate::node::Node;
+use crate::runtime::inner::Published;
 
 const ENTRY_BYTES: u64 = 16;
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use engine::Rights;
 
-use crate::inner::Inner;
 use crate::node::Node;
+use crate::runtime::inner::Inner;
 
 /// Private memory that is exposed to all peers, until this is dropped or the node ends.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use engine::Rank;
 use crate::base::error::Error;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
-use crate::far;
-use crate::inner::{Inner, Outside};
 use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
 use crate::node::Node;
+use crate::runtime::far;
+use crate::runtime::inner::{Inner, Outside};
 use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::Outsider;
 use crate::transport::shm::peers::{Card, check_place};

@@ -12,9 +12,9 @@ use crate::base::global::Remote;
 use crate::base::sync::lock;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
-use crate::inner::{Engine, Inner, Progress};
 use crate::job::bootstrap::Host;
-use crate::patience::Patience;
+use crate::runtime::inner::{Engine, Inner, Progress};
+use crate::runtime::patience::Patience;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
 /// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].

@@ -23,9 +23,9 @@ use crate::base::handler_scope::HandlerScope;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
 use crate::event::Event;
-use crate::inner::Inner;
 use crate::reduction::{Combine, Element, Reduction};
-use crate::works::Work;
+use crate::runtime::inner::Inner;
+use crate::runtime::works::Work;
 
 /// How values are combined, by whoever makes progress.
 type Combining<T> = Box<dyn Combine<T> + Send>;

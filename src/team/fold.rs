@@ -6,8 +6,8 @@ use engine::{OpId, Place, Rank};
 use vm::SharedMemory;
 
 use super::memory::Buffers;
-use crate::inner::Inner;
 use crate::reduction::Combine;
+use crate::runtime::inner::Inner;
 use crate::transport::shm::Peers;
 
 /// Does the step in own memory that a collective has come to; it goes on after that.

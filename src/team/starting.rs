@@ -15,9 +15,9 @@ use super::stage::Stage;
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::inner::{Engine, Inner};
-use crate::patience::Patience;
 use crate::reduction::Combine;
+use crate::runtime::inner::{Engine, Inner};
+use crate::runtime::patience::Patience;
 
 /// Bytes of scratch memory that a team keeps, at most.
 const SPARE_MAX: u64 = 4 << 20;

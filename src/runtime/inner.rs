@@ -28,7 +28,8 @@ use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::sync::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::tally::Tallies;
-use crate::progress::Attendant;
+use crate::runtime::progress::Attendant;
+use crate::runtime::works::Works;
 use crate::team::Shelf;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory;
@@ -37,7 +38,6 @@ use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::heap_state::{Block, HeapState};
 use crate::transport::shm::{Known, Peers};
-use crate::works::Works;
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Mixed>;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use engine::Counters;
 use engine::node::RegistrationCounters;
 
-use crate::inner::{Engine, Inner};
+use crate::runtime::inner::{Engine, Inner};
 use crate::transport::shm::shown::peers::Peers;
 use crate::transport::shm::shown::{Figures, Part};
 

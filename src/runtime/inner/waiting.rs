@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Engine, GRACE, Inner, LOSSES, Progress};
-use crate::patience::{Next, Patience};
-use crate::progress::Asleep;
+use crate::runtime::patience::{Next, Patience};
+use crate::runtime::progress::Asleep;
 use crate::transport::alarm::Waiting;
 use crate::transport::shm::rings::Cold;
 

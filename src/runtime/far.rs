@@ -9,8 +9,8 @@ use vm::checked::CheckedCopy;
 
 use crate::base::error::Error;
 use crate::base::sync::lock;
-use crate::inner::Inner;
 use crate::job::bootstrap::Listen;
+use crate::runtime::inner::Inner;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory::Memory;
 use crate::transport::ofi::network::{self, NetworkError, Plan};
