@@ -30,63 +30,48 @@
 //! - [`Node::stats`] tells what happened, and why it took the path that it took; [`watch`] tells it of a running job,
 //!   from outside.
 
-mod am;
-mod atomics;
-#[doc(hidden)]
-pub mod bare;
+mod api;
 mod base;
-pub mod config;
 mod counters;
-mod directory;
-mod event;
-mod exposure;
-mod group;
-mod heap;
 mod job;
 pub mod launch;
-mod meet;
-mod node;
 mod observe;
-mod open;
-mod reduction;
-mod rma;
-mod runs;
 mod runtime;
-mod signal;
-mod strided;
-mod team;
 mod transport;
 
-pub use am::{Call, HandlerId, Landed, MEDIUM_MAX};
-pub use atomics::AtomicWord;
+#[doc(hidden)]
+pub use api::bare;
+pub use api::collective::reduction::{Element, Reduction};
+pub use api::collective::team::{Team, TeamEvent};
+pub use api::config;
+pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
+pub use api::directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
+pub use api::exposure::Exposed;
+pub use api::heap::{Heap, HeapArray, HeapError};
+pub use api::meet::MeetError;
+pub use api::node::Node;
+pub use api::open::OpenError;
+pub use api::ops::am::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use api::ops::atomics::AtomicWord;
+pub use api::ops::event::{Buffer, Event};
+pub use api::ops::group::Group;
+pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
+pub use api::ops::runs::{Indexed, RemoteRun};
+pub use api::ops::signal::Signal;
+pub use api::ops::strided::Strided;
 pub use base::error::{Error, Memory};
 pub use base::global::{GlobalPtr, Remote};
 #[doc(hidden)]
 pub use base::limits;
-pub use config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
-pub use directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use engine::registration::Strategy;
 pub use engine::{AtomicOp, Mechanism, Operation, Rank, Rights, Tally, Why};
-pub use event::{Buffer, Event};
-pub use exposure::Exposed;
-pub use group::Group;
-pub use heap::{Heap, HeapArray, HeapError};
 #[doc(hidden)]
 pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
 pub use job::rendezvous;
-pub use meet::MeetError;
-pub use node::Node;
 pub use observe::{host, watch};
-pub use open::OpenError;
-pub use reduction::{Element, Reduction};
-pub use rma::{GetPiece, PutPiece, STAGED_MIN};
-pub use runs::{Indexed, RemoteRun};
-pub use signal::Signal;
-pub use strided::Strided;
-pub use team::{Team, TeamEvent};
 pub use transport::ofi::network;
 #[cfg(feature = "allocator")]
 pub use vm::GlobalHeap;

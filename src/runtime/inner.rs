@@ -23,6 +23,7 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::orphans::Orphans;
+use crate::api::collective::team::Shelf;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::sync::lock;
@@ -30,7 +31,6 @@ use crate::counters::latency::{Recorder, Timed};
 use crate::counters::tally::Tallies;
 use crate::runtime::progress::Attendant;
 use crate::runtime::works::Works;
-use crate::team::Shelf;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory;
 use crate::transport::mixed::Mixed;

@@ -23,8 +23,8 @@ const FENCES: &[&str] = &[
     "src/transport/ofi/port.rs",
     "src/transport/ofi/port/small.rs",
     // The same, for benchmarks.
-    "src/bare.rs",
-    "src/bare/network.rs",
+    "src/api/bare.rs",
+    "src/api/bare/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/cli/src/kernels/job.rs",
     // The study's workers name the addresses of their blocks.

@@ -10,9 +10,9 @@ use engine::{Counters, Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
 use vm::checked::CheckedCopy;
 
-use crate::config::Config;
+use crate::api::config::Config;
+use crate::api::open::Seat;
 use crate::job::bootstrap::Broker;
-use crate::open::Seat;
 use crate::transport::ofi::buffers::Size;
 use crate::transport::ofi::copies::Part;
 use crate::transport::ofi::envelope::Kind;

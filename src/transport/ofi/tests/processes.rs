@@ -15,8 +15,8 @@ use vm::checked::CheckedCopy;
 
 use super::cluster::{LIMIT, members, providers};
 use super::suite::firehose;
-use crate::config::Config;
-use crate::open::Seat;
+use crate::api::config::Config;
+use crate::api::open::Seat;
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::OwnMemory;

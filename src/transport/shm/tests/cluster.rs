@@ -14,9 +14,9 @@ use engine::{
 use vm::checked::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
 
-use crate::config::Config;
+use crate::api::config::Config;
+use crate::api::open::Seat;
 use crate::job::bootstrap::{Broker, Notice};
-use crate::open::Seat;
 use crate::transport::shm::control::FENCES_AT;
 use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
 use crate::transport::tests::{Memory, NOWHERE, read_only};

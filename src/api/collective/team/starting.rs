@@ -12,10 +12,10 @@ use super::Team;
 use super::fold::do_step;
 use super::memory::{Buffers, Operands};
 use super::stage::Stage;
+use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::reduction::Combine;
 use crate::runtime::inner::{Engine, Inner};
 use crate::runtime::patience::Patience;
 

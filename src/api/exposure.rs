@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use engine::Rights;
 
-use crate::node::Node;
+use crate::api::node::Node;
 use crate::runtime::inner::Inner;
 
 /// Private memory that is exposed to all peers, until this is dropped or the node ends.

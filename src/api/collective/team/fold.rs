@@ -6,7 +6,7 @@ use engine::{OpId, Place, Rank};
 use vm::SharedMemory;
 
 use super::memory::Buffers;
-use crate::reduction::Combine;
+use crate::api::collective::reduction::Combine;
 use crate::runtime::inner::Inner;
 use crate::transport::shm::Peers;
 

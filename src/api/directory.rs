@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 use vm::heap::HeapAllocator;
 
+use crate::api::heap::HeapError;
+use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::GlobalPtr;
 use crate::base::limits::ENTRIES;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
-use crate::heap::HeapError;
 use crate::job::bootstrap::RANKS_MAX;
-use crate::node::Node;
 use crate::runtime::inner::Published;
 
 const ENTRY_BYTES: u64 = 16;

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use engine::{Direction, Rank};
 
+use crate::api::node::Node;
+use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::rma::{Rest, wraps};
 use crate::base::error::Error;
 use crate::base::global::Remote;
-use crate::event::{Buffer, Event};
-use crate::node::Node;
-use crate::rma::{Rest, wraps};
 use crate::transport::shm::Lent;
 
 /// What is counted of the local memory.

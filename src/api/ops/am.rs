@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use engine::{AmBody, AmSend, Inbox, Lane, MemId, Place, Rank, SendError};
 
+use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::base::handler_names;
-use crate::node::Node;
 use crate::runtime::inner::{Handler, Inner};
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
 use crate::transport::shm::copy::{self, CopyError};
@@ -344,7 +344,7 @@ impl Node {
         let copy = long.payload.to_vec();
         let mut list = PieceList::new(engine::Direction::Put);
         list.push(place, Lent::source(&copy))
-            .ok_or_else(|| crate::rma::wraps(long.to, long.payload.len()))?;
+            .ok_or_else(|| crate::api::ops::rma::wraps(long.to, long.payload.len()))?;
         let deadline = self.deadline();
         let op = {
             let mut engine = self.inner.engine();

@@ -6,12 +6,12 @@
 use bytemuck::Pod;
 use engine::{Direction, Mechanism, MemId};
 
+use crate::api::node::Node;
+use crate::api::ops::event::{Buffer, Event};
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::event::{Buffer, Event};
-use crate::node::Node;
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, Peer, PieceList};

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use bytemuck::Pod;
 use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
 
+use crate::api::node::Node;
+use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::event::{Buffer, Event};
-use crate::node::Node;
-use crate::rma::wraps;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, Peer, PieceList};

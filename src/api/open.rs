@@ -10,14 +10,14 @@ use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
 
+use crate::api::config::{Config, Exposure, ProgressThread, Transport};
+use crate::api::directory;
+use crate::api::node::Node;
 use crate::base::descriptors::fill_standard;
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
-use crate::config::{Config, Exposure, ProgressThread, Transport};
-use crate::directory;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::node::Node;
 use crate::runtime::far;
 use crate::runtime::inner::{Engine, Inner, Outside, Parts};
 use crate::transport::mixed::Mixed;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::Rank;
 
+use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
@@ -13,7 +14,6 @@ use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
-use crate::node::Node;
 use crate::runtime::far;
 use crate::runtime::inner::{Inner, Outside};
 use crate::transport::ofi::network::Plan;

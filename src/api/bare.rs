@@ -12,9 +12,9 @@ use vm::Iov;
 pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 
 pub use self::network::Wire;
+use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
-use crate::node::Node;
 use crate::transport::shm::Peer;
 use crate::transport::shm::control::RING;
 
@@ -113,7 +113,7 @@ mod tests {
     use engine::Place;
 
     use super::*;
-    use crate::config::Config;
+    use crate::api::config::Config;
 
     /// Nothing is mapped there.
     fn nowhere(peer: engine::Rank) -> Remote {

@@ -14,9 +14,9 @@ use engine::Rank;
 use engine::collective::{Collective, Plan, split_entry, split_members};
 use engine::node::{Kept, TeamId};
 
+use crate::api::collective::team::memory::Buffers;
+use crate::api::node::Node;
 use crate::base::error::Error;
-use crate::node::Node;
-use crate::team::memory::Buffers;
 
 pub use event::TeamEvent;
 pub(crate) use stage::Shelf;

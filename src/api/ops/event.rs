@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytemuck::Pod;
 use engine::{OpError, OpId, Rank};
 
+use crate::api::node::Node;
 use crate::base::error::Error;
-use crate::node::Node;
 
 /// Memory that an operation can own until it is complete: it stays where it is when its owner moves.
 ///

@@ -3,7 +3,7 @@
 use engine::Transport;
 
 use super::*;
-use crate::config::Config;
+use crate::api::config::Config;
 use crate::transport::shm::PLACES_MAX;
 
 fn node() -> Node {
@@ -104,7 +104,7 @@ fn a_node_that_gave_its_address_answers_while_its_process_sleeps() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     let answered = Arc::new(AtomicU64::new(0));
     let answers = Arc::clone(&answered);
-    let config = || Config::new().heap_bytes(1 << 20).exposure(crate::config::Exposure::Everything);
+    let config = || Config::new().heap_bytes(1 << 20).exposure(crate::api::config::Exposure::Everything);
     let server = config().handler("ask", |call| {
         let answer = call.node().handler("answer").expect("registered");
         call.reply(answer, [7; 4]).expect("it lives");

@@ -18,12 +18,12 @@ use super::fold::do_step;
 use super::memory::Buffers;
 use super::stage::Stage;
 use super::starting::said;
+use crate::api::collective::reduction::{Combine, Element, Reduction};
+use crate::api::ops::event::Event;
 use crate::base::error::Error;
 use crate::base::handler_scope::HandlerScope;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::event::Event;
-use crate::reduction::{Combine, Element, Reduction};
 use crate::runtime::inner::Inner;
 use crate::runtime::works::Work;
 

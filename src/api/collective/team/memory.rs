@@ -7,7 +7,7 @@ use engine::collective::{Memory, Span, Step};
 use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
-use crate::reduction::Combine;
+use crate::api::collective::reduction::Combine;
 use crate::transport::shm::Peer;
 
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.

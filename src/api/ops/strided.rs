@@ -3,12 +3,12 @@
 use engine::MemId;
 use vm::Blocks;
 
+use crate::api::node::Node;
+use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::rma::{Rest, wraps};
+use crate::api::ops::runs::{LOCAL, disjoint};
 use crate::base::error::Error;
 use crate::base::global::Remote;
-use crate::event::{Buffer, Event};
-use crate::node::Node;
-use crate::rma::{Rest, wraps};
-use crate::runs::{LOCAL, disjoint};
 use crate::transport::shm::{Lent, copy};
 
 /// Blocks of `block` bytes, `counts[d]` of them along dimension `d` (the first varies fastest), their starts

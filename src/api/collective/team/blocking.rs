@@ -5,8 +5,8 @@ use engine::collective::{Collective, Elements};
 
 use super::Team;
 use super::memory::Buffers;
+use crate::api::collective::reduction::{Combine, Element, Reduction};
 use crate::base::error::Error;
-use crate::reduction::{Combine, Element, Reduction};
 
 /// The number of the functions that callers give.
 const OWN_FUNCTION: u16 = 1 << 15;

@@ -1,0 +1,13 @@
+//! What may be called: nodes and their configuration, memory, operations and collectives.
+
+#[doc(hidden)]
+pub mod bare;
+pub(crate) mod collective;
+pub mod config;
+pub(crate) mod directory;
+pub(crate) mod exposure;
+pub(crate) mod heap;
+pub(crate) mod meet;
+pub(crate) mod node;
+pub(crate) mod open;
+pub(crate) mod ops;
