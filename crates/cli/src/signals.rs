@@ -187,7 +187,7 @@ fn listen(mut signals: Signals, without: &'static str, aloud: bool) {
     if thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {
         return end();
     }
-    for again in signals.filter(|_| heard.elapsed() >= SAME) {
+    if let Some(again) = signals.find(|_| heard.elapsed() >= SAME) {
         exit(128 + again);
     }
 }

@@ -36,5 +36,8 @@ fn storm_of(commit: &str) -> Result<PathBuf, Failure> {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     };
-    told.lines().filter_map(program).last().ok_or_else(|| Failure("cargo names no program of tests".into()))
+    told.lines()
+        .filter_map(program)
+        .next_back()
+        .ok_or_else(|| Failure("cargo names no program of tests".into()))
 }
