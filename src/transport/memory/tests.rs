@@ -38,9 +38,12 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
 #[test]
 fn memory_that_has_changed_is_never_mistaken() {
     if Pair::new().is_some() {
-        in_a_process_of_its_own("memory::tests::memory_that_has_changed_is_never_mistaken", || {
-            all_hold("pins", || Pair::new().expect("there was one just now"));
-        });
+        in_a_process_of_its_own(
+            "transport::memory::tests::memory_that_has_changed_is_never_mistaken",
+            || {
+                all_hold("pins", || Pair::new().expect("there was one just now"));
+            },
+        );
     }
 }
 
@@ -48,9 +51,12 @@ fn memory_that_has_changed_is_never_mistaken() {
 #[test]
 fn memory_that_two_threads_change_is_never_mistaken() {
     if Pair::new().is_some() {
-        in_a_process_of_its_own("memory::tests::memory_that_two_threads_change_is_never_mistaken", || {
-            removals::all_hold("pins", |_| true, || Pair::new().expect("there was one just now"));
-        });
+        in_a_process_of_its_own(
+            "transport::memory::tests::memory_that_two_threads_change_is_never_mistaken",
+            || {
+                removals::all_hold("pins", |_| true, || Pair::new().expect("there was one just now"));
+            },
+        );
     }
 }
 
@@ -59,7 +65,7 @@ fn memory_that_two_threads_change_is_never_mistaken() {
 #[test]
 fn the_break_moves_in_a_process_of_its_own() {
     if Pair::new().is_some() {
-        alone("memory::tests::memory_that_has_changed_is_never_mistaken", BREAK, None);
+        alone("transport::memory::tests::memory_that_has_changed_is_never_mistaken", BREAK, None);
     }
 }
 
@@ -73,9 +79,11 @@ fn preloaded_allocators_are_no_different() {
     for name in ["libjemalloc.so.2", "libmimalloc.so.2"] {
         let found = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter().find(|file| file.exists());
         match found {
-            Some(file) => {
-                alone("memory::tests::memory_that_has_changed_is_never_mistaken", "malloc", Some(&file))
-            }
+            Some(file) => alone(
+                "transport::memory::tests::memory_that_has_changed_is_never_mistaken",
+                "malloc",
+                Some(&file),
+            ),
             None => testbed::skip(format_args!("there is no {name} here")),
         }
     }
