@@ -1,4 +1,4 @@
-//! What may be called: nodes and their configuration, memory, operations and collectives.
+//! The floor that programs call: nodes and their configuration, memory, operations and collectives.
 
 #[doc(hidden)]
 pub mod bare;

@@ -1,4 +1,4 @@
-//! What every floor uses: errors, pointers, locks, and names of handlers.
+//! The lowest floor, which all others use: errors, pointers, locks, and names of handlers.
 
 pub(crate) mod control_group;
 pub(crate) mod descriptors;

@@ -1,4 +1,4 @@
-//! What a node counts, and how long its calls take.
+//! Counts of a node's operations, and times of its calls.
 
 pub(crate) mod latency;
 pub(crate) mod stats;

@@ -1,4 +1,4 @@
-//! What can be seen of jobs from outside, and of this host.
+//! Views of running jobs from outside, and of this host.
 
 pub mod host;
 pub mod watch;

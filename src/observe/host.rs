@@ -24,7 +24,8 @@ pub fn try_segment() -> Result<(), SegmentError> {
     Segment::create("standpipe-doctor", 1 << 16).map(drop)
 }
 
-/// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread.
+/// Calls `start`, which starts a thread, so that no handler of a signal ever runs on that thread. Signals that the calling thread is
+/// sent meanwhile wait.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     vm::without_signals(start)
 }

@@ -99,8 +99,8 @@ impl Fabric {
     /// feature `bundled`. `STANDPIPE_LIBFABRIC` in the environment overrides that: `bundled`, or the path of a library.
     /// Later calls return what the first one found. Any thread.
     ///
-    /// Providers take liberties. Signal handlers that they install are taken out again; a signal that another thread takes meanwhile, for some 0.2 s, runs into them. Those with a registration cache
-    /// (`verbs`, `efa`) use it, and patch the functions that unmap memory to that end, unless
+    /// Providers take liberties. Signal handlers that they install are taken out again; a signal that another thread takes
+    /// meanwhile, for some 0.2 s, runs into them. Those with a registration cache (`verbs`, `efa`) use it, and patch the functions that unmap memory to that end, unless
     /// `FI_MR_CACHE_MAX_COUNT=0` stands in the environment before the process starts.
     ///
     /// # Errors

@@ -23,9 +23,9 @@ const TAKEN: [libc::c_int; 9] = [
 /// Of these, those that somebody sends: they may wait.
 const SENT: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Calls something, and puts the handlers back that it has changed. What another thread sets meanwhile is lost. Debian's PSM takes
-/// 0.2 s to be loaded: signals that are sent to this thread meanwhile wait for the program's own handlers. One that another thread
-/// takes runs into PSM's.
+/// Calls something, and puts the handlers back that it has changed. A handler that another thread sets meanwhile is lost. Debian's
+/// PSM takes 0.2 s to be loaded. Signals that this thread is sent meanwhile wait for the program's own handlers; a signal that another
+/// thread takes runs into PSM's.
 pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
     let before = TAKEN.map(|signal| (signal, current(signal)));
     let mask = hold_back(&SENT);
@@ -44,8 +44,8 @@ pub(crate) fn kept<T>(call: impl FnOnce() -> T) -> T {
 /// Blocks these signals in this thread; returns what was blocked before.
 fn hold_back(signals: &[libc::c_int]) -> libc::sigset_t {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are live locals: the first is made whole before it is read, and the second written by a call that cannot
-    // fail, as it is told one of its three ways and two sets that are there.
+    // SAFETY: both sets are live locals. `sigemptyset` makes the first whole before anything reads it. `pthread_sigmask` writes the
+    // second before it is read: with `SIG_BLOCK` and two valid pointers that call cannot fail.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -71,9 +71,17 @@ mod tests {
 
     extern "C" fn handler(_: libc::c_int) {}
 
+    /// One test at a time changes handlers, and none while the library is loaded, which puts back those of before.
+    fn turn() -> std::sync::MutexGuard<'static, ()> {
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _ = crate::Fabric::load();
+        TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     #[test]
     fn a_signal_that_is_sent_waits_for_the_programs_own_handler() {
         use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+        let _turn = turn();
         static OURS: AtomicU32 = AtomicU32::new(0);
         static THEIRS: AtomicU32 = AtomicU32::new(0);
         extern "C" fn ours(_: libc::c_int) {
@@ -96,6 +104,7 @@ mod tests {
 
     #[test]
     fn a_handler_that_was_taken_is_put_back() {
+        let _turn = turn();
         let before = current(libc::SIGQUIT).expect("a signal").sa_sigaction;
         assert_ne!(before, handler as *const () as usize);
         let during = kept(|| {

@@ -64,6 +64,7 @@ pub mod segment;
 pub mod shared;
 #[cfg(not(any(loom, miri)))]
 mod signals;
+#[cfg(not(any(loom, miri)))]
 pub use signals::without_signals;
 pub mod spawn;
 mod sync;
