@@ -125,6 +125,19 @@ fn a_second_interrupt_kills() {
     assert_eq!(launcher.end().code(), Some(130));
 }
 
+/// As `timeout` sends it, to a process and then to its group.
+#[test]
+fn an_interrupt_that_comes_twice_at_once_is_one() {
+    let script = format!("trap 'sleep 0.5; echo @@saved; exit 0' INT; echo @@ready; {WAIT}");
+    let mut launcher = Launcher::of(2, &script);
+    launcher.lines(2);
+    launcher.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(5));
+    launcher.signal(Signal::INT);
+    assert_eq!(launcher.lines(2), ["saved", "saved"]);
+    assert_eq!(launcher.end().code(), Some(0));
+}
+
 #[test]
 fn under_nohup_a_hangup_is_nobodys_business() {
     let env = [(SCRIPT, "echo @@ready; sleep 0.5; echo @@done"), ("RANKS", "1")];
