@@ -343,7 +343,7 @@ fn log_to_stderr(verbose: u8) {
         .with_max_level(level)
         .with_ansi(shows_colours(&io::stderr()))
         .with_writer(io::stderr)
-        // What cannot be written cannot be complained of there either.
+        // A standard error that takes no line takes no complaint of that either.
         .log_internal_errors(false)
         .init();
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Reads a number of bytes: digits, then nothing, `K`, `M`, `G` or `T` (powers of 1024, in either case), then perhaps
 /// `iB` or `B`.
@@ -25,6 +26,16 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("`{text}` is more than 64 bits can count"))
+}
+
+/// Reads a time in seconds, which may have a fraction.
+///
+/// # Errors
+/// What is wrong with the text, in words.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| "it must not be negative, nor beyond all clocks".to_owned())
 }
 
 /// The same for sizes of memory.
@@ -139,6 +150,14 @@ pub fn micros(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_may_have_a_fraction_but_not_be_negative() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["-1", "soon", "1e300", "NaN"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn numbers_out_of_bounds_are_refused_in_words() {

@@ -22,7 +22,7 @@ use self::screen::{Screen, Showing, Wish};
 use crate::printed::{self, Reader};
 use crate::signals;
 use crate::table::is_screen;
-use crate::units::at_least;
+use crate::units::{at_least, seconds};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
@@ -224,10 +224,7 @@ fn print(text: &str) -> Result<Wish> {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds)
-        .map_err(|_| "it must not be negative, nor beyond all clocks".to_owned())?
-    {
+    match seconds(text)? {
         short if short < INTERVAL_MIN => Err("0.1 at least".to_owned()),
         long if long > Duration::from_secs(86_400) => Err("a day at most".to_owned()),
         interval => Ok(interval),
