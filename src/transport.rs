@@ -4,6 +4,7 @@ pub(crate) mod alarm;
 pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod ofi;
+pub(crate) mod peers;
 pub(crate) mod shm;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ pub use self::network::Wire;
 use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
-use crate::transport::shm::Peer;
+use crate::transport::peers::Peer;
 use crate::transport::shm::control::RING;
 
 /// How many short messages from one rank to another may be on their way.

@@ -9,7 +9,8 @@ use crate::api::ops::am::{Call, Handlers};
 use crate::base::readable::debug_is_display;
 pub use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::own as own_addresses;
-use crate::transport::shm::{Attach, PLACES_MAX};
+use crate::transport::peers::PLACES_MAX;
+use crate::transport::shm::Attach;
 
 /// One line of the table of settings.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use crate::runtime::far;
 use crate::runtime::inner::{Inner, Outside};
 use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::Outsider;
-use crate::transport::shm::peers::{Card, check_place};
+use crate::transport::peers::{Card, check_place};
 
 /// How long a connection may take when the node has no timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);

@@ -25,10 +25,10 @@ use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
+use crate::transport::peers::{Own, Peers};
 use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::heap_state::HeapState;
-use crate::transport::shm::peers::Own;
-use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
+use crate::transport::shm::{Control, OwnMemory, ShmTransport};
 
 /// How long joining the job may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);

@@ -18,8 +18,8 @@ use crate::transport::ofi::port::Port;
 use crate::transport::ofi::quirks;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
+use crate::transport::peers::Card;
 use crate::transport::shm::OwnMemory;
-use crate::transport::shm::peers::Card;
 
 /// Letters of the name that a peer gives its provider which are shown.
 const PROVIDER_NAME_MAX: usize = 40;

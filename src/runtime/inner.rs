@@ -36,8 +36,8 @@ use crate::transport::memory;
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::peers::{Known, Peers};
 use crate::transport::shm::heap_state::{Block, HeapState};
-use crate::transport::shm::{Known, Peers};
 
 /// The engine over all transports of a node.
 pub(crate) type Engine = engine::Node<Mixed>;

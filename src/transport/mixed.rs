@@ -12,8 +12,9 @@ use engine::{
 
 use super::alarm::Alarm;
 use super::ofi::transport::{OfiTransport, Outsider, Rest};
+use super::peers::Peers;
+use super::shm::ShmTransport;
 use super::shm::rings::Cold;
-use super::shm::{Peers, ShmTransport};
 use crate::transport::memory::{Memory, Registers};
 
 /// Times in turn that the provider may say that there is something to poll when there is nothing.

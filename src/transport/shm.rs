@@ -4,7 +4,7 @@
 //! users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who the process
 //! is, its doorbell, the barrier's counter and two message rings for every possible sender, whose pages exist only
 //! once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or through messages where
-//! that is forbidden. [`peers`] says who is reachable how; [`rings`] is the engine's transport;
+//! that is forbidden. [`super::peers`] says who is reachable how; [`rings`] is the engine's transport;
 //! [`shown`] is what a process lets watchers read.
 
 pub(crate) mod control;
@@ -12,7 +12,6 @@ pub(crate) mod copy;
 pub(crate) mod heap_state;
 pub(crate) mod own;
 mod pair;
-pub(crate) mod peers;
 pub(crate) mod reach;
 pub(crate) mod rings;
 pub(crate) mod shown;
@@ -22,6 +21,5 @@ mod tests;
 pub(crate) use control::Control;
 pub(crate) use copy::{Lent, PieceList};
 pub(crate) use own::OwnMemory;
-pub(crate) use peers::{Known, PLACES_MAX, Peer, Peers};
 pub(crate) use reach::Attach;
 pub(crate) use rings::ShmTransport;

@@ -4,7 +4,7 @@ use engine::Transport;
 
 use super::*;
 use crate::api::config::Config;
-use crate::transport::shm::PLACES_MAX;
+use crate::transport::peers::PLACES_MAX;
 
 fn node() -> Node {
     Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node")

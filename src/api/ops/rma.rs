@@ -12,9 +12,10 @@ use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
+use crate::transport::peers::Peer;
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
-use crate::transport::shm::{Lent, Peer, PieceList};
+use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes from which a piece of private memory that goes by message goes through the owner's heap, where that is reached
 /// one-sided: below, the messages that this takes cost more.

@@ -13,9 +13,10 @@ use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
+use crate::transport::peers::Peer;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
-use crate::transport::shm::{Lent, Peer, PieceList};
+use crate::transport::shm::{Lent, PieceList};
 
 /// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
 /// meanwhile.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vm::cma::{self, CmaError, Iov};
 use vm::{Blocks, Outside, SharedMemory};
 
-use super::peers::Peer;
+use crate::transport::peers::Peer;
 
 /// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of memory that is to
 /// be written may be the same: they are only ever written one after the other, or by others than this program.

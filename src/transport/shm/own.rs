@@ -7,8 +7,8 @@ use engine::{Direction, MemId, OpError, Place};
 use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
-use super::peers::Peer;
 use crate::base::limits::STAGES;
+use crate::transport::peers::Peer;
 use crate::transport::shm::heap_state::{ALIGN, Block, HeapState};
 
 /// Bytes of a stage.

@@ -8,8 +8,8 @@ use engine::{HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
 use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Pushed, Side, Words};
 
 use super::control::{PAYLOAD_MAX, RING};
-use super::peers::{Peer, Peers};
 use crate::base::error::Error;
+use crate::transport::peers::{Peer, Peers};
 
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 

@@ -50,7 +50,7 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Of a peer that is not reached so, as `why` says.
-    pub(super) fn none(pid: u32, end: EndWord, why: Why) -> Reach {
+    pub(crate) fn none(pid: u32, end: EndWord, why: Why) -> Reach {
         Reach {
             pid,
             attach: Err(why),
@@ -64,13 +64,13 @@ impl Reach {
     }
 
     /// Of this process itself, whose number is its own.
-    pub(super) fn of_oneself(identity: &Identity, end: EndWord, by: Attach) -> Reach {
+    pub(crate) fn of_oneself(identity: &Identity, end: EndWord, by: Attach) -> Reach {
         let pid = std::process::id();
         Reach { attach: probe(pid, identity, by), ..Reach::none(pid, end, Why::Configured) }
     }
 
     /// Of the near process `pid`, which says this of itself, and whose end that word tells of.
-    pub(super) fn of(pid: u32, identity: &Identity, end: EndWord, by: Attach) -> Reach {
+    pub(crate) fn of(pid: u32, identity: &Identity, end: EndWord, by: Attach) -> Reach {
         // It checks what peers may reach, which it cannot where they attach.
         if identity.ranges_only {
             return Reach::none(pid, end, Why::Configured);
@@ -114,12 +114,12 @@ impl Reach {
     }
 
     #[inline]
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
     }
 
     /// From now on nobody begins to use the number.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
     }
 
@@ -134,7 +134,7 @@ impl Reach {
 
     /// Calls `tell` once nobody uses the number of this peer, which is lost, any more. Either this thread finds that nobody does,
     /// or the last one that does finds the peer lost: each does its own part first.
-    pub(super) fn when_unreached(&self, tell: impl FnOnce() + Send + 'static) {
+    pub(crate) fn when_unreached(&self, tell: impl FnOnce() + Send + 'static) {
         *lock(&self.when_unused) = Some(Box::new(tell));
         if self.users.load(Ordering::SeqCst) == 0 {
             self.tell_unused();

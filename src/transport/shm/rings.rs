@@ -20,7 +20,7 @@ use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
 use super::own::{OwnMemory, STAGE_BYTES};
 use super::pair::{Found, Pair, Warmth};
-use super::peers::{Peer, Peers};
+use crate::transport::peers::{Peer, Peers};
 
 /// Rings polled directly, at most: more would make every poll slow.
 const HOT_MAX: usize = 8;

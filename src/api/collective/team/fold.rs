@@ -8,7 +8,7 @@ use vm::SharedMemory;
 use super::memory::Buffers;
 use crate::api::collective::reduction::Combine;
 use crate::runtime::inner::Inner;
-use crate::transport::shm::Peers;
+use crate::transport::peers::Peers;
 
 /// Does the step in own memory that a collective has come to; it goes on after that.
 pub(super) fn do_step<T: Pod>(

@@ -8,7 +8,7 @@ use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
 use crate::api::collective::reduction::Combine;
-use crate::transport::shm::Peer;
+use crate::transport::peers::Peer;
 
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
 pub(super) struct Buffers<'a, T> {

@@ -17,8 +17,9 @@ use vm::{FenceMode, SharedMemory};
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::job::bootstrap::{Broker, Notice};
+use crate::transport::peers::Peers;
 use crate::transport::shm::control::FENCES_AT;
-use crate::transport::shm::{Control, OwnMemory, Peers, ShmTransport};
+use crate::transport::shm::{Control, OwnMemory, ShmTransport};
 use crate::transport::tests::{Memory, NOWHERE, read_only};
 
 /// How long news of a loss may take.

@@ -8,7 +8,7 @@ use engine::{AtomicOp, Lane, Rank};
 use vm::SharedMemory;
 
 use crate::job::bootstrap::Broker;
-use crate::transport::shm::Peer;
+use crate::transport::peers::Peer;
 use crate::transport::shm::control::BELL_AT;
 use crate::{Config, DirectoryError, Error, Exposure, GlobalPtr, Node, Reduction, Remote, Signal};
 

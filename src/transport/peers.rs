@@ -13,8 +13,8 @@ use vm::robust::Held;
 use vm::segment::PAGE_BYTES;
 use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
 
-use super::control::{Control, ENDPOINT_MAX, Identity, Mapping};
-use super::reach::{Attach, Reach};
+use super::shm::control::{Control, ENDPOINT_MAX, Identity, Mapping};
+use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
 use crate::base::sync::lock;
