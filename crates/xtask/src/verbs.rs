@@ -1,9 +1,9 @@
 //! Tests over real verbs: `tools/rdma-vm` boots a virtual machine whose kernel has soft-RoCE devices, and runs there what
 //! was built here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{Failure, run};
+use crate::command::{Failure, Run, run};
 use crate::filters::each_names_a_test;
 use crate::form::Form;
 use crate::outcome::Outcome;
@@ -115,19 +115,31 @@ pub(crate) fn over_verbs(form: Form, steps: &[Step]) -> Outcome {
         let why = why.lines().last().map_or(failure.0, str::to_owned);
         return Outcome::Skipped(format!("no virtual machine with verbs: {why}"));
     }
-    built(form).and_then(|programs| in_machine(steps, &programs)).into()
+    built(form, steps).and_then(|programs| in_machine(steps, &programs)).into()
 }
 
-/// All tests of the workspace, by name, and the programs that they start, with `bin/` before their names.
-fn built(form: Form) -> Result<BTreeMap<String, String>, Failure> {
+/// Tests of the workspace, by name, and the programs that they start, with `bin/` before their names: all, or those of these steps.
+fn built(form: Form, steps: &[Step]) -> Result<BTreeMap<String, String>, Failure> {
     let build = run("cargo test --workspace --no-run --message-format=json");
     let build = match form {
         // As all other tests are, so that nothing is compiled twice.
         Form::Short => build,
-        Form::Long => build.arg("--profile=emulated"),
+        Form::Long => {
+            let names: BTreeSet<&str> = steps.iter().map(|step| step.program).collect();
+            names.into_iter().map(target).fold(build.arg("--profile=emulated"), Run::arg)
+        }
     };
     let messages = build.limit_s(BUILD_LIMIT_S).output()?;
     Ok(messages.lines().filter_map(executable).collect())
+}
+
+/// By which argument Cargo builds a step's program.
+fn target(program: &str) -> String {
+    match program.strip_prefix("bin/") {
+        Some(name) => format!("--bin={name}"),
+        None if program == "standpipe" => "--lib".to_owned(),
+        None => format!("--test={program}"),
+    }
 }
 
 /// The name and the path of what one of Cargo's messages tells of; programs have tests of the same name as libraries'.
