@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use engine::MemId;
+use engine::{MemId, OpError, Why};
 pub use vm::Blocks;
 use vm::Iov;
 pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
@@ -15,7 +15,7 @@ pub use self::network::Wire;
 use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
-use crate::transport::peers::Peer;
+use crate::transport::peers::Near;
 use crate::transport::shm::control::RING;
 
 /// How many short messages from one rank to another may be on their way.
@@ -94,11 +94,13 @@ pub fn attach_get(
     Ok(unsafe { vm::bare::attach_read(peer.reach.pid, &remote, &local, times) })
 }
 
-fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Peer>, Error> {
-    node.inner.peers.get(rank, None)
+/// A peer that shared memory reaches: the limits are those of memory.
+fn peer(node: &Node, rank: engine::Rank) -> Result<&Arc<Near>, Error> {
+    let far = OpError::Unsupported { peer: rank, why: Why::Network };
+    node.inner.peers.get(rank, None)?.near().ok_or(far.into())
 }
 
-fn there(peer: &Peer, remote: &Remote, len: usize) -> Iov {
+fn there(peer: &Near, remote: &Remote, len: usize) -> Iov {
     assert_eq!(remote.peer, peer.rank, "one call attaches the memory of one peer");
     assert_eq!(remote.place.mem, MemId::Space, "cross-memory attach is for private memory");
     Iov { addr: remote.place.offset, len: len as u64 }

@@ -316,7 +316,7 @@ impl Directory<'_> {
     /// Where the entry for a hash may lie, in the order in which to look.
     fn probe(&self, hash: u64) -> Result<impl Iterator<Item = Entry> + use<>, Error> {
         let keeper = self.keeper(hash);
-        let share = self.node.inner.peers.get(keeper, self.node.timeout)?.directory;
+        let share = self.node.inner.peers.get(keeper, self.node.timeout)?.directory();
         let first = hash >> 32;
         let entry = move |step| share.wrapping_add((first + step) % ENTRIES * ENTRY_BYTES);
         Ok((0..ENTRIES).map(move |step| Entry::at(keeper, entry(step))))

@@ -15,6 +15,7 @@ use crate::counters::stats::Stats;
 use crate::job::bootstrap::Host;
 use crate::runtime::inner::{Engine, Inner, Progress};
 use crate::runtime::patience::Patience;
+use crate::transport::peers::Peer;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
 /// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].
@@ -76,7 +77,7 @@ impl Node {
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
     /// before the first contact.
     pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
-        self.inner.peers.known(peer).map(|peer| peer.reach.attach())
+        self.inner.peers.known(peer).map(|peer| peer.attach())
     }
 
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the best that could
@@ -178,8 +179,8 @@ impl Node {
     pub fn prefetch(&self, remote: impl Into<Remote>, len: u64) -> Result<(), Error> {
         let remote = remote.into();
         let peer = self.connected(remote.peer())?;
-        if peer.is_far() {
-            self.inner.engine().prefetch(peer.rank, remote.place, len);
+        if let Peer::Far(far) = peer {
+            self.inner.engine().prefetch(far.rank, remote.place, len);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::port::Port;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
-use crate::transport::peers::{Own, Peers};
+use crate::transport::peers::{Own, Peer, Peers};
 use crate::transport::shm::control::{Identity, Mapping};
 use crate::transport::shm::heap_state::HeapState;
 use crate::transport::shm::{Control, OwnMemory, ShmTransport};
@@ -236,7 +236,10 @@ fn plan(config: &Config) -> Plan {
 fn members(peers: &Arc<Peers>, secret: &[u8]) -> Members {
     let (rank, size, known) = (peers.own().rank, peers.own().size, Arc::clone(peers));
     let find = move |rank| match known.get(rank, Some(FIND_WITHIN)) {
-        Ok(peer) => Ok(peer.control.endpoint()),
+        Ok(Peer::Far(peer)) => Ok(peer.endpoint.clone()),
+        Ok(Peer::Near(_)) => {
+            Err(OpError::Protocol { peer: rank, what: "no address in the network: it is near" })
+        }
         Err(Error::PeerLost { .. }) => Err(OpError::PeerLost { peer: rank }),
         Err(error) => {
             tracing::warn!(peer = rank, %error, "the peer's address cannot be found");

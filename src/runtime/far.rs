@@ -95,7 +95,7 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
 
 /// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
 pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Outsider) -> Result<(), Error> {
-    let peer = inner.peers.stand_in(number, card)?;
+    let peer = inner.peers.from_card(number, card)?;
     // With the engine held no message of its is looked at before it is known.
     let mut engine = inner.engine();
     let ours = engine.transport().provider().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
         return Err(Error::Protocol { peer: number, what });
     }
     tracing::debug!(peer = number, "connected over the network");
-    inner.peers.enter(number, peer)?;
+    inner.peers.admit_far(number, peer)?;
     drop(engine);
     // Somebody may sleep until there is a peer.
     inner.wake_from_afar();

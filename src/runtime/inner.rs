@@ -36,7 +36,7 @@ use crate::transport::memory;
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::OfiTransport;
-use crate::transport::peers::{Known, Peers};
+use crate::transport::peers::{NearPeers, Peers};
 use crate::transport::shm::heap_state::{Block, HeapState};
 
 /// The engine over all transports of a node.
@@ -84,7 +84,7 @@ pub(crate) struct Published {
 /// One process's node.
 pub(crate) struct Inner {
     /// What every put and get of mapped memory looks up: a table of `peers`.
-    pub(crate) known: Known,
+    pub(crate) near: NearPeers,
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
     /// What collectives use of it.
@@ -190,7 +190,7 @@ impl Inner {
         Inner {
             bell: parts.peers.own().control.bell(),
             alarm: OnceLock::new(),
-            known: parts.peers.table().clone(),
+            near: parts.peers.near().clone(),
             peers: parts.peers,
             stages: Shelf::new(Arc::clone(&parts.heap)),
             heap: parts.heap,

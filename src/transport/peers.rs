@@ -1,19 +1,21 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod far;
+mod near;
 mod spread;
 
-use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use engine::{MemId, Place, Rank, Why};
-use serde::{Deserialize, Serialize};
+use engine::{Rank, Why};
 use vm::robust::Held;
-use vm::segment::PAGE_BYTES;
-use vm::{Bell, FenceMode, Segment, SegmentError, SharedMemory, Words};
+use vm::{FenceMode, Segment, SegmentError, SharedMemory};
 
-use super::shm::control::{Control, ENDPOINT_MAX, Identity, Mapping};
+pub(crate) use self::far::{Card, Far};
+pub(crate) use self::near::Near;
+use super::shm::control::{Control, ENDPOINT_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
@@ -26,108 +28,60 @@ pub(crate) const PLACES_MAX: u32 = 1 << 16;
 /// How long a connection may take when the call that needs it has no deadline: the peer may not have started yet.
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process of the job, this one included; or one from outside.
-pub(crate) struct Peer {
-    pub(crate) rank: Rank,
-    /// This process's place in its control segment.
-    pub(crate) place: u32,
-    /// It is reached over the network, whatever else may be shared with it.
-    far: bool,
-    /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
-    /// comparison thus answers both questions on the fast path.
-    limit: AtomicU64,
-    heap: SharedMemory,
-    pub(crate) control: Control,
-    pub(crate) bell: Bell<Words>,
-    pub(crate) fence: FenceMode,
-    /// How its private memory is reached without it.
-    pub(crate) reach: Reach,
-    /// Whether it has been asked to serve this process.
-    asked_to_serve: AtomicBool,
-    pub(crate) directory: u64,
-    /// Where its heap lies in its process: what its program's allocator has of it, and all.
-    in_its_space: [Mapping; 2],
+/// A peer that has been talked to.
+#[derive(Clone, Copy)]
+pub(crate) enum Peer<'a> {
+    /// On this host, or this process itself.
+    Near(&'a Arc<Near>),
+    /// Reached over the network.
+    Far(&'a Far),
 }
 
-impl Peer {
-    /// The heap, if the first `end` bytes of it may be accessed.
-    #[inline(always)]
-    pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
-        if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
-    }
-
-    /// Where so many bytes of the peer's are reached best: in its heap, for those that lie there.
-    #[inline]
-    pub(crate) fn best(&self, place: Place, len: usize) -> Place {
-        let offset = |mapping: &Mapping| mapping.offset(place.offset, len as u64);
-        match self.in_its_space.iter().find_map(offset) {
-            Some(offset) if place.mem == MemId::Space => Place::new(MemId::Heap, offset),
-            _ => place,
+impl<'a> Peer<'a> {
+    pub(crate) fn rank(self) -> Rank {
+        match self {
+            Peer::Near(near) => near.rank,
+            Peer::Far(far) => far.rank,
         }
     }
 
-    /// Where in its heap so many bytes of the peer's lie, if they do and may be accessed.
-    pub(crate) fn in_heap(&self, place: Place, len: u64) -> Option<(&SharedMemory, u64)> {
-        let place = self.best(place, usize::try_from(len).ok()?);
-        let end = place.offset.checked_add(len).filter(|_| place.mem == MemId::Heap)?;
-        Some((self.heap_up_to(end)?, place.offset))
-    }
-
-    /// Whether it is reached over the network: none of its memory is accessed here.
-    pub(crate) fn is_far(&self) -> bool {
-        self.far
-    }
-
-    /// Rings its doorbell, saying that it was this process.
-    #[inline(never)]
-    pub(crate) fn ring(&self) {
-        self.bell.ring(self.place as usize);
-    }
-
-    /// The heap as it is mapped, live or not.
-    pub(crate) fn heap(&self) -> &SharedMemory {
-        &self.heap
-    }
-
-    /// Looks again how much of the heap is live. What the peer says is believed as far as its mapping goes.
-    #[cold]
-    fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {
-        let live = self.control.live().load(Ordering::Acquire).min(self.heap.len());
-        if self.far || self.is_lost() || end > live {
-            return None;
-        }
-        self.limit.fetch_max(live, Ordering::SeqCst);
-        // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
-        if self.is_lost() {
-            self.limit.store(0, Ordering::Relaxed);
-            return None;
-        }
-        Some(&self.heap)
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.reach.is_lost()
-    }
-
-    /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory is not accessed
-    /// any more.
-    #[cold]
-    pub(crate) fn look_after(&self) {
-        if self.reach.has_ended() {
-            self.lose();
+    /// The same, if shared memory reaches it.
+    pub(crate) fn near(self) -> Option<&'a Arc<Near>> {
+        match self {
+            Peer::Near(near) => Some(near),
+            Peer::Far(_) => None,
         }
     }
 
-    /// From now on its memory is not accessed.
-    pub(crate) fn lose(&self) {
-        self.reach.lose();
-        self.limit.store(0, Ordering::SeqCst);
+    /// Where its share of the directory lies in its heap.
+    pub(crate) fn directory(self) -> u64 {
+        match self {
+            Peer::Near(near) => near.directory,
+            Peer::Far(far) => far.directory,
+        }
     }
-}
 
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("rank", &self.rank).field("pid", &self.reach.pid).finish_non_exhaustive()
+    /// Whether cross-memory attach reaches its private memory, and if not, why.
+    pub(crate) fn attach(self) -> Result<(), Why> {
+        match self {
+            Peer::Near(near) => near.reach.attach(),
+            Peer::Far(_) => Err(Why::Network),
+        }
+    }
+
+    pub(crate) fn is_lost(self) -> bool {
+        match self {
+            Peer::Near(near) => near.is_lost(),
+            Peer::Far(far) => far.is_lost(),
+        }
+    }
+
+    /// From now on it is not reached.
+    pub(crate) fn lose(self) {
+        match self {
+            Peer::Near(near) => near.lose(),
+            Peer::Far(far) => far.lose(),
+        }
     }
 }
 
@@ -157,31 +111,14 @@ struct Terms {
     place: u32,
 }
 
-/// What a process of another host has told of itself. It shares nothing with this one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
-    /// The address of its endpoint in the network.
-    pub(crate) endpoint: Vec<u8>,
-    /// libfabric's name of the provider that the endpoint is of.
-    pub(crate) provider: String,
-    /// Its handlers' names.
-    pub(crate) names: Vec<u8>,
-    /// Where its share of the directory lies in its heap.
-    pub(crate) directory: u64,
-    /// The lowest rank of its host, in a job.
-    pub(crate) host: Rank,
-    /// It is heard from whatever it does: it has a progress thread.
-    pub(crate) attends: bool,
-}
-
-/// By number: the processes that this one has talked to.
+/// By number: the near ones that this process has talked to.
 #[derive(Clone)]
-pub(crate) struct Known(Arc<[OnceLock<Arc<Peer>>]>);
+pub(crate) struct NearPeers(Arc<[OnceLock<Arc<Near>>]>);
 
-impl Known {
-    /// The peer, if it has been talked to.
+impl NearPeers {
+    /// The peer, if it is near and has been talked to.
     #[inline(always)]
-    pub(crate) fn get(&self, rank: Rank) -> Option<&Arc<Peer>> {
+    pub(crate) fn get(&self, rank: Rank) -> Option<&Arc<Near>> {
         self.0.get(rank as usize)?.get()
     }
 }
@@ -189,7 +126,9 @@ impl Known {
 /// Every process of the job.
 pub(crate) struct Peers {
     own: Own,
-    known: Known,
+    near: NearPeers,
+    /// By number: the far ones that have been talked to. None of them is among the near ones.
+    far: Box<[OnceLock<Box<Far>>]>,
     lost: Box<[AtomicBool]>,
     /// By rank: those on other hosts. Set once, before anybody is talked to.
     elsewhere: OnceLock<Box<[Option<Card>]>>,
@@ -210,11 +149,11 @@ impl Peers {
     }
 
     pub(crate) fn new(own: Own) -> Peers {
-        let known = Known((0..own.places).map(|_| OnceLock::new()).collect());
-        let itself = Peer {
+        let near = NearPeers((0..own.places).map(|_| OnceLock::new()).collect());
+        let far = (0..own.places).map(|_| OnceLock::new()).collect();
+        let itself = Near {
             rank: own.rank,
             place: own.rank,
-            far: false,
             limit: AtomicU64::new(0),
             heap: own.heap.clone(),
             control: own.control.clone(),
@@ -228,7 +167,8 @@ impl Peers {
         let lost = (0..own.places).map(|_| AtomicBool::new(false)).collect();
         let peers = Peers {
             own,
-            known,
+            near,
+            far,
             lost,
             elsewhere: OnceLock::new(),
             membership: Mutex::default(),
@@ -236,7 +176,7 @@ impl Peers {
             end: Mutex::default(),
             generation: vm::forks::generation(),
         };
-        let _ = peers.known.0[peers.own.rank as usize].set(Arc::new(itself));
+        let _ = peers.near.0[peers.own.rank as usize].set(Arc::new(itself));
         peers
     }
 
@@ -288,7 +228,7 @@ impl Peers {
     /// Whether a peer is reached over the network.
     pub(crate) fn is_far(&self, rank: Rank) -> bool {
         if rank >= self.own.size {
-            return self.known(rank).is_some_and(|peer| peer.far);
+            return self.far_known(rank).is_some();
         }
         (self.own.network && rank != self.own.rank) || self.elsewhere(rank).is_some()
     }
@@ -309,23 +249,31 @@ impl Peers {
     }
 
     /// This process's own entry.
-    pub(crate) fn itself(&self) -> &Arc<Peer> {
-        self.known.get(self.own.rank).expect("set when the table was made")
+    pub(crate) fn itself(&self) -> &Arc<Near> {
+        self.near.get(self.own.rank).expect("set when the table was made")
     }
 
     /// The peer, if it has been talked to.
-    #[inline(always)]
-    pub(crate) fn known(&self, rank: Rank) -> Option<&Arc<Peer>> {
-        self.known.get(rank)
+    #[inline]
+    pub(crate) fn known(&self, rank: Rank) -> Option<Peer<'_>> {
+        match self.near.get(rank) {
+            Some(near) => Some(Peer::Near(near)),
+            None => self.far_known(rank).map(Peer::Far),
+        }
     }
 
-    /// The table of those that have been talked to, for whoever wants it near.
-    pub(crate) fn table(&self) -> &Known {
-        &self.known
+    #[inline]
+    fn far_known(&self, rank: Rank) -> Option<&Far> {
+        self.far.get(rank as usize)?.get().map(|far| &**far)
+    }
+
+    /// The near ones that have been talked to, for whoever wants their table at hand.
+    pub(crate) fn near(&self) -> &NearPeers {
+        &self.near
     }
 
     /// The peer; connects at the first call for it, which may wait so long for it to join.
-    pub(crate) fn get(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
+    pub(crate) fn get(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
         if let Some(peer) = self.known(rank) {
             return if peer.is_lost() { Err(Error::PeerLost { peer: rank }) } else { Ok(peer) };
         }
@@ -333,12 +281,11 @@ impl Peers {
     }
 
     #[cold]
-    fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<&Arc<Peer>, Error> {
+    fn connect(&self, rank: Rank, timeout: Option<Duration>) -> Result<Peer<'_>, Error> {
         // Who is from outside is known from when it has come.
         if rank >= self.own.size {
             return Err(Error::NoSuchPeer { peer: rank, size: self.own.size });
         }
-        let slot = &self.known.0[rank as usize];
         if self.is_lost(rank) {
             return Err(Error::PeerLost { peer: rank });
         }
@@ -347,19 +294,31 @@ impl Peers {
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
+        // Threads that connect at the same time each do it to the end; none waits for another's patience.
+        let (near, far) = (&self.near.0[rank as usize], &self.far[rank as usize]);
         let peer = match self.elsewhere(rank) {
-            Some(card) => self.stand_in(rank, card)?,
+            Some(card) => {
+                let new = self.from_card(rank, card)?;
+                Peer::Far(far.get_or_init(|| Box::new(new)))
+            }
             None => {
                 let handles = membership.connect(rank, deadline);
                 let handles = handles.map_err(|error| Error::connect(rank, &error))?;
                 let terms =
                     Terms { rank, size: self.own.size, places: self.own.places, place: self.own.rank };
-                self.introduce(rank, handles, terms)?
+                match self.own.network {
+                    true => {
+                        let new = self.from_control(rank, handles, terms)?;
+                        Peer::Far(far.get_or_init(|| Box::new(new)))
+                    }
+                    false => {
+                        let new = self.introduce(rank, handles, terms)?;
+                        Peer::Near(near.get_or_init(|| Arc::new(new)))
+                    }
+                }
             }
         };
-        tracing::debug!(peer = rank, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
-        // Threads that connect at the same time each do it to the end; none waits for another's patience.
-        let peer = slot.get_or_init(|| Arc::new(peer));
+        tracing::debug!(peer = rank, attach = ?peer.attach(), "connected");
         // A loss that was noted before the slot was filled found nobody to mark.
         if self.is_lost(rank) {
             peer.lose();
@@ -379,13 +338,14 @@ impl Peers {
         check_place(number, (place, places))?;
         let peer = self.introduce(number, handles, Terms { rank: 0, size: 1, places, place })?;
         tracing::debug!(peer = number, pid = peer.reach.pid, attach = ?peer.reach.attach(), "connected");
-        self.enter(number, peer)
+        let entered = self.near.0.get(number as usize).and_then(|slot| slot.set(Arc::new(peer)).ok());
+        entered.ok_or(Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 
-    /// Enters a process from outside, by a number that none had before.
-    pub(crate) fn enter(&self, number: Rank, peer: Peer) -> Result<(), Error> {
-        let full = Error::NoSuchPeer { peer: number, size: self.own.places };
-        self.known.0.get(number as usize).and_then(|slot| slot.set(Arc::new(peer)).ok()).ok_or(full)
+    /// Enters a process from outside that the network reaches, by a number that none had before.
+    pub(crate) fn admit_far(&self, number: Rank, peer: Far) -> Result<(), Error> {
+        let entered = self.far.get(number as usize).and_then(|slot| slot.set(Box::new(peer)).ok());
+        entered.ok_or(Error::NoSuchPeer { peer: number, size: self.own.places })
     }
 
     /// Ends the connection with a peer from outside that was found to be gone.
@@ -408,25 +368,18 @@ impl Peers {
         }
     }
 
-    fn introduce(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Peer, Error> {
-        let garbled = |what: String| Error::Protocol { peer: rank, what };
-        let segment = Segment::open(handles.control).map_err(|e| garbled(e.to_string()))?;
+    /// A peer whose segments these are, by which shared memory reaches it.
+    fn introduce(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Near, Error> {
+        let (control, identity) = self.control_of(rank, handles.control, terms)?;
         let heap = Segment::open(handles.heap).map_err(|error| match error {
             error if error.is_for_size() => no_room(rank, &error),
-            error => garbled(error.to_string()),
+            error => Error::Protocol { peer: rank, what: error.to_string() },
         })?;
-        let (control, identity) =
-            Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
-        self.agree(rank, &control.names())?;
         let asymmetric = identity.fences_asymmetric && self.own.identity.fences_asymmetric;
-        let reach = match self.own.network {
-            true => Reach::none(handles.pid, control.end(), Why::Network),
-            false => Reach::of(handles.pid, &identity, control.end(), self.own.attach),
-        };
-        Ok(Peer {
+        let reach = Reach::of(handles.pid, &identity, control.end(), self.own.attach);
+        Ok(Near {
             rank,
             place: terms.place,
-            far: self.own.network,
             limit: AtomicU64::new(0),
             heap: heap.memory().clone(),
             bell: control.bell(),
@@ -435,16 +388,28 @@ impl Peers {
             reach,
             asked_to_serve: AtomicBool::new(false),
             directory: identity.directory,
-            in_its_space: if self.own.network {
-                Default::default()
-            } else {
-                [identity.allocated, identity.heap]
-            },
+            in_its_space: [identity.allocated, identity.heap],
         })
     }
 
-    /// A peer on another host: memory that nobody shares, with what it has told of itself.
-    pub(crate) fn stand_in(&self, rank: Rank, card: &Card) -> Result<Peer, Error> {
+    /// A peer on this host that is reached over the network all the same: its control segment says where.
+    fn from_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
+        let (control, identity) = self.control_of(rank, handles.control, terms)?;
+        Ok(Far::new(rank, control.endpoint(), identity.directory))
+    }
+
+    /// A peer's control segment, and what it says of itself, which is checked.
+    fn control_of(&self, rank: Rank, segment: OwnedFd, terms: Terms) -> Result<(Control, Identity), Error> {
+        let garbled = |what: String| Error::Protocol { peer: rank, what };
+        let segment = Segment::open(segment).map_err(|e| garbled(e.to_string()))?;
+        let (control, identity) =
+            Control::open(&segment, terms.places, terms.rank, terms.size).map_err(garbled)?;
+        self.agree(rank, &control.names())?;
+        Ok((control, identity))
+    }
+
+    /// A peer on another host, with what it has told of itself, which is checked.
+    pub(crate) fn from_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
         self.agree(rank, &card.names)?;
         if card.endpoint.len() > ENDPOINT_MAX {
             let what = format!(
@@ -457,37 +422,7 @@ impl Peers {
             let what = format!("a share of the directory at offset {:#x}, which no word has", card.directory);
             return Err(Error::Protocol { peer: rank, what });
         }
-        let no_memory = |error: SegmentError| no_room(rank, &error);
-        let (size, directory) = (self.own.size, card.directory);
-        let identity = Identity {
-            rank,
-            size,
-            nonce: 0,
-            nonce_addr: 0,
-            fences_asymmetric: false,
-            ranges_only: false,
-            directory,
-            allocated: Mapping::default(),
-            heap: Mapping::default(),
-        };
-        let (control, _) = Control::create(size, &identity, &card.names).map_err(no_memory)?;
-        control.set_endpoint(&card.endpoint);
-        let heap = Segment::create("standpipe-elsewhere", PAGE_BYTES).map_err(no_memory)?;
-        let reach = Reach::none(0, control.end(), Why::Network);
-        Ok(Peer {
-            rank,
-            place: self.own.rank,
-            far: true,
-            limit: AtomicU64::new(0),
-            heap: heap.memory().clone(),
-            bell: control.bell(),
-            control,
-            fence: FenceMode::Symmetric,
-            reach,
-            asked_to_serve: AtomicBool::new(false),
-            directory: card.directory,
-            in_its_space: Default::default(),
-        })
+        Ok(Far::new(rank, card.endpoint.as_slice().into(), card.directory))
     }
 
     /// Refuses a peer that has other handlers.
@@ -501,9 +436,10 @@ impl Peers {
 
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
     /// not know that somebody cannot attach to it.
-    pub(crate) fn ask_to_serve(&self, peer: &Peer) {
+    pub(crate) fn ask_to_serve(&self, peer: Peer<'_>) {
         // Who has the network serves by itself.
-        if peer.far || peer.asked_to_serve.swap(true, Ordering::Relaxed) {
+        let Peer::Near(peer) = peer else { return };
+        if peer.asked_to_serve.swap(true, Ordering::Relaxed) {
             return;
         }
         if peer.rank >= self.own.size {
@@ -522,7 +458,7 @@ impl Peers {
                 membership.acknowledge(rank);
             }
         };
-        match self.known(rank) {
+        match self.near.get(rank) {
             Some(peer) => peer.reach.when_unreached(tell),
             None => tell(),
         }

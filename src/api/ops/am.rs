@@ -15,7 +15,6 @@ use crate::base::global::{GlobalPtr, Remote};
 use crate::base::handler_names;
 use crate::runtime::inner::{Handler, Inner};
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
-use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, PieceList};
 
 /// Bytes that a medium message's payload may have.
@@ -315,23 +314,17 @@ impl Node {
             args: long.args,
             body: AmBody::Long(long.to.place, len),
         };
-        match copy::put_one(known, long.to.place, long.payload) {
-            Ok(mechanism) => {
-                self.count(engine::Direction::Put, mechanism, u64::from(len));
-                match long.lane {
-                    Lane::Request => self.send(&message, long.stamp).map(|()| None),
-                    Lane::Reply => match self.inner.engine().send_am_stamped(&message, long.stamp) {
-                        Ok(()) => Ok(None),
-                        Err(SendError::Failed(error)) => Err(error.into()),
-                        Err(SendError::Busy) => Err(Error::PeerLost { peer }),
-                    },
-                }
-            }
-            Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => {
-                self.inner.peers.ask_to_serve(known);
-                self.send_long_by_message(long.to.place, long, &message)
-            }
+        if !self.copy_timed(known, long.to, Lent::source(long.payload), None)? {
+            self.inner.peers.ask_to_serve(known);
+            return self.send_long_by_message(long.to.place, long, &message);
+        }
+        match long.lane {
+            Lane::Request => self.send(&message, long.stamp).map(|()| None),
+            Lane::Reply => match self.inner.engine().send_am_stamped(&message, long.stamp) {
+                Ok(()) => Ok(None),
+                Err(SendError::Failed(error)) => Err(error.into()),
+                Err(SendError::Busy) => Err(Error::PeerLost { peer }),
+            },
         }
     }
 

@@ -12,6 +12,7 @@ use crate::base::error::Error;
 use crate::base::global::GlobalPtr;
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
+use crate::transport::peers::Peer;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
 /// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
@@ -170,7 +171,7 @@ impl Node {
         word: GlobalPtr<T>,
         apply: impl FnOnce(&SharedMemory) -> Option<T>,
     ) -> Option<T> {
-        let (size, peer) = (T::TYPE.size(), self.inner.known.get(word.peer())?);
+        let (size, peer) = (T::TYPE.size(), self.inner.near.get(word.peer())?);
         let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
         self.inner.tallies.add(tallied(size), size);
         Some(old)
@@ -191,14 +192,10 @@ impl Node {
             return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
         }
         let peer = self.inner.peers.get(word.peer(), self.timeout)?;
-        match atomic_in_heap(peer, word.offset(), atomic) {
-            Ok(old) => {
-                self.inner.tallies.add(tallied(atomic.size()), atomic.size());
-                Ok(Some(old))
-            }
-            Err(_) if peer.is_far() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let Peer::Near(near) = peer else { return Ok(None) };
+        let old = atomic_in_heap(near, word.offset(), atomic)?;
+        self.inner.tallies.add(tallied(atomic.size()), atomic.size());
+        Ok(Some(old))
     }
 
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.

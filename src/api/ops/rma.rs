@@ -4,7 +4,7 @@
 //! one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
-use engine::{Direction, Mechanism, MemId};
+use engine::{Direction, Mechanism, MemId, choose};
 
 use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
@@ -50,7 +50,7 @@ impl Node {
     #[inline]
     pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.known.get(to.peer())
+        if let Some(peer) = self.inner.near.get(to.peer())
             && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && heap.store(to.offset(), value).is_ok()
         {
@@ -67,7 +67,7 @@ impl Node {
     #[inline]
     pub fn get<T: Pod>(&self, from: GlobalPtr<T>) -> Result<T, Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.known.get(from.peer())
+        if let Some(peer) = self.inner.near.get(from.peer())
             && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && let Ok(value) = heap.load(from.offset())
         {
@@ -105,16 +105,7 @@ impl Node {
     /// As for [`Node::put`]; besides, [`Error::Fault`] where the peer has no writable memory, [`Error::Timeout`], and
     /// [`Error::InHandler`] where the bytes would have to go by message.
     pub fn put_bytes(&self, to: impl Into<Remote>, from: &[u8]) -> Result<(), Error> {
-        let to = to.into();
-        let peer = self.connected(to.peer)?;
-        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
-            Ok(mechanism) => {
-                self.count(Direction::Put, mechanism, from.len() as u64);
-                Ok(())
-            }
-            Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => self.by_message(peer, &one(to, Lent::source(from))?),
-        }
+        self.place(to.into(), Lent::source(from))
     }
 
     /// Gets bytes from anywhere in a peer's memory.
@@ -122,17 +113,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::put_bytes`]; the target's contents are then unspecified.
     pub fn get_bytes(&self, from: impl Into<Remote>, into: &mut [u8]) -> Result<(), Error> {
-        let from = from.into();
-        let peer = self.connected(from.peer)?;
-        match self.timed_copy(Timed::Get, peer, (from, into.len()), || copy::get_one(peer, from.place, into))
-        {
-            Ok(mechanism) => {
-                self.count(Direction::Get, mechanism, into.len() as u64);
-                Ok(())
-            }
-            Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => self.by_message(peer, &one(from, Lent::target(into))?),
-        }
+        self.place(from.into(), Lent::target(into))
     }
 
     /// Puts many pieces in one call: each run of pieces for the same peer takes one system call for all its private
@@ -168,39 +149,14 @@ impl Node {
     /// this returns.
     pub fn put_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B) -> Event<B> {
         let to = to.into();
-        let started = self.connected(to.peer).and_then(|peer| {
-            let copy = || copy::put_one(peer, to.place, buffer.bytes());
-            match self.timed_copy(Timed::Put, peer, (to, buffer.bytes().len()), copy) {
-                Ok(mechanism) => {
-                    self.count(Direction::Put, mechanism, buffer.bytes().len() as u64);
-                    Ok(None)
-                }
-                Err(CopyError::Failed(error)) => Err(error.into()),
-                Err(CopyError::Unreachable(_)) => {
-                    Ok(Some(self.start(peer, &one(to, Lent::source(buffer.bytes()))?)))
-                }
-            }
-        });
+        let started = self.start_one(to, Lent::source(buffer.bytes()));
         Event::new(self, to.peer, started, buffer)
     }
 
     /// Starts a get into a buffer that the event gives back; as [`Node::put_nb`].
     pub fn get_nb<B: Buffer>(&self, from: impl Into<Remote>, mut buffer: B) -> Event<B> {
         let from = from.into();
-        let started = self.connected(from.peer).and_then(|peer| {
-            let len = buffer.bytes().len();
-            let copy = || copy::get_one(peer, from.place, buffer.bytes_mut());
-            match self.timed_copy(Timed::Get, peer, (from, len), copy) {
-                Ok(mechanism) => {
-                    self.count(Direction::Get, mechanism, len as u64);
-                    Ok(None)
-                }
-                Err(CopyError::Failed(error)) => Err(error.into()),
-                Err(CopyError::Unreachable(_)) => {
-                    Ok(Some(self.start(peer, &one(from, Lent::target(buffer.bytes_mut()))?)))
-                }
-            }
-        });
+        let started = self.start_one(from, Lent::target(buffer.bytes_mut()));
         Event::new(self, from.peer, started, buffer)
     }
 
@@ -234,7 +190,7 @@ impl Node {
         let (offset, size) = (to.place.offset, size_of_val(from) as u64);
         if to.place.mem == MemId::Heap
             && size > 0
-            && let Some(peer) = self.inner.known.get(to.peer)
+            && let Some(peer) = self.inner.near.get(to.peer)
             && let Some(heap) = offset.checked_add(size).and_then(|end| peer.heap_up_to(end))
         {
             let stored = match from {
@@ -268,30 +224,70 @@ impl Node {
     #[inline(never)]
     fn put_bytes_nbi(&self, to: Remote, from: &[u8]) -> Result<(), Error> {
         let peer = self.connected(to.peer)?;
-        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
-            Ok(mechanism) => {
-                self.count(Direction::Put, mechanism, from.len() as u64);
-                Ok(())
-            }
-            Err(CopyError::Failed(error)) => Err(error.into()),
-            Err(CopyError::Unreachable(_)) => {
-                drop(self.put_nb::<Vec<u8>>(to, from.to_vec()));
-                Ok(())
-            }
+        if !self.copy_now(peer, to, Lent::source(from))? {
+            drop(self.put_nb::<Vec<u8>>(to, from.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Moves one piece, to its end.
+    #[inline]
+    fn place(&self, remote: Remote, local: Lent<'_>) -> Result<(), Error> {
+        let peer = self.connected(remote.peer)?;
+        match self.copy_now(peer, remote, local)? {
+            true => Ok(()),
+            false => self.by_engine(peer, &one(remote, local)?),
         }
     }
 
-    /// Copies, and takes the time where the kernel does it.
+    /// Starts to move one piece. `None`: it has been moved at once.
+    fn start_one(&self, remote: Remote, local: Lent<'_>) -> Result<Option<engine::OpId>, Error> {
+        let peer = self.connected(remote.peer)?;
+        match self.copy_now(peer, remote, local)? {
+            true => Ok(None),
+            false => Ok(Some(self.start(peer, &one(remote, local)?))),
+        }
+    }
+
+    /// Copies one piece now, and counts it, where this process's own hands reach the memory. `false`: it is the engine's.
     #[inline]
-    pub(crate) fn timed_copy<R>(
+    pub(crate) fn copy_now(&self, peer: Peer<'_>, remote: Remote, local: Lent<'_>) -> Result<bool, Error> {
+        self.copy_timed(peer, remote, local, Some(timed(local.direction())))
+    }
+
+    /// As [`Node::copy_now`]. Where the kernel copies, its time counts as what of `what` takes.
+    #[inline(always)]
+    pub(crate) fn copy_timed(
         &self,
-        what: Timed,
-        peer: &Peer,
-        (remote, len): (Remote, usize),
-        copy: impl FnOnce() -> R,
-    ) -> R {
-        let is_private = remote.place.mem == MemId::Space && peer.best(remote.place, len).mem == MemId::Space;
-        if is_private && peer.reach.attach().is_ok() { self.inner.latencies.time(what, copy) } else { copy() }
+        peer: Peer<'_>,
+        remote: Remote,
+        local: Lent<'_>,
+        what: Option<Timed>,
+    ) -> Result<bool, Error> {
+        let Peer::Near(near) = peer else { return Ok(false) };
+        let place = near.best(remote.place, local.len());
+        let mechanism = match choose::mechanism(place.mem, near.reach.attach()).0 {
+            Mechanism::Mapped => {
+                copy::in_heap(near, place, local)?;
+                Mechanism::Mapped
+            }
+            Mechanism::Cma => {
+                let copy = || copy::by_attach(near, place, local);
+                let copied = match what {
+                    Some(what) => self.inner.latencies.time(what, copy),
+                    None => copy(),
+                };
+                match copied {
+                    Ok(()) => Mechanism::Cma,
+                    Err(CopyError::Failed(error)) => return Err(error.into()),
+                    // Its rights have gone this moment.
+                    Err(CopyError::Unreachable(_)) => return Ok(false),
+                }
+            }
+            Mechanism::Message | Mechanism::Registered => return Ok(false),
+        };
+        self.count(local.direction(), mechanism, local.len() as u64);
+        Ok(true)
     }
 
     /// Moves pieces, by one transfer for each run of them with the same peer: those in near heaps at once, as they come, the
@@ -306,13 +302,14 @@ impl Node {
         while let Some((first, _)) = pieces.peek() {
             let peer = self.connected(first.peer)?;
             let (mut list, mut mapped) = (PieceList::new(direction), None);
-            while let Some((remote, local)) = pieces.next_if(|(remote, _)| remote.peer == peer.rank) {
-                let best = peer.best(remote.place, local.len());
-                if best.mem == MemId::Heap && !peer.is_far() {
-                    copy::in_heap(peer, best, local)?;
-                    mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
-                } else {
-                    list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?;
+            while let Some((remote, local)) = pieces.next_if(|(remote, _)| remote.peer == peer.rank()) {
+                let best = peer.near().map(|near| (near, near.best(remote.place, local.len())));
+                match best {
+                    Some((near, place)) if place.mem == MemId::Heap => {
+                        copy::in_heap(near, place, local)?;
+                        mapped = Some(mapped.unwrap_or(0) + local.len() as u64);
+                    }
+                    _ => list.push(remote.place, local).ok_or_else(|| wraps(remote, local.len()))?,
                 }
             }
             if let Some(bytes) = mapped {
@@ -325,44 +322,47 @@ impl Node {
         Ok(())
     }
 
-    /// One transfer of all pieces with one peer: to its end, or as far as `rest` says.
-    fn transfer(&self, peer: &Peer, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
-        let copied = match peer.reach.attach() {
-            Ok(_) => self.inner.latencies.time(timed(list.direction()), || list.copy(peer)),
-            Err(_) => list.copy(peer),
-        };
-        match (copied, rest) {
-            (Ok(moved), _) => {
-                moved.for_each(|(mechanism, bytes)| self.count(list.direction(), mechanism, bytes));
-                Ok(())
+    /// One transfer of all pieces with one peer, none of which lies in a mapped heap: to its end, or as far as `rest` says.
+    fn transfer(&self, peer: Peer<'_>, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
+        if let Peer::Near(near) = peer
+            && choose::mechanism(MemId::Space, near.reach.attach()).0 == Mechanism::Cma
+        {
+            match self.inner.latencies.time(timed(list.direction()), || list.by_attach(near)) {
+                Ok(()) => {
+                    self.count(list.direction(), Mechanism::Cma, list.bytes());
+                    return Ok(());
+                }
+                Err(CopyError::Failed(error)) => return Err(error.into()),
+                Err(CopyError::Unreachable(_)) => {}
             }
-            (Err(CopyError::Failed(error)), _) => Err(error.into()),
-            (Err(CopyError::Unreachable(_)), Rest::Awaited) => self.by_message(peer, list),
-            (Err(CopyError::Unreachable(_)), Rest::Started(op)) => {
+        }
+        match rest {
+            Rest::Awaited => self.by_engine(peer, list),
+            Rest::Started(op) => {
                 **op = Some(self.start(peer, list));
                 Ok(())
             }
-            (Err(CopyError::Unreachable(_)), Rest::Forgotten) => {
+            Rest::Forgotten => {
                 let mut copy = Vec::new();
                 let op = self.start(peer, &list.copied(&mut copy));
-                drop(Event::new(self, peer.rank, Ok(Some(op)), copy));
+                drop(Event::new(self, peer.rank(), Ok(Some(op)), copy));
                 Ok(())
             }
-            (Err(CopyError::Unreachable(_)), Rest::Counted(events)) => {
+            Rest::Counted(events) => {
                 let mut copy = Vec::new();
                 let op = self.start(peer, &list.copied(&mut copy));
                 self.inner.keep(op, Box::new(copy));
-                events.push(Event::new(self, peer.rank, Ok(Some(op)), ()));
+                events.push(Event::new(self, peer.rank(), Ok(Some(op)), ()));
                 Ok(())
             }
         }
     }
 
-    #[cold]
-    fn by_message(&self, peer: &Peer, list: &PieceList<'_>) -> Result<(), Error> {
+    /// Has the engine move all pieces, and waits for that.
+    fn by_engine(&self, peer: Peer<'_>, list: &PieceList<'_>) -> Result<(), Error> {
         self.inner.may_wait("a put or get by message")?;
-        let (to, bytes) = (list.direction(), list.pieces().iter().map(|piece| piece.len).sum::<u64>());
-        let _span = tracing::trace_span!("transfer", peer = peer.rank, direction = ?to, bytes).entered();
+        let (to, bytes) = (list.direction(), list.bytes());
+        let _span = tracing::trace_span!("transfer", peer = peer.rank(), direction = ?to, bytes).entered();
         // Whoever waits for it ends it: it needs no deadline of its own.
         self.inner.latencies.time(timed(list.direction()), || {
             let op = self.start_by(peer, list, None);
@@ -370,7 +370,7 @@ impl Node {
         })
     }
 
-    pub(crate) fn start(&self, peer: &Peer, list: &PieceList<'_>) -> engine::OpId {
+    pub(crate) fn start(&self, peer: Peer<'_>, list: &PieceList<'_>) -> engine::OpId {
         let what = timed(list.direction());
         let begun = self.inner.begin(what);
         let op = self.start_by(peer, list, self.deadline());
@@ -381,14 +381,19 @@ impl Node {
     }
 
     #[inline]
-    fn start_by(&self, peer: &Peer, list: &PieceList<'_>, deadline: Option<engine::Nanos>) -> engine::OpId {
+    fn start_by(
+        &self,
+        peer: Peer<'_>,
+        list: &PieceList<'_>,
+        deadline: Option<engine::Nanos>,
+    ) -> engine::OpId {
         self.inner.peers.ask_to_serve(peer);
-        self.inner.engine().transfer(peer.rank, list.direction(), list.pieces(), deadline)
+        self.inner.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
     }
 
     #[inline]
-    pub(crate) fn connected(&self, rank: engine::Rank) -> Result<&Peer, Error> {
-        self.inner.peers.get(rank, self.timeout).map(|peer| &**peer)
+    pub(crate) fn connected(&self, rank: engine::Rank) -> Result<Peer<'_>, Error> {
+        self.inner.peers.get(rank, self.timeout)
     }
 
     #[inline]

@@ -13,8 +13,8 @@ use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::transport::peers::Peer;
-use crate::transport::shm::copy::{self, CopyError};
+use crate::transport::peers::{Near, Peer};
+use crate::transport::shm::copy;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
 use crate::transport::shm::{Lent, PieceList};
 
@@ -187,9 +187,9 @@ impl Node {
 
     /// The peer that the bytes go to, once the counter is known to be one of its.
     #[inline]
-    fn target(&self, to: Remote, signal: Signal) -> Result<&Peer, Error> {
+    fn target(&self, to: Remote, signal: Signal) -> Result<Peer<'_>, Error> {
         check(signal.counter, to.peer())?;
-        self.inner.peers.get(to.peer(), self.timeout).map(|peer| &**peer)
+        self.inner.peers.get(to.peer(), self.timeout)
     }
 
     /// Does it at once, if bytes and counter lie in the mapped heap of a peer that has been talked to.
@@ -198,7 +198,7 @@ impl Node {
         if to.place.mem != MemId::Heap || signal.counter.peer() != to.peer() {
             return None;
         }
-        let (peer, at) = (self.inner.known.get(to.peer())?, signal.counter.offset());
+        let (peer, at) = (self.inner.near.get(to.peer())?, signal.counter.offset());
         let counter = peer.heap_up_to(at.checked_add(8)?)?.atomic_u64(at).ok()?;
         let end = to.place.offset.checked_add(from.len() as u64)?;
         peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
@@ -211,7 +211,7 @@ impl Node {
 
     /// Wakes who waits for the counter. In this process one of them may sleep on the network.
     #[inline]
-    fn wake_there(&self, peer: &Peer) {
+    fn wake_there(&self, peer: &Near) {
         peer.bell.poke_after_change();
         if peer.rank == self.inner.peers.own().rank {
             self.inner.ring_alarm();
@@ -219,25 +219,21 @@ impl Node {
     }
 
     /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
-    fn signal_here(&self, peer: &Peer, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
-        if peer.is_far() {
+    fn signal_here(&self, peer: Peer<'_>, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
+        let Peer::Near(near) = peer else { return Ok(false) };
+        if !self.copy_now(peer, to, Lent::source(from))? {
             return Ok(false);
         }
-        match self.timed_copy(Timed::Put, peer, (to, from.len()), || copy::put_one(peer, to.place, from)) {
-            Ok(mechanism) => self.count(Direction::Put, mechanism, from.len() as u64),
-            Err(CopyError::Failed(error)) => return Err(error.into()),
-            Err(CopyError::Unreachable(_)) => return Ok(false),
-        }
-        atomic_in_heap(peer, signal.counter.offset(), signal.atomic())?;
+        atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
         self.inner.tallies.add(Direct::Atomic8Mapped, 8);
-        self.wake_there(peer);
+        self.wake_there(near);
         Ok(true)
     }
 
     /// Starts it, and takes its time if it is its turn.
     fn follow_signal(
         &self,
-        peer: &Peer,
+        peer: Peer<'_>,
         to: Remote,
         from: &[u8],
         signal: Signal,
@@ -253,7 +249,7 @@ impl Node {
     #[cold]
     fn start_signal(
         &self,
-        peer: &Peer,
+        peer: Peer<'_>,
         to: Remote,
         from: &[u8],
         signal: Signal,
@@ -264,7 +260,7 @@ impl Node {
         self.inner.peers.ask_to_serve(peer);
         let counter = Place::new(MemId::Heap, signal.counter.offset());
         let mut engine = self.inner.engine();
-        Ok(engine.transfer_then_signal(peer.rank, list.pieces(), counter, signal.atomic(), deadline))
+        Ok(engine.transfer_then_signal(peer.rank(), list.pieces(), counter, signal.atomic(), deadline))
     }
 }
 

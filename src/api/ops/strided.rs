@@ -9,6 +9,7 @@ use crate::api::ops::rma::{Rest, wraps};
 use crate::api::ops::runs::{LOCAL, disjoint};
 use crate::base::error::Error;
 use crate::base::global::Remote;
+use crate::transport::peers::Peer;
 use crate::transport::shm::{Lent, copy};
 
 /// Blocks of `block` bytes, `counts[d]` of them along dimension `d` (the first varies fastest), their starts
@@ -199,7 +200,8 @@ impl Node {
         }
         // One look tells that the whole of it may be accessed.
         if remote.place.mem == MemId::Heap
-            && let Some(heap) = self.connected(remote.peer)?.heap_up_to(remote.place.offset + rows.span)
+            && let Peer::Near(near) = self.connected(remote.peer)?
+            && let Some(heap) = near.heap_up_to(remote.place.offset + rows.span)
         {
             for row in 0..rows.count {
                 let (there, here) = rows.start(row);

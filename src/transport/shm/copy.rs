@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use engine::{Direction, Mechanism, MemId, OpError, Piece, Place, Why, choose};
+use engine::{Direction, MemId, OpError, Piece, Place, Why};
 use rustix::io::Errno;
 use vm::cma::{self, CmaError, Iov};
 use vm::{Blocks, Outside, SharedMemory};
 
-use crate::transport::peers::Peer;
+use crate::transport::peers::Near;
 
 /// Local memory that a transfer borrows: to be read by a put, or written by a get, until `'a` ends. Parts of memory that is to
 /// be written may be the same: they are only ever written one after the other, or by others than this program.
@@ -123,21 +123,15 @@ impl<'a> PieceList<'a> {
         self.direction
     }
 
-    /// Copies all pieces to or from `peer` now. Returns the bytes that each mechanism used has moved.
-    pub(crate) fn copy(
-        &self,
-        peer: &Peer,
-    ) -> Result<impl Iterator<Item = (Mechanism, u64)> + use<>, CopyError> {
-        // SAFETY: the list's invariant is what `copy_pieces` asks for, and `'a` has not ended.
-        let slowest = unsafe { copy_pieces(peer, self.direction, self.pieces()) }?;
-        let moved = [(Mechanism::Mapped, self.bytes(false)), (slowest, self.bytes(true))];
-        Ok(moved.into_iter().filter_map(|(mechanism, bytes)| Some((mechanism, bytes?))))
+    /// Bytes of all pieces.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces().iter().map(|piece| piece.len).sum()
     }
 
-    /// Bytes of all pieces in private memory, or of all others; `None` where there is no such piece.
-    fn bytes(&self, private: bool) -> Option<u64> {
-        let of_kind = self.pieces().iter().filter(|piece| (piece.remote.mem == MemId::Space) == private);
-        of_kind.map(|piece| piece.len).reduce(|sum, len| sum + len)
+    /// Copies all pieces to or from the private memory of a near peer now, which can be attached.
+    pub(crate) fn by_attach(&self, peer: &Near) -> Result<(), CopyError> {
+        // SAFETY: the list's invariant is what `attach` asks for, and `'a` has not ended.
+        unsafe { attach(peer, self.direction, self.pieces(), self.pieces().len()) }
     }
 }
 
@@ -175,33 +169,20 @@ impl From<OpError> for CopyError {
     }
 }
 
-/// Puts one piece now.
+/// Copies one piece to or from the private memory of a near peer now, which can be attached.
 #[inline]
-pub(crate) fn put_one(peer: &Peer, remote: Place, from: &[u8]) -> Result<Mechanism, CopyError> {
-    let remote = peer.best(remote, from.len());
-    let piece = Piece { remote, local: Lent::source(from).place(), len: from.len() as u64 };
-    // SAFETY: the local end is a slice borrowed for reading until this returns.
-    unsafe { copy_pieces(peer, Direction::Put, &[piece]) }
-}
-
-/// Gets one piece now.
-#[inline]
-pub(crate) fn get_one(peer: &Peer, remote: Place, into: &mut [u8]) -> Result<Mechanism, CopyError> {
-    let (remote, len) = (peer.best(remote, into.len()), into.len() as u64);
-    let piece = Piece { remote, local: Lent::target(into).place(), len };
-    // SAFETY: the local end is a slice borrowed for writing until this returns.
-    unsafe { copy_pieces(peer, Direction::Get, &[piece]) }
+pub(crate) fn by_attach(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(), CopyError> {
+    let piece = Piece { remote, local: local.place(), len: local.len as u64 };
+    // SAFETY: the local end is memory borrowed for this direction until this returns.
+    unsafe { attach(peer, local.direction, &[piece], 1) }
 }
 
 /// Copies one piece to or from the heap of a near peer now.
 #[inline]
-pub(crate) fn in_heap(peer: &Peer, remote: Place, local: Lent<'_>) -> Result<(), OpError> {
+pub(crate) fn in_heap(peer: &Near, remote: Place, local: Lent<'_>) -> Result<(), OpError> {
     let piece = Piece { remote, local: local.place(), len: local.len as u64 };
     // SAFETY: the local end is memory borrowed for this direction until this returns.
-    unsafe { copy_mapped(peer, local.direction, &piece) }.map_err(|error| match error {
-        CopyError::Failed(error) => error,
-        CopyError::Unreachable(_) => heap_fault(peer, remote.offset, piece.len),
-    })
+    unsafe { copy_mapped(peer, local.direction, &piece) }
 }
 
 /// Copies blocks between a heap, from `offset` on, and local memory now.
@@ -227,49 +208,36 @@ pub(crate) fn blocks(
 }
 
 /// Copies all pieces to or from `peer`: heap pieces as memory, all others in as few system calls as their list
-/// allows. Returns the slowest mechanism used.
+/// allows.
 ///
 /// # Safety
 /// For a put every piece's local place must be [`MemId::Space`] with an address and length that this process may
 /// read; for a get, memory that it may write and that nothing else refers to meanwhile.
 pub(crate) unsafe fn copy_pieces(
-    peer: &Peer,
+    peer: &Near,
     direction: Direction,
     pieces: &[Piece],
-) -> Result<Mechanism, CopyError> {
-    let is_private = |piece: &&Piece| piece.remote.mem == MemId::Space;
-    let private = match pieces {
-        // Most lists are that short, and the loop costs more than the looks at the peer's end.
-        [piece] => usize::from(is_private(&piece)),
-        pieces => pieces.iter().filter(is_private).count(),
-    };
-    let mut slowest = Mechanism::Mapped;
+) -> Result<(), CopyError> {
+    let private = in_space(pieces).count();
     if private > 0 {
-        let (mechanism, why) = choose::mechanism(MemId::Space, peer.reach.attach());
-        if mechanism == Mechanism::Message {
-            return Err(CopyError::Unreachable(why));
-        }
-        slowest = mechanism;
+        peer.reach.attach().map_err(CopyError::Unreachable)?;
         // SAFETY: the caller's promise about all pieces covers these.
         unsafe { attach(peer, direction, pieces, private) }?;
     }
-    if private < pieces.len() {
-        for piece in pieces.iter().filter(|piece| piece.remote.mem != MemId::Space) {
-            // SAFETY: the caller's promise about all pieces covers this one.
-            unsafe { copy_mapped(peer, direction, piece) }?;
-        }
+    for piece in pieces.iter().filter(|piece| piece.remote.mem != MemId::Space) {
+        // SAFETY: the caller's promise about all pieces covers this one.
+        unsafe { copy_mapped(peer, direction, piece) }?;
     }
-    Ok(slowest)
+    Ok(())
 }
 
 /// # Safety
 /// As for [`copy_pieces`].
-unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Result<(), CopyError> {
-    let fault = || match peer.is_far() {
-        true => Err(CopyError::Unreachable(Why::Network)),
+unsafe fn copy_mapped(peer: &Near, direction: Direction, piece: &Piece) -> Result<(), OpError> {
+    let fault = || match piece.len {
         // Nothing is there to be touched, wherever it is.
-        false if piece.len == 0 && !peer.is_lost() => Ok(()),
-        false => Err(heap_fault(peer, piece.remote.offset, piece.len).into()),
+        0 if !peer.is_lost() => Ok(()),
+        len => Err(heap_fault(peer, piece.remote.offset, len)),
     };
     let end = piece.remote.offset.checked_add(piece.len);
     let heap = end.and_then(|end| peer.heap_up_to(end)).filter(|_| piece.remote.mem == MemId::Heap);
@@ -294,7 +262,7 @@ unsafe fn copy_mapped(peer: &Peer, direction: Direction, piece: &Piece) -> Resul
 
 /// The error for an access to `len` bytes at `offset` of the peer's heap that is not allowed.
 #[cold]
-pub(crate) fn heap_fault(peer: &Peer, offset: u64, len: u64) -> OpError {
+pub(crate) fn heap_fault(peer: &Near, offset: u64, len: u64) -> OpError {
     if peer.is_lost() {
         OpError::PeerLost { peer: peer.rank }
     } else {
@@ -305,7 +273,7 @@ pub(crate) fn heap_fault(peer: &Peer, offset: u64, len: u64) -> OpError {
 /// # Safety
 /// As for [`copy_pieces`].
 unsafe fn attach(
-    peer: &Peer,
+    peer: &Near,
     direction: Direction,
     pieces: &[Piece],
     private: usize,
@@ -340,7 +308,7 @@ unsafe fn attach(
 /// The error for a peer whose process has ended, which the kernel tells before the launcher does. Whoever has heard of the loss must
 /// not find the heap alive.
 #[cold]
-fn ended(peer: &Peer) -> CopyError {
+fn ended(peer: &Near) -> CopyError {
     peer.lose();
     OpError::PeerLost { peer: peer.rank }.into()
 }
@@ -361,7 +329,7 @@ fn extend(runs: &mut Vec<Iov>, next: Iov) {
 /// # Safety
 /// `local` as for [`copy_pieces`].
 unsafe fn attach_list(
-    peer: &Peer,
+    peer: &Near,
     direction: Direction,
     remote: &[Iov],
     local: &[Iov],
@@ -378,7 +346,7 @@ unsafe fn attach_list(
 }
 
 #[cold]
-fn attach_error(known: &Peer, pieces: &[Piece], error: CmaError) -> CopyError {
+fn attach_error(known: &Near, pieces: &[Piece], error: CmaError) -> CopyError {
     let peer = known.rank;
     let failed = match error {
         CmaError::Fault { done, .. } => {

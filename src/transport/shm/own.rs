@@ -8,7 +8,7 @@ use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
 use crate::base::limits::STAGES;
-use crate::transport::peers::Peer;
+use crate::transport::peers::Near;
 use crate::transport::shm::heap_state::{ALIGN, Block, HeapState};
 
 /// Bytes of a stage.
@@ -19,7 +19,7 @@ const STAGES_SHARE: u64 = 16;
 
 /// Copies to and from this process's own memory: an inaccessible address is an error, never a signal.
 pub(crate) struct OwnMemory {
-    itself: Arc<Peer>,
+    itself: Arc<Near>,
     checked: CheckedCopy,
     /// Where stages are taken from, and those that were.
     heap: Option<Arc<HeapState>>,
@@ -27,7 +27,7 @@ pub(crate) struct OwnMemory {
 }
 
 impl OwnMemory {
-    pub(crate) fn new(itself: Arc<Peer>, checked: CheckedCopy) -> OwnMemory {
+    pub(crate) fn new(itself: Arc<Near>, checked: CheckedCopy) -> OwnMemory {
         OwnMemory { itself, checked, heap: None, stages: Vec::new() }
     }
 
@@ -71,7 +71,7 @@ impl OwnMemory {
     }
 
     /// This process, as a peer of its own.
-    pub(crate) fn itself(&self) -> &Peer {
+    pub(crate) fn itself(&self) -> &Near {
         &self.itself
     }
 

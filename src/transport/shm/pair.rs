@@ -9,7 +9,7 @@ use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Pus
 
 use super::control::{PAYLOAD_MAX, RING};
 use crate::base::error::Error;
-use crate::transport::peers::{Peer, Peers};
+use crate::transport::peers::{Near, Peer, Peers};
 
 const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 
@@ -18,7 +18,7 @@ const LAID_OUT: &str = "the control segment keeps exactly this layout's words";
 pub(super) struct Pair {
     rank: Rank,
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
-    peer: Option<Arc<Peer>>,
+    peer: Option<Arc<Near>>,
     /// Our requests, and the replies to them.
     pub(super) asking: Link<Words>,
     /// The peer's requests, and our replies.
@@ -62,7 +62,9 @@ impl Pair {
     pub(super) fn new(peers: &Peers, rank: Rank, timeout: Duration) -> Result<Box<Pair>, OpError> {
         let own = peers.own();
         let peer = match peers.get(rank, Some(timeout)) {
-            Ok(peer) => Some(Arc::clone(peer)),
+            Ok(Peer::Near(peer)) => Some(Arc::clone(peer)),
+            // Somebody rang in the name of one that has no ring.
+            Ok(Peer::Far(_)) => None,
             Err(Error::PeerLost { .. }) => None,
             // Somebody rang in the name of one that has not come.
             Err(Error::NoSuchPeer { .. }) => {

@@ -20,7 +20,7 @@ use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
 use super::own::{OwnMemory, STAGE_BYTES};
 use super::pair::{Found, Pair, Warmth};
-use crate::transport::peers::{Peer, Peers};
+use crate::transport::peers::{Near, Peer, Peers};
 
 /// Rings polled directly, at most: more would make every poll slow.
 const HOT_MAX: usize = 8;
@@ -370,8 +370,8 @@ impl engine::Transport for ShmTransport {
 
     #[inline(always)]
     fn suspect(&mut self, peer: Rank) {
-        if let Some(known) = self.peers.known(peer) {
-            known.look_after();
+        if let Some(near) = self.peers.near().get(peer) {
+            near.look_after();
         }
     }
 
@@ -403,8 +403,7 @@ impl engine::Transport for ShmTransport {
         if peer == self.peers.own().rank {
             return Some(of(&self.peers.own().control));
         }
-        // A segment of this process's own stands in for a far one's.
-        self.peers.known(peer).filter(|known| !known.is_far()).map(|known| of(&known.control))
+        self.peers.near().get(peer).map(|near| of(&near.control))
     }
 
     #[inline(always)]
@@ -449,7 +448,7 @@ impl engine::Transport for ShmTransport {
     }
 
     fn reaches_stages(&mut self, peer: Rank) -> bool {
-        self.peers.known(peer).is_some_and(|known| known.reach.attach().is_err())
+        self.peers.near().get(peer).is_some_and(|near| near.reach.attach().is_err())
     }
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
@@ -460,6 +459,7 @@ impl engine::Transport for ShmTransport {
         let Ok(known) = self.peers.get(peer, Some(SEND_WITHIN)) else {
             return Submit::Failed(OpError::PeerLost { peer });
         };
+        let Peer::Near(known) = known else { return Submit::Unreachable(Why::Network) };
         // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
         if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
             return Submit::Unreachable(Why::NotOffered);
@@ -472,7 +472,7 @@ impl engine::Transport for ShmTransport {
         // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
         // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
         match unsafe { copy_pieces(known, direction, &reached) } {
-            Ok(_) => Submit::Done(0),
+            Ok(()) => Submit::Done(0),
             Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
             Err(CopyError::Failed(error)) => Submit::Failed(error),
         }
@@ -500,6 +500,7 @@ impl engine::Transport for ShmTransport {
                 Err(_) => return Submit::Failed(OpError::PeerLost { peer }),
             },
         };
+        let Peer::Near(known) = known else { return Submit::Unreachable(Why::Network) };
         let done = atomic_at(known, word, atomic);
         if atomic.signals && done.is_ok() {
             known.bell.poke();
@@ -509,7 +510,7 @@ impl engine::Transport for ShmTransport {
 }
 
 /// An atomic on an aligned word of a peer's control memory or heap.
-pub(crate) fn atomic_at(peer: &Peer, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+pub(crate) fn atomic_at(peer: &Near, word: Place, atomic: Atomic) -> Result<u64, OpError> {
     match word.mem {
         MemId::Control if atomic.size() == 8 => Ok(apply_u64(peer.control.barrier(), atomic)),
         MemId::Heap => atomic_in_heap(peer, word.offset, atomic),
@@ -519,7 +520,7 @@ pub(crate) fn atomic_at(peer: &Peer, word: Place, atomic: Atomic) -> Result<u64,
 
 /// An atomic on an aligned word of a peer's heap, by this process's processor.
 #[inline(always)]
-pub(crate) fn atomic_in_heap(peer: &Peer, offset: u64, atomic: Atomic) -> Result<u64, OpError> {
+pub(crate) fn atomic_in_heap(peer: &Near, offset: u64, atomic: Atomic) -> Result<u64, OpError> {
     let heap = offset.checked_add(atomic.size()).and_then(|end| peer.heap_up_to(end));
     let old = heap.and_then(|heap| match atomic.size() {
         4 => heap.atomic_u32(offset).ok().map(|word| apply_u32(word, atomic)),

@@ -35,5 +35,5 @@ pub(super) fn do_step<T: Pod>(
 
 /// Where in which heap, for so many bytes of each of these; `None` if some do not lie in a heap that is mapped here.
 fn reached<'a>(peers: &'a Peers, given: &[(Rank, Place)], len: u64) -> Option<Vec<(&'a SharedMemory, u64)>> {
-    given.iter().map(|(rank, place)| peers.known(*rank)?.in_heap(*place, len)).collect()
+    given.iter().map(|(rank, place)| peers.near().get(*rank)?.in_heap(*place, len)).collect()
 }

@@ -8,7 +8,7 @@ use engine::node::{Kept, Memories};
 use engine::{MemId, Place};
 
 use crate::api::collective::reduction::Combine;
-use crate::transport::peers::Peer;
+use crate::transport::peers::Near;
 
 /// What a collective works on. The engine's peers read it, and the engine writes it, between the steps that are done here.
 pub(super) struct Buffers<'a, T> {
@@ -28,7 +28,7 @@ impl<T: Pod> Buffers<'_, T> {
     }
 
     /// Whether others on this host reach what is given, or gotten, with the kernel's help only.
-    pub(super) fn is_hidden(&self, itself: &Peer, memory: Memory) -> bool {
+    pub(super) fn is_hidden(&self, itself: &Near, memory: Memory) -> bool {
         let values: &[T] = match (memory, self.input) {
             (Memory::In, Some(input)) => input,
             (Memory::In, None) | (Memory::Out, _) => self.output,

@@ -182,7 +182,8 @@ impl ShmCluster {
 
     /// How `rank` keeps its messages to `peer` in order with its look at the attention that `peer` pays.
     pub(super) fn fence(&self, rank: Rank, peer: Rank) -> FenceMode {
-        self.members[rank as usize].seat.peers.get(peer, None).expect("it has joined").fence
+        let peer = self.members[rank as usize].seat.peers.get(peer, None).expect("it has joined");
+        peer.near().expect("all are on one host").fence
     }
 
     pub(super) fn peers(&self, rank: Rank) -> &Peers {

@@ -8,7 +8,7 @@ use engine::{AtomicOp, Lane, Rank};
 use vm::SharedMemory;
 
 use crate::job::bootstrap::Broker;
-use crate::transport::peers::Peer;
+use crate::transport::peers::Near;
 use crate::transport::shm::control::BELL_AT;
 use crate::{Config, DirectoryError, Error, Exposure, GlobalPtr, Node, Reduction, Remote, Signal};
 
@@ -59,7 +59,7 @@ fn config() -> Config {
 }
 
 /// Scribbles over everything that `peer` shares.
-fn scribble(peer: &Peer, dice: &mut Dice, ranks: u32) {
+fn scribble(peer: &Near, dice: &mut Dice, ranks: u32) {
     let (control, heap) = (peer.control.memory(), peer.heap());
     let from = dice.below(u64::from(ranks)) as Rank;
     let lane = if dice.below(2) == 0 { Lane::Request } else { Lane::Reply };
@@ -207,7 +207,7 @@ fn vandalise(seed: u64, [one, vandal, other]: [Node; RANKS as usize], time: Dura
             let mut dice = Dice(seed | 1);
             while !over.load(Ordering::SeqCst) {
                 for _ in 0..200 {
-                    let target = vandal.inner.peers.known(dice.below(3) as Rank).expect("connected above");
+                    let target = vandal.inner.near.get(dice.below(3) as Rank).expect("connected above");
                     scribble(target, &mut dice, RANKS);
                 }
                 vandal.progress();

@@ -1,0 +1,108 @@
+//! A peer that shared memory reaches.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use engine::{MemId, Place, Rank};
+use vm::{Bell, FenceMode, SharedMemory, Words};
+
+use crate::transport::shm::control::{Control, Mapping};
+use crate::transport::shm::reach::Reach;
+
+/// A process whose heap and control segment are mapped here: this one itself, one of its job on this host, or one from outside.
+pub(crate) struct Near {
+    pub(crate) rank: Rank,
+    /// This process's place in its control segment.
+    pub(crate) place: u32,
+    /// Bytes of the heap that may be accessed: what is live, as far as known here, and 0 once the peer is lost. One
+    /// comparison thus answers both questions on the fast path.
+    pub(super) limit: AtomicU64,
+    pub(super) heap: SharedMemory,
+    pub(crate) control: Control,
+    pub(crate) bell: Bell<Words>,
+    pub(crate) fence: FenceMode,
+    /// How its private memory is reached without it.
+    pub(crate) reach: Reach,
+    /// Whether it has been asked to serve this process.
+    pub(super) asked_to_serve: AtomicBool,
+    pub(crate) directory: u64,
+    /// Where its heap lies in its process: what its program's allocator has of it, and all.
+    pub(super) in_its_space: [Mapping; 2],
+}
+
+impl Near {
+    /// The heap, if the first `end` bytes of it may be accessed.
+    #[inline(always)]
+    pub(crate) fn heap_up_to(&self, end: u64) -> Option<&SharedMemory> {
+        if end <= self.limit.load(Ordering::Relaxed) { Some(&self.heap) } else { self.heap_grown(end) }
+    }
+
+    /// Where so many bytes of the peer's are reached best: in its heap, for those that lie there.
+    #[inline]
+    pub(crate) fn best(&self, place: Place, len: usize) -> Place {
+        let offset = |mapping: &Mapping| mapping.offset(place.offset, len as u64);
+        match self.in_its_space.iter().find_map(offset) {
+            Some(offset) if place.mem == MemId::Space => Place::new(MemId::Heap, offset),
+            _ => place,
+        }
+    }
+
+    /// Where in its heap so many bytes of the peer's lie, if they do and may be accessed.
+    pub(crate) fn in_heap(&self, place: Place, len: u64) -> Option<(&SharedMemory, u64)> {
+        let place = self.best(place, usize::try_from(len).ok()?);
+        let end = place.offset.checked_add(len).filter(|_| place.mem == MemId::Heap)?;
+        Some((self.heap_up_to(end)?, place.offset))
+    }
+
+    /// Rings its doorbell, saying that it was this process.
+    #[inline(never)]
+    pub(crate) fn ring(&self) {
+        self.bell.ring(self.place as usize);
+    }
+
+    /// The heap as it is mapped, live or not.
+    pub(crate) fn heap(&self) -> &SharedMemory {
+        &self.heap
+    }
+
+    /// Looks again how much of the heap is live. What the peer says is believed as far as its mapping goes.
+    #[cold]
+    fn heap_grown(&self, end: u64) -> Option<&SharedMemory> {
+        let live = self.control.live().load(Ordering::Acquire).min(self.heap.len());
+        if self.is_lost() || end > live {
+            return None;
+        }
+        self.limit.fetch_max(live, Ordering::SeqCst);
+        // The loss may have come between: it stores 0 after `lost`, so whoever is second leaves 0.
+        if self.is_lost() {
+            self.limit.store(0, Ordering::Relaxed);
+            return None;
+        }
+        Some(&self.heap)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.reach.is_lost()
+    }
+
+    /// Looks whether its process has ended, which the kernel knows before the launcher tells: then its memory is not accessed
+    /// any more.
+    #[cold]
+    pub(crate) fn look_after(&self) {
+        if self.reach.has_ended() {
+            self.lose();
+        }
+    }
+
+    /// From now on its memory is not accessed.
+    pub(crate) fn lose(&self) {
+        self.reach.lose();
+        self.limit.store(0, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Near").field("rank", &self.rank).field("pid", &self.reach.pid).finish_non_exhaustive()
+    }
+}
