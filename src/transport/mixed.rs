@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::{
     Atomic, Copied, Counters, Deregistering, Direction, Event, HEAD_WORDS, Header, Inbox, KeyedPiece, Lane,
-    Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
 use super::alarm::Alarm;
@@ -293,6 +293,8 @@ impl Registers for Mixed {
     }
 }
 
+// Whatever it does not hand on is lost, in silence.
+#[deny(clippy::missing_trait_methods)]
 impl Transport for Mixed {
     #[inline(always)]
     fn send(
@@ -373,6 +375,13 @@ impl Transport for Mixed {
 
     fn signals_by_message(&self, peer: Rank) -> bool {
         self.is_keyed(peer)
+    }
+
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        match self.far(peer) {
+            Some(ofi) => ofi.reaches(peer, pieces),
+            None => self.shm.reaches(peer, pieces),
+        }
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
-pub mod choose;
 pub mod collective;
 pub mod counters;
 pub mod error;
@@ -18,18 +17,19 @@ mod exposure;
 pub mod limits;
 pub mod node;
 mod op_id;
+pub mod path;
 pub mod registration;
 pub mod span;
 pub mod transport;
 pub mod wire;
 
 pub use atomic::{Atomic, AtomicOp, Change, WordType};
-pub use choose::{Mechanism, Why};
 pub use counters::{Counters, Operation, Tally};
 pub use error::OpError;
 pub use exposure::Rights;
 pub use node::{AmBody, AmSend, Delivery, Node, Outcome};
 pub use op_id::OpId;
+pub use path::{Mechanism, Why};
 pub use registration::{Key, RegId};
 pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{

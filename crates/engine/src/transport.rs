@@ -26,7 +26,7 @@ pub enum Submit {
     Done(u64),
     /// Under way; an [`Event::Completed`] with the operation's id will follow.
     Pending,
-    /// Not to be had one-sided from this peer, for this reason; nothing was done.
+    /// Not to be had one-sided from this peer, for this reason; nothing was done that matters.
     Unreachable(Why),
     /// Failed; what was copied before the failure is unspecified.
     Failed(OpError),
@@ -246,7 +246,14 @@ pub trait Transport {
     /// Copies to this process's own memory; an inaccessible address is an error, never a signal.
     fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError>;
 
-    /// Starts a one-sided copy of all pieces, to or from one peer. Optional.
+    /// Whether [`Transport::copy`] reaches the peer's ends of all pieces, as far as is known; if not, why. Optional.
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        let _ = (peer, pieces);
+        Err(Why::NotOffered)
+    }
+
+    /// Starts a one-sided copy of all pieces, to or from one peer, which it [reaches](Transport::reaches): only what has changed this
+    /// moment makes it [`Submit::Unreachable`]. Optional.
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
         let _ = (op, peer, direction, pieces);
         Submit::Unreachable(Why::NotOffered)

@@ -100,10 +100,12 @@ impl Transport for SimTransport {
         changed.ok_or(OpError::LocalFault { mem: word.mem, addr: word.offset, len: atomic.size() })
     }
 
+    fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        let has_private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
+        if self.reach == Reach::Everything || !has_private { Ok(()) } else { Err(Why::NotOffered) }
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        if self.reach != Reach::Everything && pieces.iter().any(|piece| piece.remote.mem == MemId::Space) {
-            return Submit::Unreachable(Why::NotOffered);
-        }
         let operation = match direction {
             Direction::Put => Operation::Put,
             Direction::Get => Operation::Get,

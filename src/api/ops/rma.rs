@@ -4,7 +4,8 @@
 //! one cross-memory attach a call, or through messages where that is forbidden.
 
 use bytemuck::Pod;
-use engine::{Direction, Mechanism, MemId, choose};
+use engine::path::{self, Access, Facts, Limits, Path, Wanted};
+use engine::{Direction, Mechanism, MemId};
 
 use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
@@ -12,7 +13,7 @@ use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
 use crate::counters::tally::Direct;
-use crate::transport::peers::Peer;
+use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
 use crate::transport::shm::{Lent, PieceList};
@@ -54,6 +55,7 @@ impl Node {
             && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && heap.store(to.offset(), value).is_ok()
         {
+            debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
             self.inner.tallies.add(Direct::put_mapped(size), size);
             return Ok(());
         }
@@ -71,6 +73,7 @@ impl Node {
             && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && let Ok(value) = heap.load(from.offset())
         {
+            debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Get, size), Path::Mapped);
             self.inner.tallies.add(Direct::get_mapped(size), size);
             return Ok(value);
         }
@@ -199,6 +202,7 @@ impl Node {
                 _ => heap.copy_in(offset, bytemuck::cast_slice(from)),
             };
             if stored.is_ok() {
+                debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
                 self.inner.tallies.add(Direct::put_mapped(size), size);
                 return true;
             }
@@ -266,27 +270,25 @@ impl Node {
     ) -> Result<bool, Error> {
         let Peer::Near(near) = peer else { return Ok(false) };
         let place = near.best(remote.place, local.len());
-        let mechanism = match choose::mechanism(place.mem, near.reach.attach()).0 {
-            Mechanism::Mapped => {
-                copy::in_heap(near, place, local)?;
-                Mechanism::Mapped
-            }
-            Mechanism::Cma => {
+        let path = at_once(near, place.mem, local.direction(), local.len() as u64);
+        match path {
+            Path::Mapped => copy::in_heap(near, place, local)?,
+            Path::Attached => {
                 let copy = || copy::by_attach(near, place, local);
                 let copied = match what {
                     Some(what) => self.inner.latencies.time(what, copy),
                     None => copy(),
                 };
                 match copied {
-                    Ok(()) => Mechanism::Cma,
+                    Ok(()) => {}
                     Err(CopyError::Failed(error)) => return Err(error.into()),
                     // Its rights have gone this moment.
                     Err(CopyError::Unreachable(_)) => return Ok(false),
                 }
             }
-            Mechanism::Message | Mechanism::Registered => return Ok(false),
-        };
-        self.count(local.direction(), mechanism, local.len() as u64);
+            _ => return Ok(false),
+        }
+        self.count(local.direction(), path.mechanism(), local.len() as u64);
         Ok(true)
     }
 
@@ -325,7 +327,7 @@ impl Node {
     /// One transfer of all pieces with one peer, none of which lies in a mapped heap: to its end, or as far as `rest` says.
     fn transfer(&self, peer: Peer<'_>, list: &PieceList<'_>, rest: &mut Rest<'_>) -> Result<(), Error> {
         if let Peer::Near(near) = peer
-            && choose::mechanism(MemId::Space, near.reach.attach()).0 == Mechanism::Cma
+            && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
         {
             match self.inner.latencies.time(timed(list.direction()), || list.by_attach(near)) {
                 Ok(()) => {
@@ -420,6 +422,20 @@ pub(crate) enum Rest<'o> {
     Forgotten,
     /// What is put is copied, and these events say what came of it.
     Counted(&'o mut Vec<Event<()>>),
+}
+
+/// The path to that memory of a near peer, as far as this process's own hands go; all others are the engine's, which knows more.
+#[inline(always)]
+fn at_once(near: &Near, memory: MemId, direction: Direction, bytes: u64) -> Path {
+    let facts = Facts {
+        wanted: if direction == Direction::Put { Wanted::Put } else { Wanted::Get },
+        bytes,
+        alone: true,
+        memory,
+        access: Access::near(memory, near.reach.attach()),
+        limits: Limits::default(),
+    };
+    path::choose(&facts).path
 }
 
 /// As what calls that way count where their time is taken.

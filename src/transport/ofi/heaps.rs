@@ -66,7 +66,7 @@ impl OfiTransport {
     }
 
     /// Fills `keyed` with these pieces. `None`: they do not go by a heap's key.
-    fn by_heap_key(
+    pub(super) fn by_heap_key(
         &mut self,
         rank: Rank,
         pieces: &[Piece],

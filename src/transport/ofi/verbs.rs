@@ -3,7 +3,7 @@
 use engine::registration::RegisterError;
 use engine::{
     Atomic, Copied, Deregistering, Direction, Event, Header, Inbox, Key, KeyedPiece, Lane, Nanos, OpError,
-    OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport,
+    OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
 use fabric::Region;
@@ -108,6 +108,13 @@ impl Transport for OfiTransport {
 
     fn signals_by_message(&self, _: Rank) -> bool {
         true
+    }
+
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        let mut keyed = std::mem::take(&mut self.keyed);
+        let found = self.by_heap_key(peer, pieces, false, &mut keyed);
+        self.keyed = keyed;
+        found.ok_or(Why::Network)
     }
 
     fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {

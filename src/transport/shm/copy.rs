@@ -220,7 +220,6 @@ pub(crate) unsafe fn copy_pieces(
 ) -> Result<(), CopyError> {
     let private = in_space(pieces).count();
     if private > 0 {
-        peer.reach.attach().map_err(CopyError::Unreachable)?;
         // SAFETY: the caller's promise about all pieces covers these.
         unsafe { attach(peer, direction, pieces, private) }?;
     }

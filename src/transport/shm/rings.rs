@@ -455,15 +455,25 @@ impl engine::Transport for ShmTransport {
         self.own.copy(from, to, len)
     }
 
-    fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
-        let Ok(known) = self.peers.get(peer, Some(SEND_WITHIN)) else {
-            return Submit::Failed(OpError::PeerLost { peer });
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        let known = match self.peers.get(peer, Some(SEND_WITHIN)) {
+            Ok(Peer::Near(known)) => known,
+            Ok(Peer::Far(_)) => return Err(Why::Network),
+            // The copy says that it is lost.
+            Err(_) => return Ok(()),
         };
-        let Peer::Near(known) = known else { return Submit::Unreachable(Why::Network) };
         // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
         if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
-            return Submit::Unreachable(Why::NotOffered);
+            return Err(Why::NotOffered);
         }
+        let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
+        if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
+    }
+
+    fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let Ok(Peer::Near(known)) = self.peers.get(peer, Some(SEND_WITHIN)) else {
+            return Submit::Failed(OpError::PeerLost { peer });
+        };
         let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
         let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
             Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
@@ -484,7 +494,10 @@ impl engine::Transport for ShmTransport {
             let Piece { local, len, .. } = piece;
             return Submit::Failed(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
         }
-        self.copy(op, peer, direction, &[piece])
+        match self.reaches(peer, &[piece]) {
+            Ok(()) => self.copy(op, peer, direction, &[piece]),
+            Err(why) => Submit::Unreachable(why),
+        }
     }
 
     fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {

@@ -103,14 +103,20 @@ impl Transport for MemoryTransport {
         self.world.borrow_mut().apply(self.rank, word, atomic)
     }
 
-    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+    fn reaches(&mut self, _peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
         let private = pieces.iter().any(|piece| piece.remote.mem == MemId::Space);
         match self.settings.copies {
-            OneSided::Off => return Submit::Unreachable(Why::NotOffered),
-            OneSided::HeapOnly | OneSided::Staged if private => return Submit::Unreachable(Why::Configured),
-            _ if self.world.borrow().is_dead(peer) => return Submit::Failed(OpError::PeerLost { peer }),
-            _ => self.count(direction, pieces),
+            OneSided::Off => Err(Why::NotOffered),
+            OneSided::HeapOnly | OneSided::Staged if private => Err(Why::Configured),
+            _ => Ok(()),
         }
+    }
+
+    fn copy(&mut self, op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        if self.world.borrow().is_dead(peer) {
+            return Submit::Failed(OpError::PeerLost { peer });
+        }
+        self.count(direction, pieces);
         self.start(op, peer, direction, pieces)
     }
 

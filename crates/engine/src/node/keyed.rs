@@ -9,6 +9,7 @@ use super::registrar::{CHUNK_BYTES, Waiter};
 use super::table::{Keyed, Node, OpKind, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::op_id::{OpId, OpKey};
+use crate::path::{self, Access, Facts, Keys, Limits, Path, Wanted};
 use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
 use crate::wire;
@@ -32,41 +33,14 @@ enum Next {
     More,
 }
 
-fn is_in_spaces(piece: &Piece) -> bool {
+pub(super) fn is_in_spaces(piece: &Piece) -> bool {
     piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space
 }
 
 impl<T: Transport> Node<T> {
-    /// Starts a transfer by keys. `None`: it does not go by keys.
-    pub(super) fn start_registered(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-        after: Option<After>,
-    ) -> Option<OpId> {
-        if self.registrar.is_none()
-            || peer == self.rank
-            || !self.transport.is_keyed(peer)
-            || self.is_lost(peer)
-        {
-            return None;
-        }
-        let (one, many): (Piece, Vec<Piece>);
-        let pieces = match pieces {
-            _ if pieces.iter().all(is_in_spaces) => pieces,
-            [piece] => {
-                one = self.transport.in_spaces(peer, *piece)?;
-                std::slice::from_ref(&one)
-            }
-            _ => {
-                let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
-                many = pieces.iter().map(find).collect::<Option<_>>()?;
-                &many
-            }
-        };
-        Some(self.start_keyed(peer, direction, pieces, deadline, after))
+    /// Whether memory of this peer's space is reached by keys.
+    pub(super) fn goes_by_key(&self, peer: Rank) -> bool {
+        self.registrar.is_some() && peer != self.rank && self.transport.is_keyed(peer) && !self.is_lost(peer)
     }
 
     /// The same piece with both ends in the processes' spaces, if it may go by key to this peer.
@@ -74,11 +48,11 @@ impl<T: Transport> Node<T> {
         if is_in_spaces(&piece) {
             return Some(piece);
         }
-        let by_key = self.registrar.is_some() && peer != self.rank && self.transport.is_keyed(peer);
-        if by_key && !self.is_lost(peer) { self.transport.in_spaces(peer, piece) } else { None }
+        if self.goes_by_key(peer) { self.transport.in_spaces(peer, piece) } else { None }
     }
 
-    fn start_keyed(
+    /// Starts a transfer by keys, of pieces between the processes' spaces.
+    pub(super) fn start_keyed(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -180,46 +154,55 @@ impl<T: Transport> Node<T> {
     /// The next piece's first bucket is not held.
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
         let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-        let wanted = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
-        let is_small = piece.len <= registrar.small(self.transport.payload_max());
+        let run = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
+        let small = registrar.small(self.transport.payload_max());
         let budget = registrar.settings.peers_bytes;
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
-        let (peer, direction) = (keyed.peer, keyed.direction);
-        match found {
-            Found::Asked(by) => {
+        let (peer, direction, children) = (keyed.peer, keyed.direction, keyed.children);
+        let alone = keyed.todo.len() == 1 && children == 0;
+        let keys = match found {
+            Found::Asked(_) => Keys::Pending,
+            // It was asked for, and not given.
+            _ if std::mem::take(&mut keyed.asked) || budget == 0 => Keys::Refused,
+            _ => Keys::Absent { pays: piece.len > small || self.is_worth_asking(peer, run) },
+        };
+        let facts = Facts {
+            wanted: if direction == Direction::Put { Wanted::Put } else { Wanted::Get },
+            bytes: piece.len,
+            alone,
+            memory: MemId::Space,
+            access: Access::Keys(keys),
+            limits: Limits { small, ..Limits::default() },
+        };
+        let path = path::choose(&facts).path;
+        match (path, found) {
+            (Path::Awaited, Found::Asked(by)) => {
                 self.await_move(by, key);
                 return Next::Wait;
             }
-            // It was asked for, and not given.
-            _ if keyed.asked || budget == 0 => {
-                keyed.asked = false;
-                return Next::Bounce(self.refused(peer, piece, wanted));
+            (Path::Chunks, _) if keys == Keys::Refused => {
+                return Next::Bounce(self.refused(peer, piece, run));
             }
+            (Path::Chunks, _) if children >= CHILDREN_MAX => return Next::Wait,
             _ => {}
-        }
-        let children = keyed.children;
-        let goes_by_message = is_small && !self.is_worth_asking(peer, wanted);
-        if goes_by_message && children >= CHILDREN_MAX {
-            return Next::Wait;
         }
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.misses += 1;
             registrar.hoses.count_miss(peer);
         }
-        if goes_by_message {
-            return Next::Bounce(piece);
-        }
+        let rides = match path {
+            Path::Asked { rides } => rides,
+            _ => return Next::Bounce(piece),
+        };
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         keyed.asked = true;
-        let alone = keyed.todo.len() == 1 && keyed.children == 0;
-        let rides = direction == Direction::Put && alone && is_small;
         if rides {
             keyed.todo.pop();
             keyed.children += 1;
             keyed.riding = Some(piece);
             self.count(key, Mechanism::Message, piece.len);
         }
-        self.ask(peer, wanted, key, rides.then_some(piece));
+        self.ask(peer, run, key, rides.then_some(piece));
         Next::Wait
     }
 

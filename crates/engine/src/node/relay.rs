@@ -12,6 +12,7 @@
 use super::stages::{Relay, Step};
 use super::table::{Node, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
+use crate::path::{self, Limits, Path};
 use crate::wire::{self, Kind};
 use crate::{Direction, Header, Lane, MemId, OpError, Piece, Place, Rank, Submit, Transport};
 
@@ -33,10 +34,14 @@ const fn from_wire(word: u64) -> Option<u64> {
 impl<T: Transport> Node<T> {
     /// Whether this piece of a transfer by messages is one for relays.
     pub(super) fn is_for_relays(&mut self, peer: Rank, piece: Piece) -> bool {
-        piece.remote.mem == MemId::Space
-            && piece.len >= STAGED_CHUNKS_MIN * self.transport.payload_max() as u64
+        let staged_min = STAGED_CHUNKS_MIN * self.transport.payload_max() as u64;
+        // Only where it decides: a network may ask the peer for it.
+        let stages = piece.remote.mem == MemId::Space
+            && piece.len >= staged_min
             && self.transport.stage_bytes() > 0
-            && self.transport.reaches_stages(peer)
+            && self.transport.reaches_stages(peer);
+        let limits = Limits { staged_min, stages, ..Limits::default() };
+        path::by_message(piece.remote.mem, piece.len, limits) == Path::Staged
     }
 
     /// Sets one more relay to work for a transfer. `false`: it has as many as it may.

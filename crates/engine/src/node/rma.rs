@@ -5,9 +5,11 @@
 //! window, and are believed only for chunks that are really under way with that very peer.
 
 use super::after::After;
+use super::keyed;
 use super::table::{HeldStart, Node, OpKind};
 use super::transfer::Transfer;
 use crate::op_id::{OpId, OpKey};
+use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::span::BucketSize;
 use crate::wire::{self, Kind};
 use crate::{
@@ -39,6 +41,7 @@ impl<T: Transport> Node<T> {
         if let [piece] = pieces
             && let Some(held) = self.acquire_recent(peer, direction, piece)
         {
+            debug_assert_eq!(self.path(peer, direction, pieces, None).0.path, Path::Registered);
             return self.submit_hit(peer, direction, *piece, deadline, held, None);
         }
         self.transfer_otherwise(peer, direction, pieces, deadline)
@@ -57,6 +60,7 @@ impl<T: Transport> Node<T> {
             && let Some(piece) = self.piece_in_spaces(peer, *piece)
             && let Some(id) = self.start_hit(peer, direction, piece, deadline)
         {
+            debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
             return id;
         }
         self.start_transfer(peer, direction, pieces, deadline, None)
@@ -138,7 +142,8 @@ impl<T: Transport> Node<T> {
             match start {
                 HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
                 HeldStart::Put(pieces, after) => {
-                    self.submit_copy(key, peer, Direction::Put, &pieces, after);
+                    let (choice, _) = self.path(peer, Direction::Put, &pieces, after);
+                    self.submit(key, peer, Direction::Put, &pieces, after, choice);
                 }
             }
         }
@@ -154,43 +159,96 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
         after: Option<After>,
     ) -> OpId {
-        if !self.is_one_message(peer, pieces, after)
-            && let Some(id) = self.start_registered(peer, direction, pieces, deadline, after)
-        {
-            return id;
+        if self.is_lost(peer) {
+            let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
+            self.finish(key, Err(OpError::PeerLost { peer }));
+            return OpId::of(key);
+        }
+        let (choice, in_spaces) = self.path(peer, direction, pieces, after);
+        if choice.path == Path::Registered {
+            return self.start_keyed(
+                peer,
+                direction,
+                in_spaces.as_deref().unwrap_or(pieces),
+                deadline,
+                after,
+            );
         }
         let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
         let id = OpId::of(key);
-        if self.is_lost(peer) {
-            self.finish(key, Err(OpError::PeerLost { peer }));
-            return id;
-        }
         if direction == Direction::Put && self.holds_back() {
             // Who looks at what is put may know of what this process did before.
             self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), after)));
         } else {
-            self.submit_copy(key, peer, direction, pieces, after);
+            self.submit(key, peer, direction, pieces, after, choice);
         }
         id
     }
 
-    /// Whether it is a put that signals, and had better go there with its signal in one message.
-    fn is_one_message(&self, peer: Rank, pieces: &[Piece], after: Option<After>) -> bool {
-        let is_short =
-            |piece: &Piece| self.cut_chunk(*piece).1.is_none() && self.transport.signals_by_message(peer);
-        matches!(after, Some(After::Signal(..))) && matches!(pieces, [piece] if is_short(piece))
+    /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and do not lie there
+    /// as they are given.
+    fn path(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        after: Option<After>,
+    ) -> (Choice, Option<Vec<Piece>>) {
+        let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
+        let wanted = match (direction, after) {
+            (Direction::Get, _) => Wanted::Get,
+            (Direction::Put, Some(After::Signal(..))) => Wanted::PutSignal {
+                one_message: matches!(pieces, [piece] if is_short(piece))
+                    && self.transport.signals_by_message(peer),
+            },
+            (Direction::Put, _) => Wanted::Put,
+        };
+        let (mut access, mut in_spaces) = (Access::No(Why::Network), None);
+        if wanted != (Wanted::PutSignal { one_message: true }) {
+            (access, in_spaces) = self.access(peer, pieces);
+        }
+        // A transfer by messages looks at its pieces one by one.
+        let facts = Facts {
+            wanted,
+            bytes: pieces.iter().map(|piece| piece.len).fold(0, u64::saturating_add),
+            alone: pieces.len() == 1,
+            memory: MemId::Heap,
+            access,
+            limits: Limits::default(),
+        };
+        (path::choose(&facts), in_spaces)
     }
 
-    fn submit_copy(
+    /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the processes' spaces, if they are
+    /// given otherwise.
+    fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, Option<Vec<Piece>>) {
+        if self.goes_by_key(peer) {
+            if pieces.iter().all(keyed::is_in_spaces) {
+                return (Access::Keys(Keys::Held), None);
+            }
+            let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
+            if let Some(found) = pieces.iter().map(find).collect::<Option<_>>() {
+                return (Access::Keys(Keys::Held), Some(found));
+            }
+        }
+        match self.transport.reaches(peer, pieces) {
+            Ok(()) => (Access::Direct, None),
+            Err(why) => (Access::No(why), None),
+        }
+    }
+
+    /// Starts a transfer that does not go by key.
+    fn submit(
         &mut self,
         key: OpKey,
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
         after: Option<After>,
+        Choice { path, why }: Choice,
     ) {
-        if self.is_one_message(peer, pieces, after) {
-            self.counters.add_why(Why::Network, 1);
+        if path != Path::Direct {
+            self.counters.add_why(why.unwrap_or(Why::NotOffered), 1);
             return self.by_message(key, peer, direction, pieces, after);
         }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
@@ -199,6 +257,7 @@ impl<T: Transport> Node<T> {
                 self.ops[key].kind = OpKind::OneSided { peer, after: after.map(Box::new) };
             }
             Submit::Failed(error) => self.finish(key, Err(error)),
+            // Since it was looked at.
             Submit::Unreachable(why) => {
                 self.counters.add_why(why, 1);
                 self.by_message(key, peer, direction, pieces, after);

@@ -28,9 +28,9 @@ fn put(node: &mut Node<Script>, len: u64, atomic: Atomic) -> OpId {
     id
 }
 
-/// Atomics that have been started, after a copy that the transport refused.
+/// Atomics that have been started: nothing else has, where the transport reaches nothing.
 fn atomics(node: &mut Node<Script>) -> usize {
-    node.transport().started.len() - 1
+    node.transport().started.len()
 }
 
 fn drain(node: &mut Node<Script>) {

@@ -218,6 +218,18 @@ impl Transport for Script {
         self.signals_by_message
     }
 
+    fn reaches(&mut self, _: Rank, _: &[Piece]) -> Result<(), Why> {
+        match self.copies.front() {
+            Some(Submit::Unreachable(why)) => {
+                let why = *why;
+                self.copies.pop_front();
+                Err(why)
+            }
+            Some(_) => Ok(()),
+            None => Err(Why::Configured),
+        }
+    }
+
     fn copy(&mut self, op: OpId, peer: Rank, _: Direction, _: &[Piece]) -> Submit {
         self.started.push(op);
         self.peers.push(peer);
