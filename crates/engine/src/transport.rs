@@ -4,7 +4,7 @@
 //! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
 
 use crate::registration::{Key, RegId, RegisterError};
-use crate::wire::Kind;
+use crate::wire::{HEAD_WORDS, Kind};
 use crate::{Atomic, Direction, Header, MemId, Nanos, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
@@ -172,9 +172,6 @@ impl Inbox {
         Some((Place::new(mem, header.place), header.len))
     }
 }
-
-/// Words of a header by which [`Transport::take_like`] knows a message.
-pub const HEAD_WORDS: usize = 5;
 
 /// A way to reach peers. The engine calls these from one thread at a time.
 pub trait Transport {

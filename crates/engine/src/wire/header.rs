@@ -1,4 +1,4 @@
-//! What messages look like: seven 64-bit words of header, and a payload.
+//! A message's header: seven 64-bit words.
 //!
 //! ```text
 //! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
@@ -11,6 +11,9 @@
 //! returns a header of a known kind or an error.
 
 use crate::{Direction, MemId, OpError, Place, Rank};
+
+/// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
+pub const HEAD_WORDS: usize = 5;
 
 /// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
