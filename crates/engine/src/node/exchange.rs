@@ -1,7 +1,7 @@
 //! What a node knows of the exchange that it is at. Nothing here decides what happens next.
 
-use super::teams::{Arrived, Data, Slot, TeamId};
-use crate::collective::{Collective, Rounds, Signature};
+use super::teams::{Arrived, Data, Slot};
+use crate::collective::{Collective, Rounds, Signature, TeamId};
 use crate::wire::Kind;
 use crate::{HEAD_WORDS, Header, Rank};
 

@@ -7,8 +7,8 @@
 
 use super::exchange::{Begun, Exchange, Exchanged};
 use super::table::Node;
-use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team, TeamId};
-use crate::collective::{Collective, Rounds};
+use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team};
+use crate::collective::{Collective, Rounds, TeamId};
 use crate::limits::AHEAD;
 use crate::{Lane, OpError, Transport};
 

@@ -1,8 +1,8 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
 use super::table::{Node, Op, OpKind};
-use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
-use crate::collective::{Difference, Signature, Step};
+use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
+use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::op_id::OpKey;
 use crate::wire::Kind;
