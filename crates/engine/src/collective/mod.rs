@@ -132,9 +132,11 @@ impl TeamId {
 
 /// What all members of a collective must agree on, as it stands in each of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signature {
-    pub(crate) what: u64,
-    pub(crate) bytes: u64,
+pub struct Signature {
+    /// Which collective: the kind's number in the low byte, the root above it, and the function's number above that.
+    pub what: u64,
+    /// Bytes, as the collective counts them.
+    pub bytes: u64,
 }
 
 impl Signature {

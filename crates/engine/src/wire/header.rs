@@ -217,31 +217,6 @@ impl Header {
     }
 }
 
-/// What the first word of a header says: all that is looked at of a short Active Message. Its fields are taken out of
-/// the word one by one where they are needed: packed into a value and unpacked again they would cost more than all else
-/// here.
-#[derive(Clone, Copy)]
-pub(crate) struct AmHead(u64);
-
-impl AmHead {
-    #[inline(always)]
-    pub(crate) const fn of(words: &[u64; Header::WORDS]) -> AmHead {
-        AmHead(words[0])
-    }
-
-    /// Whether it is an Active Message's, that is to have no payload.
-    #[inline(always)]
-    pub(crate) const fn is_short(self) -> bool {
-        self.0 as u8 == Kind::AmShort as u8
-    }
-
-    /// The handler's index.
-    #[inline(always)]
-    pub(crate) const fn handler(self) -> u16 {
-        (self.0 >> 16) as u16
-    }
-}
-
 /// How a chunk went at the target, as the answer's argument 1: 0 is well, 1 a fault.
 pub(crate) const CHUNK_OK: u64 = 0;
 pub(crate) const CHUNK_FAULT: u64 = 1;
@@ -321,15 +296,6 @@ mod tests {
                 prop_assert!((header.kind as usize) < KINDS.len());
                 let _ = header.chunk_place();
             }
-        }
-
-        #[test]
-        fn short_messages_are_those_whose_headers_say_so(kind in 0u64..4, handler: u16, len: u32, rest: [u64; 6]) {
-            let first = kind | u64::from(handler) << 16 | u64::from(len) << 32;
-            let words = [first, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]];
-            let header = Header::decode(&words, 0).ok().filter(|header| header.kind == Kind::AmShort);
-            let head = Some(AmHead::of(&words)).filter(|head| head.is_short());
-            prop_assert_eq!(head.map(AmHead::handler), header.map(|header| header.handler));
         }
     }
 }
