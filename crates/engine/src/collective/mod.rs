@@ -171,6 +171,11 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// None: only one rank to be named.
+    pub(crate) fn none(rank: Rank) -> Difference {
+        Difference { ranks: [rank, 0], words: [0; 2], bytes: [0; 2] }
+    }
+
     pub(crate) fn of(ranks: [Rank; 2], signatures: [Signature; 2]) -> Difference {
         let [one, other] = signatures;
         let word = |of: Signature| of.what as u32;

@@ -9,6 +9,7 @@ use super::memories::Memories;
 use crate::collective::{Difference, Plan, Signature, Span, Step, TeamId};
 use crate::limits::{AHEAD, EARLY_MESSAGES};
 use crate::op_id::OpKey;
+use crate::wire::BreakReason;
 use crate::{Nanos, OpError, Place, Rank};
 
 /// Messages of one member for collectives that this one has not come to, at most.
@@ -102,8 +103,8 @@ pub(super) struct Broken {
     pub(super) from: u64,
     /// Why, as their callers get to know it.
     pub(super) error: OpError,
-    /// Why, as the other members do: the reason's number, and whose it is.
-    pub(super) told: (u64, Rank),
+    /// Why, as the other members do, and whose reason it is.
+    pub(super) told: (BreakReason, Rank),
     /// What two members called, where that is why.
     pub(super) difference: Option<Difference>,
 }

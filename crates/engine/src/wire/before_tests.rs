@@ -5,6 +5,13 @@ use super::*;
 use crate::{Atomic, MemId, Place, Rank};
 use proptest::prelude::*;
 
+const CHUNK_OK: u64 = 0;
+const CHUNK_FAULT: u64 = 1;
+const STAGE_NONE: u64 = 2;
+const CHUNK_NOT_EXPOSED: u64 = 3;
+const STAGE_NEVER: u64 = 4;
+const CHUNK_NO_WORD: u64 = 5;
+
 fn stage_to_wire(stage: Option<u64>) -> u64 {
     stage.map_or(0, |offset| offset + 1)
 }

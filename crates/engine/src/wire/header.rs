@@ -10,8 +10,6 @@
 //! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
 //! returns a header of a known kind or an error.
 
-use crate::{Direction, MemId, OpError, Place, Rank};
-
 /// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
 pub const HEAD_WORDS: usize = 5;
 
@@ -204,58 +202,6 @@ impl Header {
         }
         Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
     }
-
-    /// Whether a relay awaits the answer to it.
-    pub(crate) const fn is_of_relay(&self) -> bool {
-        matches!(self.kind, Kind::StageTake | Kind::StageFill | Kind::StageDrain)
-    }
-
-    /// The remote place of a chunk message: memory `args[0]`, offset `place`.
-    pub fn chunk_place(&self) -> Result<Place, WireError> {
-        let mem = MemId::from_wire(self.args[0]).ok_or(WireError::Memory(self.args[0]))?;
-        Ok(Place::new(mem, self.place))
-    }
-}
-
-/// How a chunk went at the target, as the answer's argument 1: 0 is well, 1 a fault.
-pub(crate) const CHUNK_OK: u64 = 0;
-pub(crate) const CHUNK_FAULT: u64 = 1;
-
-/// How it went with a stage, besides: there is none for the peer now.
-pub(crate) const STAGE_NONE: u64 = 2;
-
-/// The owner does not expose that memory.
-pub(crate) const CHUNK_NOT_EXPOSED: u64 = 3;
-
-/// What an answer says of a stage that there will not be: the owner has none at all.
-pub(crate) const STAGE_NEVER: u64 = 4;
-
-/// The chunk's bytes are in place, and the word that was to change then is nowhere.
-pub(crate) const CHUNK_NO_WORD: u64 = 5;
-
-/// The status word for a chunk's result at the target.
-pub(crate) const fn chunk_status(result: &Result<(), OpError>) -> u64 {
-    match result {
-        Ok(()) => CHUNK_OK,
-        Err(OpError::NotExposed { .. }) => CHUNK_NOT_EXPOSED,
-        Err(_) => CHUNK_FAULT,
-    }
-}
-
-/// What an answer's status word means for the chunk at `place`, which went in that direction.
-pub(crate) fn chunk_result(
-    status: u64,
-    peer: Rank,
-    direction: Direction,
-    place: Place,
-    len: u64,
-) -> Result<(), OpError> {
-    match status {
-        CHUNK_OK => Ok(()),
-        CHUNK_FAULT => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
-        CHUNK_NOT_EXPOSED => Err(OpError::NotExposed { peer, direction, addr: place.offset, len }),
-        _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
-    }
 }
 
 #[cfg(test)]
@@ -294,7 +240,6 @@ mod tests {
         fn any_words_give_a_header_or_an_error(words: [u64; 7], payload in 0usize..1 << 16) {
             if let Ok(header) = Header::decode(&words, payload) {
                 prop_assert!((header.kind as usize) < KINDS.len());
-                let _ = header.chunk_place();
             }
         }
     }

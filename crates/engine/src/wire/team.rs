@@ -277,10 +277,10 @@ impl WordHead {
         [a, b, c, d, e, u64::from_le_bytes(bytes), 0]
     }
 
-    /// The bytes, out of the rest of a header.
+    /// The bytes as a word, out of the rest of a header.
     #[inline(always)]
-    pub(crate) const fn bytes([word, _]: [u64; Header::WORDS - HEAD_WORDS]) -> [u8; 8] {
-        word.to_le_bytes()
+    pub(crate) const fn word([word, _]: [u64; Header::WORDS - HEAD_WORDS]) -> u64 {
+        word
     }
 }
 
