@@ -2,10 +2,9 @@
 //!
 //! ```text
 //! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
-//! word 1   token: the initiator's operation, echoed by the answer; of an Active Message the memory that it landed in (8 bits),
-//!          and a stamp that the answer echoes (56 bits, from bit 8)
+//! word 1   token: what the answer echoes, or the team
 //! word 2-5 arguments
-//! word 6   place: an offset in the memory that argument 0 names, or an Active Message's landing address
+//! word 6   place: mostly an offset in some memory
 //! ```
 //! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
 //! returns a header of a known kind or an error.
@@ -13,79 +12,68 @@
 /// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
 pub const HEAD_WORDS: usize = 5;
 
-/// What a message is for.
+/// A message's kind. What it says, and what its fields mean, [`Message`](super::Message) tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An Active Message without payload.
     AmShort,
     /// An Active Message with its payload inside.
     AmMedium,
-    /// An Active Message whose payload already lies at `place`, `len` bytes.
+    /// An Active Message whose payload already lies at the receiver.
     AmLong,
-    /// Store the payload at `place`; answered by [`Kind::PutDone`].
+    /// A put's chunk.
     PutChunk,
-    /// Send `len` bytes from `place`; answered by [`Kind::GetData`].
+    /// A get's chunk.
     GetChunk,
     /// The answer to a [`Kind::PutChunk`] or a [`Kind::PutSignal`].
     PutDone,
     /// The answer to a [`Kind::GetChunk`], with the bytes as payload.
     GetData,
-    /// Everyone has arrived at the barrier numbered by argument 0.
+    /// Everyone has arrived at a barrier.
     BarrierOpen,
-    /// The sender has given up the rank that argument 0 names, and waits at no barrier with it any more.
+    /// The sender has given up a rank.
     BarrierBroken,
-    /// Attach and detach firehoses: the payload lists both; a put's data may follow. Answered by [`Kind::Moved`].
+    /// Attach and detach firehoses.
     Move,
-    /// The answer to a [`Kind::Move`]: the payload lists what was attached.
+    /// The answer to a [`Kind::Move`].
     Moved,
-    /// Give back the firehose that argument 0 names: its memory is not what it was.
+    /// Give back a firehose.
     Revoke,
-    /// Give back so many bytes as argument 0 says, of firehoses that are idle.
+    /// Give back firehoses that are idle.
     Recall,
-    /// The firehoses that the arguments name are given back.
+    /// Firehoses are given back.
     Release,
-    /// Lend the sender a stage: a part of the receiver's heap that transfers by message go through. Answered by [`Kind::Staged`],
-    /// as are the next two.
+    /// Lend a stage. Answered by [`Kind::Staged`], as are the next two.
     StageTake,
-    /// Copy `len` bytes from `place` into the stage that argument 0 names, or into one that is lent for it.
+    /// Fill a stage.
     StageFill,
-    /// Copy `len` bytes from the stage that argument 0 names to `place`.
+    /// Drain a stage.
     StageDrain,
-    /// The stage that argument 0 names is given back.
+    /// A stage is given back.
     StageGive,
-    /// The answer about a stage: argument 0 says how it went, argument 1 which stage it is.
+    /// The answer about a stage.
     Staged,
-    /// A step of a collective of the team that the token names: argument 0 is its number and the step's tag, 1 and 2 say
-    /// which collective, and argument 3 holds the step's `len` bytes, at most 8.
+    /// A step of a collective, with at most 8 bytes in the header.
     TeamWord,
-    /// The same with the bytes as payload.
+    /// A step of a collective, with its bytes as payload.
     TeamData,
-    /// The same with the bytes, as many as argument 3 says, still at `place` in the memory that `handler` names: the
-    /// receiver gets them. `len` says how often the sender has given up what it offered so far, as near peers see it.
+    /// A step of a collective, whose bytes the receiver gets.
     TeamOffer,
-    /// The receiver of a [`Kind::TeamOffer`] has got the bytes. If argument 1 is 0, it is to be told whether they still lay there then;
-    /// otherwise it has seen that.
+    /// The receiver of a [`Kind::TeamOffer`] has got the bytes.
     TeamTaken,
-    /// They did: what was offered lay there until now.
+    /// What was offered lay there until now.
     TeamConfirmed,
-    /// Bytes that the receiver has [offered](Kind::TeamOffer) could not be reached: whether it still is in the collective of the
-    /// number in argument 0, above its low 16 bits.
+    /// What was offered could not be reached.
     TeamDoubted,
-    /// It is.
+    /// The sender still is in the collective.
     TeamUpheld,
-    /// The sender has come to the team's collective of the number in argument 0; it waits for something of the receiver's, and
-    /// wants to be told when the receiver
-    /// may be sent something of that in argument 1, unless it is 0.
+    /// How far the sender has come.
     TeamPace,
-    /// The team's collectives from that of the number in argument 0, above its low 16 bits, on are over, for the reason that
-    /// those say, which lies with the rank in argument 1. Where two differ, both ranks are there, one in each half; and the same
-    /// for what each called, in the place, and for the bytes, in arguments 2 and 3.
+    /// The team's collectives are over.
     TeamBroken,
-    /// The handler of an Active Message has run, and has not replied: the answer to one that carried a
-    /// [stamp](crate::Inbox::stamp), which the token echoes.
+    /// The handler of an Active Message has run, and has not replied.
     AmDone,
-    /// A [`Kind::PutChunk`] after which the aligned word of the receiver's heap at argument 2 changes as `handler` says, with
-    /// the value in argument 3. The answer says in argument 2 what the word was.
+    /// A put's chunk, after which a word changes.
     PutSignal,
 }
 
@@ -122,20 +110,21 @@ const KINDS: [Kind; 30] = [
     Kind::PutSignal,
 ];
 
-/// A message's header.
+/// A message's header: its fields by where they stand. What they mean depends on the kind, and is for
+/// [`Message`](super::Message) to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is for.
+    /// The message's kind.
     pub kind: Kind,
-    /// The handler's index, for Active Messages.
+    /// The handler's index, for Active Messages; or another small number.
     pub handler: u16,
-    /// Bytes: of the payload, or of the memory at `place`.
+    /// Bytes: of the payload, where there is one, or of the memory at `place`.
     pub len: u32,
-    /// The initiator's operation, echoed by answers.
+    /// The initiator's operation, which answers echo, or the team.
     pub token: u64,
-    /// Arguments; their meaning depends on the kind.
+    /// Arguments.
     pub args: [u64; 4],
-    /// An offset in the peer's memory.
+    /// An offset in some memory, or another number.
     pub place: u64,
 }
 

@@ -89,7 +89,6 @@ impl Message {
     ///
     /// # Errors
     /// They are no message's.
-    #[inline]
     pub fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Message, WireError> {
         Message::of(&Header::decode(words, payload)?)
     }
@@ -172,4 +171,4 @@ const fn narrow_to_wire(number: Option<u32>) -> u64 {
 
 #[cfg(test)]
 #[path = "message_tests.rs"]
-pub(super) mod tests;
+mod tests;

@@ -12,9 +12,6 @@ mod moves;
 mod status;
 mod team;
 
-#[cfg(test)]
-mod before_tests;
-
 pub use am::{Am, AmForm};
 pub(crate) use am::{AmHead, am_args, am_stamp};
 pub use chunk::{Chunk, ChunkDone, Signal, StageAct, StageAsk, Staged};
