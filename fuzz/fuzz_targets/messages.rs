@@ -3,7 +3,7 @@
 #![no_main]
 
 use engine::node::{AmBody, Polled};
-use engine::wire::Kind;
+use engine::wire::{Kind, Message};
 use engine::{
     AmSend, Atomic, Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank,
     SendError, Transport,
@@ -104,7 +104,7 @@ impl Peer {
 impl Transport for Peer {
     fn send(&mut self, peer: Rank, _: Lane, header: &[u64; 7], payload: &[u8]) -> Result<(), SendError> {
         assert!(peer < SIZE && payload.len() <= PAYLOAD_MAX);
-        Header::decode(header, payload.len()).expect("we send only what a peer understands");
+        Message::decode(header, payload.len()).expect("we send only what a peer understands");
         if self.full {
             return Err(SendError::Busy);
         }

@@ -4,7 +4,7 @@
 
 use engine::collective::{Collective, Elements};
 use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
-use engine::wire::Kind;
+use engine::wire::{Kind, Message};
 use engine::{
     Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
     Transport, Why,
@@ -107,7 +107,7 @@ impl Transport for Peer {
 
     fn send(&mut self, peer: Rank, _: Lane, header: &[u64; 7], payload: &[u8]) -> Result<(), SendError> {
         assert!(peer < SIZE && payload.len() <= PAYLOAD_MAX);
-        Header::decode(header, payload.len()).expect("we send only what a peer understands");
+        Message::decode(header, payload.len()).expect("we send only what a peer understands");
         if self.full {
             return Err(SendError::Busy);
         }

@@ -166,6 +166,11 @@ impl Atomic {
         }
     }
 
+    /// Whether [`Atomic::to_signal`] can say it.
+    pub(crate) const fn fits_signal(self) -> bool {
+        matches!(self.change, Change::Apply(..))
+    }
+
     /// The operation that [`Atomic::to_signal`] says so, if it says one.
     pub(crate) fn from_signal(what: u16, value: u64) -> Option<Atomic> {
         let atomic = Atomic::from_wire([u64::from(what), value, 0])?;

@@ -33,10 +33,9 @@ pub use path::{Mechanism, Why};
 pub use registration::{Key, RegId};
 pub use span::{Direction, MemId, Piece, Place};
 pub use transport::{
-    Copied, Deregistering, Event, HEAD_WORDS, Inbox, KeyedPiece, Lane, Registering, SendError, Submit,
-    Transport,
+    Copied, Deregistering, Event, Inbox, KeyedPiece, Lane, Registering, SendError, Submit, Transport,
 };
-pub use wire::Header;
+pub use wire::{HEAD_WORDS, Header};
 
 /// A process's number within its job, from 0 to the job's size less one.
 pub type Rank = u32;

@@ -4,8 +4,8 @@
 //! atomics are optional parts: a transport that has none keeps the default methods, and the engine goes by message.
 
 use crate::registration::{Key, RegId, RegisterError};
-use crate::wire::Kind;
-use crate::{Atomic, Direction, Header, MemId, Nanos, OpError, OpId, Piece, Place, Rank, Why};
+use crate::wire::{self, Am, AmForm, HEAD_WORDS, Message};
+use crate::{Atomic, Direction, Header, Nanos, OpError, OpId, Piece, Place, Rank, Why};
 
 /// Which of the two message lanes between a pair of ranks.
 ///
@@ -136,10 +136,6 @@ pub enum Copied {
     Unknown,
 }
 
-/// Where the stamp of an Active Message begins in its token, and what is below: which memory a long one landed in.
-pub(crate) const STAMP_SHIFT: u32 = 8;
-const MEMORY_MASK: u64 = (1 << STAMP_SHIFT) - 1;
-
 /// Where a message is put when it arrives, and stays while it is handled: moving it about would cost more than all the
 /// rest of its way.
 #[derive(Debug, Default)]
@@ -154,27 +150,25 @@ impl Inbox {
     /// The arguments of the message, if it is an Active Message.
     #[inline]
     pub fn args(&self) -> [u64; 4] {
-        [self.header[2], self.header[3], self.header[4], self.header[5]]
+        wire::am_args(&self.header)
     }
 
     /// The stamp of the message, if it is an Active Message: a number of its first sender's, which replies echo
     /// ([`crate::Node::send_am_stamped`]); 0 for none.
     #[inline]
     pub fn stamp(&self) -> u64 {
-        self.header[1] >> STAMP_SHIFT
+        wire::am_stamp(&self.header)
     }
 
     /// Where a long Active Message's payload lies in this process's memory, and how many bytes it has, as the sender
     /// says: nothing guarantees that the place is the receiver's to read. `None` for other messages.
     pub fn landed(&self) -> Option<(Place, u32)> {
-        let header = Header::decode(&self.header, self.payload.len()).ok()?;
-        let mem = MemId::from_wire(header.token & MEMORY_MASK).filter(|_| header.kind == Kind::AmLong)?;
-        Some((Place::new(mem, header.place), header.len))
+        match Message::decode(&self.header, self.payload.len()) {
+            Ok(Message::Am(Am { form: AmForm::Long(place, len), .. })) => Some((place, len)),
+            _ => None,
+        }
     }
 }
-
-/// Words of a header by which [`Transport::take_like`] knows a message.
-pub const HEAD_WORDS: usize = 5;
 
 /// A way to reach peers. The engine calls these from one thread at a time.
 pub trait Transport {

@@ -109,11 +109,34 @@ impl Rounds {
     }
 }
 
+/// Names a team: the same at all its members. Different teams of one process have different ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TeamId(pub(crate) u64);
+
+impl TeamId {
+    /// The team of the whole job.
+    pub const WORLD: TeamId = TeamId(0);
+
+    /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all that it
+    /// is made of is the same at its members, and other teams give other numbers, as well as 64 bits can tell.
+    pub(crate) fn of_split(self, number: u64, color: u32) -> TeamId {
+        let mix = |seed: u64, word: u64| {
+            let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        TeamId(mix(mix(mix(0, self.0), number), u64::from(color)).max(1))
+    }
+}
+
 /// What all members of a collective must agree on, as it stands in each of its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signature {
-    pub(crate) what: u64,
-    pub(crate) bytes: u64,
+pub struct Signature {
+    /// Which collective: the kind's number in the low byte, the root above it, and the function's number above that.
+    pub what: u64,
+    /// Bytes, as the collective counts them.
+    pub bytes: u64,
 }
 
 impl Signature {
@@ -148,6 +171,11 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// None: only one rank to be named.
+    pub(crate) fn none(rank: Rank) -> Difference {
+        Difference { ranks: [rank, 0], words: [0; 2], bytes: [0; 2] }
+    }
+
     pub(crate) fn of(ranks: [Rank; 2], signatures: [Signature; 2]) -> Difference {
         let [one, other] = signatures;
         let word = |of: Signature| of.what as u32;

@@ -3,10 +3,9 @@
 use super::after::After;
 use super::table::Node;
 use crate::op_id::OpId;
-use crate::transport::STAMP_SHIFT;
-use crate::wire::{AmHead, Kind};
+use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{
-    Direction, Header, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
+    Direction, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
 };
 
 /// What an Active Message carries besides its arguments.
@@ -65,24 +64,13 @@ pub enum Polled {
 
 impl AmSend<'_> {
     #[inline(always)]
-    fn header(&self, stamp: u64) -> Header {
-        let token = stamp << STAMP_SHIFT;
-        let mut header =
-            Header { handler: self.handler, args: self.args, token, ..Header::new(Kind::AmShort) };
-        match self.body {
-            AmBody::Short => {}
-            AmBody::Medium(payload) => {
-                header.kind = Kind::AmMedium;
-                header.len = payload.len() as u32;
-            }
-            AmBody::Long(place, len) => {
-                header.kind = Kind::AmLong;
-                header.len = len;
-                header.token |= place.mem.to_wire();
-                header.place = place.offset;
-            }
-        }
-        header
+    fn am(&self, stamp: u64) -> Am {
+        let form = match self.body {
+            AmBody::Short => AmForm::Short,
+            AmBody::Medium(_) => AmForm::Medium,
+            AmBody::Long(place, len) => AmForm::Long(place, len),
+        };
+        Am { handler: self.handler, args: self.args, stamp, form }
     }
 
     fn payload(&self) -> &[u8] {
@@ -124,11 +112,12 @@ impl<T: Transport> Node<T> {
             if message.lane == Lane::Request {
                 return Err(SendError::Busy);
             }
-            self.hold(message.peer, message.lane, message.header(stamp), payload);
+            self.hold(message.peer, message.lane, Message::Am(message.am(stamp)), payload);
             self.count_am(message.lane, payload.len() as u64);
             return Ok(());
         }
-        self.transport.send(message.peer, message.lane, &message.header(stamp).encode(), payload)?;
+        let words = message.am(stamp).encode(payload.len());
+        self.transport.send(message.peer, message.lane, &words, payload)?;
         self.count_am(message.lane, payload.len() as u64);
         Ok(())
     }
@@ -137,9 +126,8 @@ impl<T: Transport> Node<T> {
     /// where it has not replied.
     #[cold]
     pub fn acknowledge(&mut self, peer: Rank, stamp: u64) {
-        let header = Header { token: stamp << STAMP_SHIFT, ..Header::new(Kind::AmDone) };
         // Who is gone wants no answer.
-        let _ = self.send_soon(peer, Lane::Reply, header);
+        let _ = self.send_soon(peer, Lane::Reply, Message::AmDone { stamp });
     }
 
     /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after the bytes
@@ -162,7 +150,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = After::Tell(message.lane, message.header(stamp));
+        let announce = After::Tell(message.lane, message.am(stamp));
         self.count_am(message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }

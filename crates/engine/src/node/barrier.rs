@@ -6,10 +6,8 @@
 
 use super::table::{KEEPER, Node, OpKind, Outcome, Unsent};
 use crate::op_id::{OpId, OpKey};
-use crate::wire::Kind;
-use crate::{
-    Atomic, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport,
-};
+use crate::wire::{self, Message};
+use crate::{Atomic, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
 
 /// Where the counter lies at the keeper.
 const COUNTER: Place = Place::new(MemId::Control, 0);
@@ -22,9 +20,9 @@ const PAUSE_POLLS_MAX: u32 = 31;
 
 impl Unsent {
     /// Keeps the news for `peer` in place of older news, to be tried at the next poll.
-    pub(super) fn keep(&mut self, peer: Rank, news: Header) {
+    pub(super) fn keep(&mut self, peer: Rank, news: Message) {
         let kept = self.news.entry(peer).or_insert(news);
-        if kept.kind != Kind::BarrierBroken {
+        if !matches!(kept, Message::BarrierBroken { .. }) {
             *kept = news;
         }
         (self.polls_left, self.pause) = (0, 0);
@@ -88,8 +86,8 @@ impl<T: Transport> Node<T> {
 
     /// Looks for the news that this barrier is open right where it would come from.
     fn look_for_opening(&mut self, epoch: u64) {
-        let open = Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) }.encode();
-        let head = open.first_chunk().expect("a header is longer");
+        let open = Message::BarrierOpen { epoch }.encode(0);
+        let head = wire::head(&open);
         let me = self.rank;
         let mut others = (0..self.size).filter(|peer| *peer != me);
         if others.any(|peer| self.transport.take_like(peer, head).is_some()) {
@@ -178,7 +176,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn open_barrier(&mut self, epoch: u64) {
-        self.tell_all(Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) });
+        self.tell_all(Message::BarrierOpen { epoch });
         self.settle_barrier(epoch);
     }
 
@@ -187,17 +185,16 @@ impl<T: Transport> Node<T> {
     pub fn retell_barrier(&mut self) {
         let epoch = self.barrier.opened;
         if self.rank == KEEPER && epoch > 0 {
-            self.tell_all(Header { args: [epoch, 0, 0, 0], ..Header::new(Kind::BarrierOpen) });
+            self.tell_all(Message::BarrierOpen { epoch });
         }
     }
 
     /// Tells all others that this rank has given up `peer`, whose process may be `gone`, and comes to no barrier any more.
     pub(super) fn tell_broken(&mut self, peer: Rank, gone: bool) {
-        let args = [u64::from(peer), u64::from(gone), 0, 0];
-        self.tell_all(Header { args, ..Header::new(Kind::BarrierBroken) });
+        self.tell_all(Message::BarrierBroken { peer: Some(peer), gone });
     }
 
-    fn tell_all(&mut self, news: Header) {
+    fn tell_all(&mut self, news: Message) {
         let me = self.rank;
         for peer in (0..self.size).filter(|peer| *peer != me) {
             // Whoever has the rank of one that was lost waits for no barrier.
@@ -218,15 +215,14 @@ impl<T: Transport> Node<T> {
             return false;
         }
         let before = unsent.news.len();
-        unsent.news.retain(|peer, news| transport.send(*peer, Lane::Request, &news.encode(), &[]).is_err());
+        unsent.news.retain(|peer, news| transport.send(*peer, Lane::Request, &news.encode(0), &[]).is_err());
         // A trial may cost a talk with a directory, and the reason seldom goes away within a few polls.
         unsent.pause = (2 * unsent.pause + 1).min(PAUSE_POLLS_MAX);
         unsent.polls_left = unsent.pause;
         unsent.news.len() < before
     }
 
-    pub(super) fn on_barrier_open(&mut self, header: &Header) {
-        let epoch = header.args[0];
+    pub(super) fn on_barrier_open(&mut self, epoch: u64) {
         // Nobody can open a barrier that this rank has not arrived at.
         if epoch == 0 || epoch > self.barrier.arrived {
             self.counters.malformed += 1;
@@ -236,13 +232,13 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a peer's word that it has given up another, which may well run, and be heard from here.
-    pub(super) fn on_barrier_broken(&mut self, header: &Header) {
-        match Rank::try_from(header.args[0]) {
+    pub(super) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
+        match given_up {
             // Whoever gives this rank up does not tell it so: the transport does.
-            Ok(given_up) if given_up < self.size && given_up != self.rank => {
+            Some(given_up) if given_up < self.size && given_up != self.rank => {
                 self.barrier.lost.insert(given_up);
                 self.break_teams_of(given_up);
-                if header.args[1] != 0 {
+                if gone {
                     self.transport.doubt(given_up);
                 }
                 self.recount();

@@ -12,13 +12,12 @@ use std::sync::Arc;
 
 use super::memories::{Kept, Memories};
 use super::table::{Node, OpKind};
-use super::team_messages::{DIFFERS, DROPPED, FAILED, GIVEN_UP, LOST};
-use super::teams::{Broken, ENDED, Members, Received, Receiving, Run, Sending, Sent, Team, TeamId};
-use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step};
+use super::teams::{Broken, ENDED, Members, Received, Receiving, Run, Sending, Sent, Team};
+use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::op_id::{OpId, OpKey};
-use crate::wire::Kind;
-use crate::{Header, Lane, Nanos, OpError, Place, Rank, SendError, Transport};
+use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamMessage};
+use crate::{Lane, Nanos, OpError, Place, Rank, SendError, Transport};
 
 /// How a member takes part in a collective.
 #[derive(Debug)]
@@ -357,9 +356,9 @@ impl<T: Transport> Node<T> {
             None if team.paces.contains_key(&from) => Ok(()),
             // Nothing has been said between the two: if the other has given up the team, it says so to those who wait.
             None => {
-                let hello = run.team.pace(team.started, 0);
+                let hello = Pace { come_to: team.started, wants: 0, waits_in: None };
                 team.paces.entry(from).or_default().told = team.started;
-                self.tell(from, hello)
+                self.tell(from, run.team, TeamMessage::Pace(hello))
             }
         }
     }
@@ -375,12 +374,13 @@ impl<T: Transport> Node<T> {
         if run.number > pace.come_to.saturating_add(AHEAD) {
             if pace.asked < run.number {
                 pace.asked = run.number;
-                let ask = run.team.pace(team.started, run.number);
-                return self.tell(to, ask);
+                let ask = Pace { come_to: team.started, wants: run.number, waits_in: None };
+                return self.tell(to, run.team, TeamMessage::Pace(ask));
             }
             return Ok(());
         }
-        let (header, payload) = self.step_message(run, at)?;
+        let data = self.step_data(run, at)?;
+        let payload = if data == StepData::Payload { from.len as usize } else { 0 };
         if self.waits_in_outbox(to, Lane::Request) || self.must_wait(to, Lane::Request) {
             self.teams.unsent.push(key);
             return Ok(());
@@ -388,9 +388,12 @@ impl<T: Transport> Node<T> {
         if payload > 0 {
             run.memories.read(&mut self.transport, from, &mut self.scratch[..payload])?;
         }
-        match self.transport.send(to, Lane::Request, &header.encode(), &self.scratch[..payload]) {
+        let (number, tag, signature) = (run.number, run.sends[at].tag, run.signature);
+        let step = TeamMessage::Step(wire::Step { number, tag, signature, data: Some(data) });
+        let words = Message::Team(run.team, step).encode(payload);
+        match self.transport.send(to, Lane::Request, &words, &self.scratch[..payload]) {
             Ok(()) => {
-                let offered = header.kind == Kind::TeamOffer;
+                let offered = matches!(data, StepData::Offer { .. });
                 run.sends[at].state = if offered { Sent::Offered } else { Sent::Over };
                 run.open -= usize::from(!offered);
                 if let Some(team) = self.teams.all.get_mut(&run.team) {
@@ -407,36 +410,22 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// The message for what a step is to send, and how many of its bytes follow as payload.
-    fn step_message(&mut self, run: &Run, at: usize) -> Result<(Header, usize), OpError> {
-        let Sending { from, tag, .. } = run.sends[at];
+    /// How the bytes of a step that is to be sent go.
+    fn step_data(&mut self, run: &Run, at: usize) -> Result<StepData, OpError> {
+        let from = run.sends[at].from;
         let len = from.len;
-        let mut header = Header {
-            token: run.team.0,
-            len: len as u32,
-            args: [run.number << 16 | u64::from(tag), run.signature.what, run.signature.bytes, 0],
-            ..Header::new(Kind::TeamWord)
-        };
         if len <= 8 {
-            let mut word = [0; 8];
-            run.memories.read(&mut self.transport, from, &mut word[..len as usize])?;
-            header.args[3] = u64::from_le_bytes(word);
-            return Ok((header, 0));
+            let mut bytes = [0; 8];
+            run.memories.read(&mut self.transport, from, &mut bytes[..len as usize])?;
+            return Ok(StepData::Word { len: len as u32, bytes });
         }
         match run.memories.place(from) {
             Some(at) if len > EAGER_MAX.min(self.scratch.len() as u64) => {
-                header.kind = Kind::TeamOffer;
-                header.handler = at.mem.to_wire() as u16;
                 // Who cannot see it asks anyway.
-                header.len = self.transport.offers_given_up(self.rank).unwrap_or(0);
-                header.args[3] = len;
-                header.place = at.offset;
-                Ok((header, 0))
+                let given_up = self.transport.offers_given_up(self.rank).unwrap_or(0);
+                Ok(StepData::Offer { at, len, given_up })
             }
-            _ => {
-                header.kind = Kind::TeamData;
-                Ok((header, len as usize))
-            }
+            _ => Ok(StepData::Payload),
         }
     }
 
@@ -507,10 +496,10 @@ impl<T: Transport> Node<T> {
     pub(super) fn break_team(&mut self, id: TeamId, from: u64, error: OpError) {
         let me = self.rank;
         let told = match error {
-            OpError::PeerLost { peer } => (LOST, peer),
-            OpError::Team { peer, .. } if peer == me => (GIVEN_UP, peer),
-            OpError::Team { peer, .. } => (DIFFERS, peer),
-            _ => (FAILED, me),
+            OpError::PeerLost { peer } => (BreakReason::Lost, peer),
+            OpError::Team { peer, .. } if peer == me => (BreakReason::GivenUp, peer),
+            OpError::Team { peer, .. } => (BreakReason::Differs, peer),
+            _ => (BreakReason::Failed, me),
         };
         let difference = self.teams.all.get_mut(&id).and_then(|team| team.differs.take());
         self.break_team_as(id, Broken { from, error, told, difference });
@@ -527,14 +516,14 @@ impl<T: Transport> Node<T> {
         let over = team.runs.iter().filter(|(number, _)| **number >= broken.from);
         let keys: Vec<OpKey> = over.map(|(_, key)| *key).collect();
         let any = !keys.is_empty();
-        team.is_told = any || broken.told.0 != DROPPED;
+        team.is_told = any || broken.told.0 != BreakReason::Dropped;
         for key in keys {
             if let Some(run) = self.take_run(key) {
                 self.end_run(key, &run, broken.error);
             }
         }
         // Each member drops a team when it is done with it: that alone is nothing to tell everyone of.
-        if any || broken.told.0 != DROPPED {
+        if any || broken.told.0 != BreakReason::Dropped {
             self.tell_team(id);
         }
         self.forget_team(id);

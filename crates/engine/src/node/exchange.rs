@@ -1,9 +1,9 @@
 //! What a node knows of the exchange that it is at. Nothing here decides what happens next.
 
-use super::teams::{Arrived, Data, Slot, TeamId};
-use crate::collective::{Collective, Rounds, Signature};
-use crate::wire::Kind;
-use crate::{HEAD_WORDS, Header, Rank};
+use super::teams::{Arrived, Data, Slot};
+use crate::Rank;
+use crate::collective::{Collective, Rounds, Signature, TeamId};
+use crate::wire::WordHead;
 
 /// What an exchange has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(super) struct Exchange {
     /// Somebody has sent what does not belong here, or the team is broken.
     pub(super) is_odd: bool,
     /// How the awaited word's message begins.
-    pub(super) head: [u64; HEAD_WORDS],
+    pub(super) head: WordHead,
     /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be one like it.
     pub(super) is_to_be_noted: bool,
 }
@@ -81,13 +81,6 @@ impl Exchange {
         self.is_odd |= self.is(team, self.number) && self.number >= from;
     }
 
-    /// The header of a round's word, but for the word itself.
-    fn header(&self, round: usize) -> Header {
-        let Signature { what, bytes } = self.signature;
-        let args = [self.number << 16 | round as u64, what, bytes, 0];
-        Header { token: self.team.0, len: bytes as u32, args, ..Header::new(Kind::TeamWord) }
-    }
-
     pub(super) fn slot(&self, round: usize) -> Slot {
         (self.number, self.partners[round].1, round as u16)
     }
@@ -108,7 +101,8 @@ impl Exchange {
     /// Begins with the next one, or the next round.
     pub(super) fn at_round(&mut self, number: u64, round: usize) {
         (self.number, self.round) = (number, round);
-        self.head = *self.header(round).encode().first_chunk().expect("a header is longer");
+        let (signature, len) = (self.signature, self.signature.bytes as u32);
+        self.head = WordHead::new(self.team, number, round as u16, signature, len);
     }
 
     /// Ends it here. What has come of it is for the collective that goes on with it.

@@ -7,9 +7,10 @@
 
 use super::exchange::{Begun, Exchange, Exchanged};
 use super::table::Node;
-use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team, TeamId};
-use crate::collective::{Collective, Rounds};
+use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team};
+use crate::collective::{Collective, Rounds, TeamId};
 use crate::limits::AHEAD;
+use crate::wire::WordHead;
 use crate::{Lane, OpError, Transport};
 
 impl<T: Transport> Node<T> {
@@ -88,10 +89,10 @@ impl<T: Transport> Node<T> {
         }
         if exchange.waits() {
             let (_, from) = exchange.partners[exchange.round];
-            let Some([word, _]) = self.transport.take_like(from, &exchange.head) else {
+            let Some(rest) = self.transport.take_like(from, exchange.head.words()) else {
                 return Exchanged::Waits;
             };
-            exchange.come_is(word);
+            exchange.come_is(WordHead::word(rest));
         }
         let word = exchange.words[exchange.round].to_le_bytes();
         let (first, last) = (exchange.first[exchange.round], exchange.come == exchange.rounds.count);
@@ -157,9 +158,8 @@ impl<T: Transport> Node<T> {
                 return false;
             }
         }
-        let [a, b, c, d, e] = self.exchange.head;
-        let header = [a, b, c, d, e, u64::from_le_bytes(word), 0];
-        self.transport.send(to, Lane::Request, &header, &[]).is_ok()
+        let words = self.exchange.head.with(word);
+        self.transport.send(to, Lane::Request, &words, &[]).is_ok()
     }
 
     /// Notes what the last exchange says of how far members have come: before anything else of its team, which would begin with another

@@ -8,10 +8,10 @@ use super::table::{Node, OpKind};
 use super::teams::{Run as Collective, Sent};
 use super::transfer::Transfer;
 use crate::exposure::{Ranges, Rights};
-use crate::op_id::OpId;
 use crate::registration::Run;
 use crate::span::BucketSize;
-use crate::{Direction, Header, MemId, OpError, Place, Rank, Transport};
+use crate::wire::Chunk;
+use crate::{Direction, MemId, OpError, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`] names.
@@ -59,21 +59,21 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// As [`Node::permit`], for a part of a transfer, which `header` is about. What comes in this process's own name is only taken
+    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name is only taken
     /// for its own if it has just such a part under way: others may write to the rings that it lies in.
     pub(super) fn permit_chunk(
         &self,
         peer: Rank,
         direction: Direction,
         piece: (Place, u64),
-        header: &Header,
+        chunk: &Chunk,
     ) -> Result<(), OpError> {
         let is_own = |transfer: &Transfer| {
-            let sent = transfer.window.get(header.args[1] as usize).copied().flatten();
+            let sent = transfer.window.get(chunk.slot as usize).copied().flatten();
             (transfer.peer, transfer.direction) == (peer, direction)
                 && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
         };
-        match self.ops.get(OpId::from_token(header.token).key()).map(|op| &op.kind) {
+        match self.ops.get(chunk.op.key()).map(|op| &op.kind) {
             Some(OpKind::Transfer(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
             _ => self.permit(peer, direction, piece.0, piece.1),
         }

@@ -12,7 +12,7 @@ use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path, Wanted};
 use crate::registration::firehose::{Found, HoseId};
 use crate::registration::{RegId, Run, end_of};
-use crate::wire;
+use crate::wire::{self, Status};
 use crate::{
     Direction, KeyedPiece, Mechanism, MemId, Nanos, OpError, Operation, Outcome, Piece, Rank, Submit, Tally,
     Transport, Why,
@@ -343,7 +343,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// The data that rode in a move has arrived, or not.
-    pub(super) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: u64) {
+    pub(super) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: Option<Status>) {
         let Some(keyed) = self.keyed(op) else { return };
         let Some(piece) = keyed.riding.take() else { return };
         let result = wire::chunk_result(status, peer, Direction::Put, piece.remote, piece.len).map(|()| 0);

@@ -38,6 +38,7 @@ mod teams;
 mod transfer;
 mod waiting;
 
+pub use crate::collective::TeamId;
 pub use am::{AmBody, AmSend, Delivery, Polled};
 pub use collective::Start;
 pub use exchange::Exchanged;
@@ -45,4 +46,3 @@ pub use memories::{Kept, Memories};
 pub use registrar::RegistrationCounters;
 pub use relay::STAGED_CHUNKS_MIN;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
-pub use teams::TeamId;

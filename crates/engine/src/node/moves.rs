@@ -11,28 +11,14 @@ use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
 use crate::registration::table::HolderId;
 use crate::registration::{Keep, Run, end_of};
-use crate::wire::{self, Kind};
-use crate::{Direction, Header, Lane, Nanos, Piece, Place, Rank, Transport};
+use crate::wire::{Because, Message, Move, MoveId, Moved, RELEASE_MAX, Release, Status};
+use crate::{Direction, Lane, MemId, Nanos, Piece, Place, Rank, Transport};
 
 /// Firehoses, at most, that one move gives up.
 const DETACH_MAX: usize = 64;
 
 /// Buckets, at most, of a move whose time says what a small piece waits for: as many as it may lie in.
 const FEW_BUCKETS: u32 = 2;
-
-/// Firehoses, at most, that one message gives back.
-const RELEASE_MAX: usize = 6;
-
-/// Why a right is given back.
-#[derive(Clone, Copy)]
-enum Because {
-    /// Nothing is kept.
-    Unneeded = 0,
-    /// It was revoked.
-    Revoked = 1,
-    /// The owner asked for as much as is not in use.
-    Recalled = 2,
-}
 
 impl<T: Transport> Node<T> {
     /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
@@ -80,13 +66,12 @@ impl<T: Transport> Node<T> {
         registrar.hoses.count_move(peer);
         let mut payload = std::mem::take(&mut registrar.payload);
         message::put_move(runs, detach, data, &mut payload);
-        let header = Header {
-            token: key as u64 | u64::from(serial) << 32,
-            len: payload.len() as u32,
-            args: [runs.len() as u64, detach.len() as u64, u64::from(rider.is_some()), 0],
-            place: rider.map_or(0, |piece| piece.remote.offset),
-            ..Header::new(Kind::Move)
-        };
+        let message = Message::Move(Move {
+            id: MoveId { at: key as u32, serial },
+            attach: runs.len() as u64,
+            detach: detach.len() as u64,
+            rider: rider.map(|piece| piece.remote.offset),
+        });
         match rider {
             Some(_) => {
                 asked.rider = Some(op);
@@ -94,7 +79,7 @@ impl<T: Transport> Node<T> {
             }
             None => asked.waiters.push(op),
         }
-        self.post(peer, Lane::Request, header, &payload);
+        self.post(peer, Lane::Request, message, &payload);
         if let Some(registrar) = &mut self.registrar {
             registrar.payload = payload;
         }
@@ -110,42 +95,37 @@ impl<T: Transport> Node<T> {
     }
 
     /// Does what a put that comes with a move asks for, if there is one: its status.
-    fn ride(transport: &mut T, exposed: Option<&Ranges>, header: &Header, data: &[u8]) -> u64 {
-        let is_exposed = exposed.is_none_or(|all| all.allow(Direction::Put, header.place, data.len() as u64));
-        match header.args[2] {
-            0 => wire::CHUNK_OK,
-            _ if !is_exposed => wire::CHUNK_NOT_EXPOSED,
-            _ => {
-                let place = Place::new(crate::MemId::Space, header.place);
-                wire::chunk_status(&transport.write(place, data))
-            }
+    fn ride(transport: &mut T, exposed: Option<&Ranges>, rider: Option<u64>, data: &[u8]) -> Status {
+        let Some(offset) = rider else { return Status::Ok };
+        if exposed.is_some_and(|all| !all.allow(Direction::Put, offset, data.len() as u64)) {
+            return Status::NotExposed;
         }
+        Status::of(&transport.write(Place::new(MemId::Space, offset), data))
     }
 
     /// Gives nothing to a peer that asks, as this process registers nothing: it goes by message then.
     #[cold]
-    pub(super) fn refuse_move(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let parts = message::take_move(payload, header.args[0], header.args[1]);
+    pub(super) fn refuse_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
+        let parts = message::take_move(payload, ask.attach, ask.detach);
         let Some(parts) = parts else {
             self.counters.malformed += 1;
             return;
         };
-        let status = Self::ride(&mut self.transport, self.exposed.as_deref(), header, parts.data);
-        let answer = Header { token: header.token, args: [0, status, 0, 0], ..Header::new(Kind::Moved) };
-        self.answer(peer, &answer, 0);
+        let status = Self::ride(&mut self.transport, self.exposed.as_deref(), ask.rider, parts.data);
+        let answer = Moved { id: ask.id, limit: 0, status: Some(status) };
+        self.answer(peer, Message::Moved(answer), 0);
     }
 
     /// Serves a peer that asks.
-    pub(super) fn serve_move(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let parts = message::take_move(payload, header.args[0], header.args[1]);
+    pub(super) fn serve_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
+        let parts = message::take_move(payload, ask.attach, ask.detach);
         let registrar = self.registrar.as_ref();
         let may_ask = |run: Run| registrar.is_some_and(|registrar| registrar.may_ask(run));
         let parts = parts.filter(|parts| parts.attach().all(may_ask));
         let (Some(parts), Some(registrar)) = (parts, &mut self.registrar) else {
             self.counters.malformed += 1;
-            let args = [0, wire::CHUNK_FAULT, 0, 0];
-            let refusal = Header { token: header.token, args, ..Header::new(Kind::Moved) };
-            self.post(peer, Lane::Reply, refusal, &[]);
+            let refusal = Moved { id: ask.id, limit: 0, status: Some(Status::Fault) };
+            self.post(peer, Lane::Reply, Message::Moved(refusal), &[]);
             return;
         };
         registrar.counters.served += 1;
@@ -159,7 +139,7 @@ impl<T: Transport> Node<T> {
             // Without room the peer is told so, by what its answer lacks.
             let _ = registrar.table.attach(peer, run, &mut holders);
         }
-        let status = Self::ride(&mut self.transport, exposed, header, parts.data);
+        let status = Self::ride(&mut self.transport, exposed, ask.rider, parts.data);
         let serve = registrar.serves.vacant_entry();
         let (key, mut pending) = (serve.key(), 0);
         for holder in &holders {
@@ -169,7 +149,7 @@ impl<T: Transport> Node<T> {
                 pending += 1;
             }
         }
-        serve.insert(Serve { peer, token: header.token, holders, pending: pending.max(1), status });
+        serve.insert(Serve { peer, id: ask.id, holders, pending: pending.max(1), status });
         if pending == 0 {
             self.on_served(key);
         }
@@ -184,7 +164,7 @@ impl<T: Transport> Node<T> {
         if serve.pending > 0 {
             return;
         }
-        let Serve { peer, token, mut holders, status, .. } = registrar.serves.remove(key);
+        let Serve { peer, id, mut holders, status, .. } = registrar.serves.remove(key);
         let mut payload = std::mem::take(&mut registrar.payload);
         payload.clear();
         for holder in holders.drain(..) {
@@ -199,21 +179,17 @@ impl<T: Transport> Node<T> {
             }
         }
         registrar.spare_holders.push(holders);
-        let header = Header {
-            token,
-            len: payload.len() as u32,
-            args: [registrar.table.limit(peer), status, 0, 0],
-            ..Header::new(Kind::Moved)
-        };
-        self.post(peer, Lane::Reply, header, &payload);
+        let moved = Moved { id, limit: registrar.table.limit(peer), status: Some(status) };
+        self.post(peer, Lane::Reply, Message::Moved(moved), &payload);
         if let Some(registrar) = &mut self.registrar {
             registrar.payload = payload;
         }
     }
 
     /// Takes a peer's answer.
-    pub(super) fn on_moved(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let (key, serial) = (header.token as u32 as usize, (header.token >> 32) as u32);
+    pub(super) fn on_moved(&mut self, peer: Rank, answer: &Moved, payload: &[u8]) {
+        let MoveId { at, serial } = answer.id;
+        let key = at as usize;
         let Some(registrar) = &mut self.registrar else { return };
         let given = message::take_given(payload);
         let known =
@@ -223,8 +199,8 @@ impl<T: Transport> Node<T> {
             return;
         };
         let mut asked = registrar.moves.remove(key);
-        registrar.hoses.answered(peer, &asked.runs, key as u32);
-        registrar.hoses.set_limit(peer, header.args[0]);
+        registrar.hoses.answered(peer, &asked.runs, at);
+        registrar.hoses.set_limit(peer, answer.limit);
         let (mut refused, mut moved) = (Vec::new(), 0);
         let mut may_come: u64 = asked.runs.iter().map(|run| u64::from(run.count)).sum();
         for Given { run, key, holder } in given {
@@ -261,18 +237,17 @@ impl<T: Transport> Node<T> {
             registrar.spare_moves.push(asked);
         }
         if let Some(op) = rider {
-            self.on_ridden(op, peer, header.args[1]);
+            self.on_ridden(op, peer, answer.status);
         }
         self.run_actions();
     }
 
     /// Takes back a right that its owner wants.
-    pub(super) fn on_revoke(&mut self, peer: Rank, header: &Header) {
-        let (Some(registrar), Ok(holder)) = (&mut self.registrar, u32::try_from(header.args[0])) else {
+    pub(super) fn on_revoke(&mut self, peer: Rank, holder: Option<HolderId>) {
+        let (Some(registrar), Some(holder)) = (&mut self.registrar, holder) else {
             self.counters.malformed += 1;
             return;
         };
-        let holder = HolderId(holder);
         if !registrar.early.revoked(peer) {
             return self.on_garbled(peer);
         }
@@ -289,10 +264,10 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives back so many bytes that are not in use.
-    pub(super) fn on_recall(&mut self, peer: Rank, header: &Header) {
+    pub(super) fn on_recall(&mut self, peer: Rank, bytes: u64) {
         let Some(registrar) = &mut self.registrar else { return };
         let mut holders = registrar.owed.remove(&peer).unwrap_or_default();
-        registrar.hoses.shed(peer, header.args[0], &mut holders);
+        registrar.hoses.shed(peer, bytes, &mut holders);
         for some in holders.chunks(RELEASE_MAX) {
             self.give_back(peer, some, Because::Recalled);
         }
@@ -304,9 +279,7 @@ impl<T: Transport> Node<T> {
 
     /// Whether an answer to a recall waits for room already: another would say no more.
     fn will_answer_recall(&self, peer: Rank) -> bool {
-        let is_answer = |later: &Later| {
-            later.header.kind == Kind::Release && later.header.args[0] >> 32 == Because::Recalled as u64
-        };
+        let is_answer = |later: &Later| matches!(&later.message, Message::Release(release) if release.because == Because::Recalled);
         let registrar = self.registrar.as_ref();
         registrar
             .and_then(|r| r.later.get((peer, Lane::Request)))
@@ -315,30 +288,24 @@ impl<T: Transport> Node<T> {
 
     /// Tells an owner what is not used here any more: no more than one message holds.
     fn give_back(&mut self, peer: Rank, holders: &[HolderId], because: Because) {
-        let mut args = [holders.len() as u64 | (because as u64) << 32, 0, 0, 0];
-        for (index, holder) in holders.iter().enumerate() {
-            args[1 + index / 2] |= u64::from(holder.0) << (32 * (index % 2));
-        }
         if let Some(registrar) = &mut self.registrar {
             registrar.counters.given_back += holders.len() as u64;
         }
-        self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Release) }, &[]);
+        self.post(peer, Lane::Request, Message::Release(Release::new(because, holders)), &[]);
     }
 
     /// Takes rights back that a peer gives up.
-    pub(super) fn on_release(&mut self, peer: Rank, header: &Header) {
+    pub(super) fn on_release(&mut self, peer: Rank, release: &Release) {
         let Some(registrar) = &mut self.registrar else { return };
-        let because = header.args[0] >> 32;
-        for index in 0..(header.args[0] as u32 as usize).min(RELEASE_MAX) {
-            let holder = HolderId((header.args[1 + index / 2] >> (32 * (index % 2))) as u32);
-            let known = if because == Because::Revoked as u64 {
+        for &holder in release.holders() {
+            let known = if release.because == Because::Revoked {
                 registrar.answered(peer, holder)
             } else {
                 registrar.give_up(peer, holder)
             };
             self.counters.malformed += u64::from(!known);
         }
-        if because == Because::Recalled as u64 {
+        if release.because == Because::Recalled {
             registrar.recall_answered(peer);
         }
         self.run_actions();

@@ -7,8 +7,8 @@ use super::team_messages::NOT_OFFERED;
 use super::teams::{Pulling, Received, Receiving, Run};
 use crate::collective::Span;
 use crate::op_id::OpKey;
-use crate::wire::Kind;
-use crate::{Direction, Header, Lane, OpError, Piece, Place, Rank, Transport};
+use crate::wire::{Message, TeamMessage};
+use crate::{Direction, Lane, OpError, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// The offered bytes that the transfer `get` was getting are here, or not. Returns whether `parent` is a collective.
@@ -144,9 +144,8 @@ impl<T: Transport> Node<T> {
             return Ok(());
         }
         run.doubted = Some((peer, error));
-        let args = [run.number << 16, 0, 0, 0];
-        let asks = Header { token: run.team.0, args, ..Header::new(Kind::TeamDoubted) };
-        self.send_soon(peer, Lane::Request, asks)
+        let asks = TeamMessage::Doubted { number: run.number };
+        self.send_soon(peer, Lane::Request, Message::Team(run.team, asks))
     }
 
     /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it is asked.
@@ -155,8 +154,7 @@ impl<T: Transport> Node<T> {
         let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);
         receive.state = if is_seen { Received::Over } else { Received::Taken };
         run.open -= usize::from(is_seen);
-        let args = [run.number << 16 | u64::from(receive.tag), u64::from(is_seen), 0, 0];
-        let taken = Header { token: run.team.0, args, ..Header::new(Kind::TeamTaken) };
-        self.send_soon(receive.from, Lane::Request, taken)
+        let taken = TeamMessage::Taken { number: run.number, tag: receive.tag, is_seen };
+        self.send_soon(receive.from, Lane::Request, Message::Team(run.team, taken))
     }
 }

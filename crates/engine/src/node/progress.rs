@@ -4,8 +4,8 @@ use super::am::Polled;
 use super::registrar::Registrar;
 use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
-use crate::wire::{AmHead, Kind};
-use crate::{Copied, Event, Header, Inbox, Lane, Nanos, OpError, Rank, Transport};
+use crate::wire::{Am, AmForm, AmHead, Message};
+use crate::{Copied, Event, Inbox, Lane, Nanos, OpError, Rank, Transport};
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
 /// nothing has come.
@@ -230,21 +230,21 @@ impl<T: Transport> Node<T> {
     /// Takes any message but a short Active Message.
     #[inline(never)]
     fn on_long_message(&mut self, peer: Rank, lane: Lane, inbox: &Inbox) -> Polled {
-        match Header::decode(&inbox.header, inbox.payload.len()) {
-            Ok(Header { kind: Kind::AmMedium, len, .. }) => {
-                self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
+        match Message::decode(&inbox.header, inbox.payload.len()) {
+            Ok(Message::Am(Am { form, .. })) => {
+                let len = match form {
+                    AmForm::Short => 0,
+                    AmForm::Medium => inbox.payload.len() as u64,
+                    AmForm::Long(_, len) => u64::from(len),
+                };
+                self.deliver(peer, lane, AmHead::of(&inbox.header), len)
             }
-            Ok(Header { kind: Kind::AmLong, len, .. }) if inbox.landed().is_some() => {
-                self.deliver(peer, lane, AmHead::of(&inbox.header), u64::from(len))
-            }
-            Ok(Header { kind: Kind::AmDone, .. }) if lane == Lane::Reply && inbox.stamp() != 0 => {
-                Polled::Acknowledged(inbox.stamp())
-            }
-            Err(_) | Ok(Header { kind: Kind::AmLong, .. }) => {
+            Ok(Message::AmDone { stamp: stamp @ 1.. }) if lane == Lane::Reply => Polled::Acknowledged(stamp),
+            Ok(message) => self.on_service(peer, lane, &message, &inbox.payload),
+            Err(_) => {
                 self.counters.malformed += 1;
                 Polled::Progressed
             }
-            Ok(header) => self.on_service(peer, lane, &header, inbox),
         }
     }
 
@@ -287,45 +287,39 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a message that is for the engine itself, if it is one.
-    fn on_service(&mut self, peer: Rank, lane: Lane, header: &Header, inbox: &Inbox) -> Polled {
-        match (header.kind, lane) {
-            (Kind::PutChunk, Lane::Request) => self.serve_put(peer, header, &inbox.payload),
-            (Kind::PutSignal, Lane::Request) => self.serve_put_signal(peer, header, &inbox.payload),
-            (Kind::GetChunk, Lane::Request) => self.serve_get(peer, header),
-            (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
-                self.serve_stage(peer, header)
+    fn on_service(&mut self, peer: Rank, lane: Lane, message: &Message, payload: &[u8]) -> Polled {
+        match (message, lane) {
+            (Message::Put(chunk), Lane::Request) => self.serve_put(peer, chunk, payload),
+            (Message::PutSignal(chunk, signal), Lane::Request) => {
+                self.serve_put_signal(peer, chunk, signal, payload);
             }
-            (Kind::StageGive, Lane::Request) => self.on_stage_give(peer, header),
-            (Kind::Staged, Lane::Reply) => self.on_staged(peer, header),
-            (Kind::PutDone | Kind::GetData, Lane::Reply) => self.on_chunk(peer, header, &inbox.payload),
-            (Kind::BarrierOpen, Lane::Request) if self.is_of_job(peer) => self.on_barrier_open(header),
-            (Kind::BarrierBroken, Lane::Request) if self.is_of_job(peer) => self.on_barrier_broken(header),
-            (
-                Kind::TeamWord
-                | Kind::TeamData
-                | Kind::TeamOffer
-                | Kind::TeamTaken
-                | Kind::TeamConfirmed
-                | Kind::TeamDoubted
-                | Kind::TeamUpheld
-                | Kind::TeamPace
-                | Kind::TeamBroken,
-                Lane::Request,
-            ) if self.is_of_job(peer) => {
-                self.on_team_message(peer, header, &inbox.payload);
+            (Message::Get(chunk, len), Lane::Request) => self.serve_get(peer, chunk, *len),
+            (Message::PutDone { done, old }, Lane::Reply) => self.on_put_done(peer, done, *old),
+            (Message::GetData(done), Lane::Reply) => self.on_get_data(peer, done, payload),
+            (Message::Stage(ask), Lane::Request) => self.serve_stage(peer, ask),
+            (Message::StageGive { stage }, Lane::Request) => self.on_stage_give(peer, *stage),
+            (Message::Staged(staged), Lane::Reply) => self.on_staged(peer, staged),
+            (Message::BarrierOpen { epoch }, Lane::Request) if self.is_of_job(peer) => {
+                self.on_barrier_open(*epoch);
+            }
+            (Message::BarrierBroken { peer: given_up, gone }, Lane::Request) if self.is_of_job(peer) => {
+                self.on_barrier_broken(*given_up, *gone);
+            }
+            (Message::Team(team, said), Lane::Request) if self.is_of_job(peer) => {
+                self.on_team_message(peer, *team, said, payload);
                 return self.next_local().map_or(Polled::Progressed, Polled::Local);
             }
-            (Kind::Move, Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
-                self.refuse_move(peer, header, &inbox.payload);
+            (Message::Move(ask), Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
+                self.refuse_move(peer, ask, payload);
             }
             _ if self.registrar.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
             _ if self.is_gone(peer) => {}
-            (Kind::Move, Lane::Request) => self.serve_move(peer, header, &inbox.payload),
-            (Kind::Moved, Lane::Reply) => self.on_moved(peer, header, &inbox.payload),
-            (Kind::Revoke, Lane::Request) => self.on_revoke(peer, header),
-            (Kind::Recall, Lane::Request) => self.on_recall(peer, header),
-            (Kind::Release, Lane::Request) => self.on_release(peer, header),
+            (Message::Move(ask), Lane::Request) => self.serve_move(peer, ask, payload),
+            (Message::Moved(moved), Lane::Reply) => self.on_moved(peer, moved, payload),
+            (Message::Revoke { holder }, Lane::Request) => self.on_revoke(peer, *holder),
+            (Message::Recall { bytes }, Lane::Request) => self.on_recall(peer, *bytes),
+            (Message::Release(release), Lane::Request) => self.on_release(peer, release),
             _ => self.counters.malformed += 1,
         }
         Polled::Progressed

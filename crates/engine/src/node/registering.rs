@@ -4,8 +4,8 @@ use super::registrar::{Later, Registrar, RegistrationCounters, Waiter};
 use super::table::{Lost, Node};
 use crate::registration::table::Action;
 use crate::registration::{ByPeer, Key, RegId, RegisterError, Settings};
-use crate::wire::Kind;
-use crate::{Deregistering, Header, Lane, Rank, Registering, SendError, Transport};
+use crate::wire::Message;
+use crate::{Deregistering, Lane, Rank, Registering, SendError, Transport};
 
 impl<T: Transport> Node<T> {
     /// A node that reaches its peers' private memory by registering it, as `settings` say. Otherwise as [`Node::new`].
@@ -154,13 +154,11 @@ impl<T: Transport> Node<T> {
                 registrar.wants_time = true;
                 // Until it is given back, each transfer is to be looked at.
                 registrar.hoses.forget_recent();
-                let args = [u64::from(holder.0), 0, 0, 0];
-                self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Revoke) }, &[]);
+                self.post(peer, Lane::Request, Message::Revoke { holder: Some(holder) }, &[]);
             }
             Action::Recall(peer, bytes) => {
                 registrar.recall(peer, bytes);
-                let args = [bytes, 0, 0, 0];
-                self.post(peer, Lane::Request, Header { args, ..Header::new(Kind::Recall) }, &[]);
+                self.post(peer, Lane::Request, Message::Recall { bytes }, &[]);
             }
         }
     }
@@ -189,7 +187,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait already.
-    pub(super) fn post(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
+    pub(super) fn post(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
         if self.is_gone(peer) {
             return;
         }
@@ -197,17 +195,17 @@ impl<T: Transport> Node<T> {
         let sent = if registrar.later.has((peer, lane)) || !self.outbox.is_empty() {
             Err(SendError::Busy)
         } else {
-            self.transport.send(peer, lane, &header.encode(), payload)
+            self.transport.send(peer, lane, &message.encode(payload.len()), payload)
         };
         if sent == Err(SendError::Busy) {
-            registrar.later.push((peer, lane), Later { header, payload: payload.to_vec(), held: false });
+            registrar.later.push((peer, lane), Later { message, payload: payload.to_vec(), held: false });
         }
     }
 
     /// Keeps a message until nothing is held back any more.
-    pub(super) fn hold(&mut self, peer: Rank, lane: Lane, header: Header, payload: &[u8]) {
+    pub(super) fn hold(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
         let Some(registrar) = &mut self.registrar else { return };
-        let later = Later { header, payload: payload.to_vec(), held: true };
+        let later = Later { message, payload: payload.to_vec(), held: true };
         registrar.held_bytes += later.held_bytes();
         registrar.later.push((peer, lane), later);
     }
@@ -244,7 +242,8 @@ impl<T: Transport> Node<T> {
                 next += 1;
                 continue;
             }
-            if transport.send(peer, lane, &later.header.encode(), &later.payload) == Err(SendError::Busy) {
+            let words = later.message.encode(later.payload.len());
+            if transport.send(peer, lane, &words, &later.payload) == Err(SendError::Busy) {
                 break;
             }
             moved = true;

@@ -13,7 +13,8 @@ use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
 use crate::registration::{ByPeer, PeerCounters, RegId, Run, Settings, TableCounters, end_of};
-use crate::{Header, Lane, Nanos, Rank};
+use crate::wire::{Message, MoveId, Status};
+use crate::{Lane, Nanos, Rank};
 
 /// What happened at the initiator's end, and what the table counts at the owner's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +115,7 @@ pub(super) struct Recalled {
 
 /// A message that waits.
 pub(super) struct Later {
-    pub(super) header: Header,
+    pub(super) message: Message,
     pub(super) payload: Vec<u8>,
     /// It waits until no revoked right is out any more.
     pub(super) held: bool,
@@ -144,12 +145,12 @@ pub(super) struct Asked {
 /// A move that a peer has asked for.
 pub(super) struct Serve {
     pub(super) peer: Rank,
-    pub(super) token: u64,
+    pub(super) id: MoveId,
     pub(super) holders: Vec<HolderId>,
     /// Registrations that it waits for.
     pub(super) pending: usize,
     /// How its data fared.
-    pub(super) status: u64,
+    pub(super) status: Status,
 }
 
 /// Who waits for a registration.

@@ -13,23 +13,11 @@ use super::stages::{Relay, Step};
 use super::table::{Node, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Limits, Path};
-use crate::wire::{self, Kind};
-use crate::{Direction, Header, Lane, MemId, OpError, Piece, Place, Rank, Submit, Transport};
+use crate::wire::{Message, StageAct, StageAsk, Staged, Status};
+use crate::{Direction, Lane, MemId, OpError, Piece, Place, Rank, Submit, Transport};
 
 /// Chunks that a piece of a transfer by messages must have to be worth the messages that a stage costs.
 pub const STAGED_CHUNKS_MIN: u64 = 16;
-
-/// A stage as messages name it: 0 is none.
-const fn to_wire(stage: Option<u64>) -> u64 {
-    match stage {
-        Some(offset) => offset + 1,
-        None => 0,
-    }
-}
-
-const fn from_wire(word: u64) -> Option<u64> {
-    word.checked_sub(1)
-}
 
 impl<T: Transport> Node<T> {
     /// Whether this piece of a transfer by messages is one for relays.
@@ -66,8 +54,8 @@ impl<T: Transport> Node<T> {
         let Some(relay) = self.relay(key) else { return };
         (relay.piece, relay.step) = (piece, Step::Asked);
         match (relay.direction, relay.stage) {
-            (Direction::Get, _) => self.ask_owner(key, Kind::StageFill),
-            (Direction::Put, None) => self.ask_owner(key, Kind::StageTake),
+            (Direction::Get, _) => self.ask_owner(key, StageAct::Fill),
+            (Direction::Put, None) => self.ask_owner(key, StageAct::Take),
             (Direction::Put, Some(stage)) => self.copy_stage(key, stage),
         }
     }
@@ -91,17 +79,17 @@ impl<T: Transport> Node<T> {
     }
 
     /// Asks a relay's peer to do something with its stage.
-    fn ask_owner(&mut self, key: OpKey, kind: Kind) {
+    fn ask_owner(&mut self, key: OpKey, act: StageAct) {
         let Some(relay) = self.relay(key) else { return };
         let peer = relay.peer;
-        let header = Header {
+        let ask = StageAsk {
+            act,
+            op: OpId::of(key),
+            stage: relay.stage,
+            at: relay.piece.remote.offset,
             len: relay.piece.len as u32,
-            token: OpId::of(key).token(),
-            args: [to_wire(relay.stage), 0, 0, 0],
-            place: relay.piece.remote.offset,
-            ..Header::new(kind)
         };
-        if let Err(error) = self.send_soon(peer, Lane::Request, header) {
+        if let Err(error) = self.send_soon(peer, Lane::Request, Message::Stage(ask)) {
             self.end_relay(key, Err(error));
         }
     }
@@ -136,19 +124,18 @@ impl<T: Transport> Node<T> {
             }
             (Ok(_), Direction::Put) => {
                 relay.step = Step::Draining;
-                self.ask_owner(key, Kind::StageDrain);
+                self.ask_owner(key, StageAct::Drain);
             }
         }
     }
 
     /// Takes the answer to what a relay has asked for.
-    pub(super) fn on_staged(&mut self, peer: Rank, header: &Header) {
-        let id = OpId::from_token(header.token);
+    pub(super) fn on_staged(&mut self, peer: Rank, staged: &Staged) {
+        let id = staged.op;
         let key = id.key();
         let is_known = OpId::of(key) == id;
         let Some(op) = self.ops.get_mut(key).filter(|op| is_known && op.outcome.is_none()) else { return };
         let is_orphan = op.parent.is_none();
-        let (status, stage) = (header.args[0], from_wire(header.args[1]));
         let relay = match &mut op.kind {
             OpKind::Relay(relay) if relay.peer == peer && relay.step != Step::Copying => relay,
             _ => {
@@ -158,18 +145,18 @@ impl<T: Transport> Node<T> {
         };
         let (asked, len) = (relay.step == Step::Asked, relay.piece.len);
         if asked && relay.stage.is_none() {
-            relay.stage = stage;
+            relay.stage = staged.stage;
         }
-        match (status, relay.stage) {
+        match (staged.status, relay.stage) {
             _ if is_orphan => self.end_relay(key, Ok(0)),
-            (wire::CHUNK_OK, Some(stage)) if asked => self.copy_stage(key, stage),
-            (wire::CHUNK_OK, Some(_)) => {
+            (Some(Status::Ok), Some(stage)) if asked => self.copy_stage(key, stage),
+            (Some(Status::Ok), Some(_)) => {
                 self.counters.staged += len;
                 self.next_for(key);
             }
             // Others of the transfer's may have one.
-            (wire::STAGE_NONE, None) => self.leave_to_chunks(key, false),
-            (wire::STAGE_NEVER, None) => {
+            (Some(Status::NoStage), None) => self.leave_to_chunks(key, false),
+            (Some(Status::NeverStage), None) => {
                 self.stages.was_refused(peer);
                 self.leave_to_chunks(key, true);
             }
@@ -193,9 +180,8 @@ impl<T: Transport> Node<T> {
         let Some(relay) = self.relay(key) else { return };
         let (peer, stage) = (relay.peer, relay.stage.take());
         if let Some(stage) = stage {
-            let header = Header { args: [to_wire(Some(stage)), 0, 0, 0], ..Header::new(Kind::StageGive) };
             // Whoever is gone has taken it back by itself.
-            let _ = self.send_soon(peer, Lane::Request, header);
+            let _ = self.send_soon(peer, Lane::Request, Message::StageGive { stage: Some(stage) });
         }
         match self.ops[key].parent {
             Some(_) => self.finish(key, outcome),
@@ -207,8 +193,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What a relay asked for could not be sent in the end.
-    pub(super) fn on_unsent_request(&mut self, header: &Header, error: OpError) {
-        let id = OpId::from_token(header.token);
+    pub(super) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
         if OpId::of(id.key()) == id {
             self.end_relay(id.key(), Err(error));
         }
@@ -251,8 +236,8 @@ impl<T: Transport> Node<T> {
 
     /// Takes what a relay asks for back, if it has not been sent. Returns whether it had not.
     fn take_unsent(&mut self, key: OpKey) -> bool {
-        let (token, before) = (OpId::of(key).token(), self.outbox.len());
-        self.outbox.retain(|(.., header)| !(header.is_of_relay() && header.token == token));
+        let (id, before) = (OpId::of(key), self.outbox.len());
+        self.outbox.retain(|(.., message)| !matches!(message, Message::Stage(ask) if ask.op == id));
         self.outbox.len() < before
     }
 
@@ -274,37 +259,37 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a peer's wish for a stage, for one that is filled, or that one is drained, and answers it.
-    pub(super) fn serve_stage(&mut self, peer: Rank, header: &Header) {
-        let held = from_wire(header.args[0]);
+    pub(super) fn serve_stage(&mut self, peer: Rank, ask: &StageAsk) {
+        let held = ask.stage;
         let stage = match held {
             Some(offset) => held.filter(|_| self.stages.is_held(peer, offset)),
-            None if header.kind == Kind::StageDrain => None,
+            None if ask.act == StageAct::Drain => None,
             None => self.lend_stage(peer),
         };
         let status = match stage {
-            None if held.is_some() => wire::CHUNK_FAULT,
-            None if self.exposed.is_some() || self.stages.are_none() => wire::STAGE_NEVER,
-            None => wire::STAGE_NONE,
-            Some(_) if header.kind == Kind::StageTake => wire::CHUNK_OK,
-            Some(offset) => wire::chunk_status(&self.copy_own(peer, header, offset)),
+            None if held.is_some() => Status::Fault,
+            None if self.exposed.is_some() || self.stages.are_none() => Status::NeverStage,
+            None => Status::NoStage,
+            Some(_) if ask.act == StageAct::Take => Status::Ok,
+            Some(offset) => Status::of(&self.copy_own(peer, ask, offset)),
         };
-        let args = [status, to_wire(stage), 0, 0];
-        self.answer(peer, &Header { token: header.token, args, ..Header::new(Kind::Staged) }, 0);
+        let staged = Staged { op: ask.op, status: Some(status), stage };
+        self.answer(peer, Message::Staged(staged), 0);
     }
 
     /// Copies between a stage of this process's and the memory that a message names.
-    fn copy_own(&mut self, peer: Rank, header: &Header, stage: u64) -> Result<(), OpError> {
-        let (own, stage) = (Place::new(MemId::Space, header.place), Place::new(MemId::Heap, stage));
-        let len = u64::from(header.len);
+    fn copy_own(&mut self, peer: Rank, ask: &StageAsk, stage: u64) -> Result<(), OpError> {
+        let (own, stage) = (Place::new(MemId::Space, ask.at), Place::new(MemId::Heap, stage));
+        let len = u64::from(ask.len);
         if len > self.transport.stage_bytes() {
             return Err(OpError::LocalFault { mem: stage.mem, addr: stage.offset, len });
         }
-        let fills = header.kind == Kind::StageFill;
-        self.permit(peer, if fills { Direction::Get } else { Direction::Put }, own, len)?;
-        match header.kind {
-            Kind::StageFill => self.transport.copy_own(own, stage, len)?,
-            _ => self.transport.copy_own(stage, own, len)?,
-        }
+        let (direction, from, to) = match ask.act {
+            StageAct::Fill => (Direction::Get, own, stage),
+            _ => (Direction::Put, stage, own),
+        };
+        self.permit(peer, direction, own, len)?;
+        self.transport.copy_own(from, to, len)?;
         self.count_served(peer, len);
         Ok(())
     }
@@ -325,8 +310,8 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes back a stage that a peer has no use for any more.
-    pub(super) fn on_stage_give(&mut self, peer: Rank, header: &Header) {
-        match from_wire(header.args[0]).filter(|offset| self.stages.is_held(peer, *offset)) {
+    pub(super) fn on_stage_give(&mut self, peer: Rank, stage: Option<u64>) {
+        match stage.filter(|offset| self.stages.is_held(peer, *offset)) {
             Some(offset) => self.stages.take_back(peer, Some(offset)),
             // It may have been said before the peer was lost, and its stages were taken back.
             None => self.counters.malformed += u64::from(!self.is_gone(peer)),

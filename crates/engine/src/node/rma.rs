@@ -11,10 +11,10 @@ use super::transfer::Transfer;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::span::BucketSize;
-use crate::wire::{self, Kind};
+use crate::wire::{Chunk, ChunkDone, Message, Signal, Status, chunk_result};
 use crate::{
-    Atomic, Direction, Header, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank,
-    SendError, Submit, Transport, Why,
+    Atomic, Direction, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
+    Submit, Transport, Why,
 };
 
 /// Chunks of private memory stay inside buckets of this size, so that a fault names the bucket: 8 KiB. Heaps have no holes.
@@ -101,8 +101,8 @@ impl<T: Transport> Node<T> {
     pub(super) fn conclude(&mut self, key: OpKey, peer: Rank, after: Option<After>) {
         match after {
             None => self.finish(key, Ok(0)),
-            Some(After::Tell(lane, header)) => {
-                let told = self.send_soon(peer, lane, header);
+            Some(After::Tell(lane, am)) => {
+                let told = self.send_soon(peer, lane, Message::Am(am));
                 self.finish(key, told.map(|()| 0));
             }
             Some(After::Signal(word, atomic)) => {
@@ -380,46 +380,46 @@ impl<T: Transport> Node<T> {
         if self.must_wait(peer, Lane::Request) || self.waits_in_outbox(peer, Lane::Request) {
             return Err(SendError::Busy);
         }
-        let mut header = Header {
-            kind: if direction == Direction::Put { Kind::PutChunk } else { Kind::GetChunk },
-            handler: 0,
-            len: chunk.len as u32,
-            token: OpId::of(key).token(),
-            args: [chunk.remote.mem.to_wire(), slot as u64, 0, 0],
-            place: chunk.remote.offset,
-        };
-        let signal = signal.and_then(|(word, atomic)| Some((word.offset, atomic.to_signal()?)));
-        if let Some((word, (what, value))) = signal {
-            (header.kind, header.handler) = (Kind::PutSignal, what);
-            (header.args[2], header.args[3]) = (word, value);
-        }
-        let len = match direction {
-            Direction::Put => chunk.len as usize,
-            Direction::Get => 0,
+        let part = Chunk { op: OpId::of(key), slot: slot as u64, at: Some(chunk.remote) };
+        let signal = signal.filter(|(_, atomic)| atomic.fits_signal());
+        let (message, len) = match (direction, signal) {
+            (Direction::Get, _) => (Message::Get(part, chunk.len as u32), 0),
+            (Direction::Put, None) => (Message::Put(part), chunk.len as usize),
+            (Direction::Put, Some((word, atomic))) => {
+                let signal = Signal { word: word.offset, atomic: Some(atomic) };
+                (Message::PutSignal(part, signal), chunk.len as usize)
+            }
         };
         if len > 0 {
             self.transport.read(chunk.local, &mut self.scratch[..len]).map_err(SendError::Failed)?;
         }
-        self.transport.send(peer, Lane::Request, &header.encode(), &self.scratch[..len])?;
+        self.transport.send(peer, Lane::Request, &message.encode(len), &self.scratch[..len])?;
         Ok(signal.is_some())
     }
 
-    /// Takes the answer to a chunk.
-    pub(super) fn on_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let id = OpId::from_token(header.token);
-        let key = id.key();
+    /// Takes the answer to a put's chunk. `old` is what the word was that it was to change.
+    pub(super) fn on_put_done(&mut self, peer: Rank, done: &ChunkDone, old: u64) {
+        self.on_chunk(peer, Direction::Put, done, old, &[]);
+    }
+
+    /// Takes the answer to a get's chunk.
+    pub(super) fn on_get_data(&mut self, peer: Rank, done: &ChunkDone, payload: &[u8]) {
+        self.on_chunk(peer, Direction::Get, done, 0, payload);
+    }
+
+    fn on_chunk(&mut self, peer: Rank, direction: Direction, done: &ChunkDone, old: u64, payload: &[u8]) {
+        let key = done.op.key();
         // Several tokens lead to one place in the table; only one of them was sent.
-        if OpId::of(key) != id || self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
+        if OpId::of(key) != done.op || self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
             // A late answer to an operation that timed out is no offence.
             return;
         }
-        let Some(chunk) = self.chunk_under_way(key, peer, header) else {
+        let Some(chunk) = self.chunk_under_way(key, peer, direction, done.slot) else {
             self.counters.malformed += 1;
             return;
         };
-        let direction = if header.kind == Kind::GetData { Direction::Get } else { Direction::Put };
-        let mut result = wire::chunk_result(header.args[1], peer, direction, chunk.remote, chunk.len);
-        if header.kind == Kind::GetData && result.is_ok() {
+        let mut result = chunk_result(done.status, peer, direction, chunk.remote, chunk.len);
+        if direction == Direction::Get && result.is_ok() {
             result = if payload.len() as u64 == chunk.len {
                 self.transport.write(chunk.local, payload)
             } else {
@@ -429,11 +429,11 @@ impl<T: Transport> Node<T> {
         if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
             if let (Some(_), Some(After::Signal(word, atomic))) = (transfer.signalled, transfer.after) {
                 let len = atomic.size();
-                transfer.signalled = Some(header.args[2]);
-                if header.args[1] == wire::CHUNK_NO_WORD {
+                transfer.signalled = Some(old);
+                if done.status == Some(Status::NoWord) {
                     result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len });
                 }
-                if matches!(header.args[1], wire::CHUNK_OK | wire::CHUNK_NO_WORD) {
+                if matches!(done.status, Some(Status::Ok | Status::NoWord)) {
                     self.counters.add(Operation::Atomic, Mechanism::Message, len);
                 }
             }
@@ -445,13 +445,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes the chunk that an answer is about out of its transfer's window.
-    fn chunk_under_way(&mut self, key: OpKey, peer: Rank, header: &Header) -> Option<Piece> {
+    fn chunk_under_way(&mut self, key: OpKey, peer: Rank, direction: Direction, slot: u64) -> Option<Piece> {
         let OpKind::Transfer(transfer) = &mut self.ops.get_mut(key)?.kind else { return None };
-        let expected = if transfer.direction == Direction::Put { Kind::PutDone } else { Kind::GetData };
-        if transfer.peer != peer || header.kind != expected {
+        if (transfer.peer, transfer.direction) != (peer, direction) {
             return None;
         }
-        transfer.window.get_mut(usize::try_from(header.args[0]).ok()?)?.take()
+        transfer.window.get_mut(usize::try_from(slot).ok()?)?.take()
     }
 
     fn end_transfer(&mut self, key: OpKey) {
@@ -471,32 +470,32 @@ impl<T: Transport> Node<T> {
     }
 
     /// Stores a chunk that a peer sent, and then changes the word that this is to be told by.
-    pub(super) fn serve_put_signal(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let Some(atomic) = Atomic::from_signal(header.handler, header.args[3]) else {
+    pub(super) fn serve_put_signal(&mut self, peer: Rank, chunk: &Chunk, signal: &Signal, payload: &[u8]) {
+        let Some(atomic) = signal.atomic else {
             self.counters.malformed += 1;
             return;
         };
-        let stored = self.store_chunk(peer, header, payload);
-        let word = Place::new(MemId::Heap, header.args[2]);
+        let stored = self.store_chunk(peer, chunk, payload);
+        let word = Place::new(MemId::Heap, signal.word);
         let (status, old) = match stored.map(|()| self.transport.change_own(word, atomic)) {
-            Ok(Ok(old)) => (wire::CHUNK_OK, old),
-            Ok(Err(_)) => (wire::CHUNK_NO_WORD, 0),
-            Err(error) => (wire::chunk_status(&Err(error)), 0),
+            Ok(Ok(old)) => (Status::Ok, old),
+            Ok(Err(_)) => (Status::NoWord, 0),
+            Err(error) => (Status::of(&Err(error)), 0),
         };
-        self.answer_put(peer, header, status, old);
+        self.answer_put(peer, chunk, status, old);
     }
 
     /// Stores a chunk that a peer sent.
-    pub(super) fn serve_put(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
-        let stored = self.store_chunk(peer, header, payload);
-        self.answer_put(peer, header, wire::chunk_status(&stored), 0);
+    pub(super) fn serve_put(&mut self, peer: Rank, chunk: &Chunk, payload: &[u8]) {
+        let stored = self.store_chunk(peer, chunk, payload);
+        self.answer_put(peer, chunk, Status::of(&stored), 0);
     }
 
-    fn store_chunk(&mut self, peer: Rank, header: &Header, payload: &[u8]) -> Result<(), OpError> {
-        match header.chunk_place() {
-            Ok(place) if place.mem != MemId::Control => {
+    fn store_chunk(&mut self, peer: Rank, chunk: &Chunk, payload: &[u8]) -> Result<(), OpError> {
+        match chunk.at {
+            Some(place) if place.mem != MemId::Control => {
                 let len = payload.len() as u64;
-                self.permit_chunk(peer, Direction::Put, (place, len), header)?;
+                self.permit_chunk(peer, Direction::Put, (place, len), chunk)?;
                 self.transport.write(place, payload)?;
                 self.count_served(peer, len);
                 Ok(())
@@ -513,17 +512,16 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn answer_put(&mut self, peer: Rank, header: &Header, status: u64, old: u64) {
-        let args = [header.args[1], status, old, 0];
-        self.answer(peer, &Header { token: header.token, args, ..Header::new(Kind::PutDone) }, 0);
+    fn answer_put(&mut self, peer: Rank, chunk: &Chunk, status: Status, old: u64) {
+        self.answer(peer, Message::PutDone { done: ChunkDone::to(chunk, status), old }, 0);
     }
 
     /// Sends a chunk that a peer asked for.
-    pub(super) fn serve_get(&mut self, peer: Rank, header: &Header) {
-        let len = header.len as usize;
-        let result = match header.chunk_place() {
-            Ok(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
-                let permit = self.permit_chunk(peer, Direction::Get, (place, len as u64), header);
+    pub(super) fn serve_get(&mut self, peer: Rank, chunk: &Chunk, len: u32) {
+        let len = len as usize;
+        let result = match chunk.at {
+            Some(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
+                let permit = self.permit_chunk(peer, Direction::Get, (place, len as u64), chunk);
                 permit.and_then(|()| self.transport.read(place, &mut self.scratch[..len]))
             }
             _ => Err(OpError::Protocol { peer, what: "a get from no memory, or of too much" }),
@@ -532,25 +530,21 @@ impl<T: Transport> Node<T> {
         if result.is_ok() {
             self.count_served(peer, len as u64);
         }
-        let answer = Header {
-            token: header.token,
-            len: len as u32,
-            args: [header.args[1], wire::chunk_status(&result), 0, 0],
-            ..Header::new(Kind::GetData)
-        };
-        self.answer(peer, &answer, len);
+        let done = ChunkDone::to(chunk, Status::of(&result));
+        self.answer(peer, Message::GetData(done), len);
     }
 
     /// Answers a request with `len` bytes of the scratch space.
-    pub(super) fn answer(&mut self, peer: Rank, header: &Header, len: usize) {
+    #[inline]
+    pub(super) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
         if self.answer_must_wait(peer) {
             let payload = self.scratch[..len].to_vec();
-            self.hold(peer, Lane::Reply, *header, &payload);
+            self.hold(peer, Lane::Reply, message, &payload);
             return;
         }
         // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees none,
         // and it alone then waits in vain.
-        if self.transport.send(peer, Lane::Reply, &header.encode(), &self.scratch[..len]).is_err() {
+        if self.transport.send(peer, Lane::Reply, &message.encode(len), &self.scratch[..len]).is_err() {
             self.counters.malformed += 1;
         }
     }

@@ -18,10 +18,9 @@ use crate::exposure::Ranges;
 use crate::op_id::{OpId, OpKey};
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
-use crate::wire::Kind;
+use crate::wire::Message;
 use crate::{
-    Atomic, Counters, Direction, Header, KeyedPiece, Lane, Nanos, OpError, Piece, Place, Rank, SendError,
-    Transport,
+    Atomic, Counters, Direction, KeyedPiece, Lane, Nanos, OpError, Piece, Place, Rank, SendError, Transport,
 };
 
 /// The rank that keeps the barrier's counter.
@@ -45,7 +44,7 @@ pub struct Node<T> {
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
     pub(super) stalled: Waiting<Rank, OpKey>,
     /// Messages without payload that found the lane full.
-    pub(super) outbox: VecDeque<(Rank, Lane, Header)>,
+    pub(super) outbox: VecDeque<(Rank, Lane, Message)>,
     pub(super) unsent: Unsent,
     pub(super) barrier: Barrier,
     pub(super) teams: Teams,
@@ -227,7 +226,7 @@ impl Keyed {
 /// open again, which makes the peer look itself whether the last one is.
 #[derive(Default)]
 pub(super) struct Unsent {
-    pub(super) news: BTreeMap<Rank, Header>,
+    pub(super) news: BTreeMap<Rank, Message>,
     /// Polls until they are tried again.
     pub(super) polls_left: u32,
     /// What `polls_left` started from: it doubles with each trial in vain.
@@ -527,28 +526,27 @@ impl<T: Transport> Node<T> {
         let full = &mut self.full;
         full.clear();
         let mut failed = Vec::new();
-        self.outbox.retain(|(peer, lane, header)| {
+        self.outbox.retain(|(peer, lane, message)| {
             // A lane that was full may have room again by now; what comes later must still not overtake.
             if full.contains(&(*peer, *lane)) {
                 return true;
             }
-            match transport.send(*peer, *lane, &header.encode(), &[]) {
+            let error = match transport.send(*peer, *lane, &message.encode(0), &[]) {
                 Err(SendError::Busy) => return full.insert((*peer, *lane)),
-                Err(SendError::Failed(_))
-                    if matches!(header.kind, Kind::BarrierOpen | Kind::BarrierBroken) =>
-                {
-                    unsent.keep(*peer, *header);
-                }
-                Err(SendError::Failed(error)) if header.is_of_relay() => failed.push((*header, error)),
+                Err(SendError::Failed(error)) => error,
+                Ok(()) => return false,
+            };
+            match message {
+                Message::BarrierOpen { .. } | Message::BarrierBroken { .. } => unsent.keep(*peer, *message),
+                Message::Stage(ask) => failed.push((ask.op, error)),
                 // Whoever is gone has its stage back.
-                Err(SendError::Failed(_)) if header.kind == Kind::StageGive => {}
-                Err(SendError::Failed(error)) => _ = detached_error.get_or_insert(error),
-                Ok(()) => {}
+                Message::StageGive { .. } => {}
+                _ => _ = detached_error.get_or_insert(error),
             }
             false
         });
         let moved = self.outbox.len() < before;
-        failed.into_iter().for_each(|(header, error)| self.on_unsent_request(&header, error));
+        failed.into_iter().for_each(|(op, error)| self.on_unsent_request(op, error));
         moved
     }
 
@@ -557,18 +555,18 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a message without payload now, or as soon as the lane has room.
-    pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, header: Header) -> Result<(), OpError> {
+    pub(super) fn send_soon(&mut self, peer: Rank, lane: Lane, message: Message) -> Result<(), OpError> {
         if self.is_gone(peer) {
             return Err(OpError::PeerLost { peer });
         }
         let sent = if self.waits_in_outbox(peer, lane) || self.must_wait(peer, lane) {
             Err(SendError::Busy)
         } else {
-            self.transport.send(peer, lane, &header.encode(), &[])
+            self.transport.send(peer, lane, &message.encode(0), &[])
         };
         match sent {
             Ok(()) => {}
-            Err(SendError::Busy) => self.outbox.push_back((peer, lane, header)),
+            Err(SendError::Busy) => self.outbox.push_back((peer, lane, message)),
             Err(SendError::Failed(error)) => return Err(error),
         }
         Ok(())

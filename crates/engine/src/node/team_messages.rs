@@ -1,19 +1,12 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
 use super::table::{Node, Op, OpKind};
-use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot, TeamId};
-use crate::collective::{Difference, Signature, Step};
+use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
+use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::op_id::OpKey;
-use crate::wire::Kind;
-use crate::{Header, Lane, MemId, OpError, Place, Rank, Transport};
-
-/// Why a team is broken, as it is said.
-pub(super) const LOST: u64 = 0;
-pub(super) const DIFFERS: u64 = 1;
-pub(super) const GIVEN_UP: u64 = 2;
-pub(super) const DROPPED: u64 = 3;
-pub(super) const FAILED: u64 = 4;
+use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMessage};
+use crate::{Lane, OpError, Rank, Transport};
 
 /// Answers about as many teams that this process has not, or collectives that somebody doubts, may wait for room on the way to
 /// a member: it asks for each of them, and takes none. Whoever keeps the rules asks no more often than it has such teams, or
@@ -27,37 +20,41 @@ pub(super) const NOT_OFFERED: &str = "has offered no memory";
 const DIFFER: &str = "and another member called different ones";
 
 impl<T: Transport> Node<T> {
-    pub(super) fn on_team_message(&mut self, peer: Rank, header: &Header, payload: &[u8]) {
+    pub(super) fn on_team_message(&mut self, peer: Rank, id: TeamId, message: &TeamMessage, payload: &[u8]) {
         if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
             return self.on_garbled(peer);
         }
-        let id = TeamId(header.token);
-        let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, header) };
+        let Some(team) = self.teams.all.get(&id) else { return self.on_unknown_team(peer, id, message) };
         let stranger = team.members.as_ref().is_some_and(|members| members.member(peer).is_none());
         if stranger || self.is_gone(peer) {
             self.counters.malformed += u64::from(stranger);
             return;
         }
-        let number = match header.kind {
-            Kind::TeamBroken => return self.on_team_broken(id, peer, header),
-            Kind::TeamPace => header.args[0],
-            _ => header.args[0] >> 16,
+        let number = match message {
+            TeamMessage::Broken(broken) => return self.on_team_broken(id, peer, broken),
+            TeamMessage::Pace(pace) => pace.come_to,
+            TeamMessage::Step(step) => step.number,
+            TeamMessage::Taken { number, .. }
+            | TeamMessage::Confirmed { number, .. }
+            | TeamMessage::Doubted { number }
+            | TeamMessage::Upheld { number } => *number,
         };
         if team.is_over(number) {
-            if header.kind == Kind::TeamPace {
+            if let TeamMessage::Pace(pace) = message {
                 // What it says of collectives that go on counts, however far it has come.
-                self.on_pace(id, peer, header);
+                self.on_pace(id, peer, pace);
             }
             // It does not know yet.
             return self.tell_broken_team(id, peer);
         }
-        match header.kind {
-            Kind::TeamPace => self.on_pace(id, peer, header),
-            Kind::TeamTaken => self.on_taken(id, peer, header.args[0], header.args[1] == 0),
-            Kind::TeamConfirmed => self.on_confirmed(id, peer, header.args[0]),
-            Kind::TeamDoubted => self.on_doubted(id, peer, number),
-            Kind::TeamUpheld => self.on_upheld(id, peer, number),
-            _ => self.on_step(id, peer, header, payload),
+        match message {
+            TeamMessage::Step(step) => self.on_step(id, peer, step, payload),
+            TeamMessage::Pace(pace) => self.on_pace(id, peer, pace),
+            TeamMessage::Taken { tag, is_seen, .. } => self.on_taken(id, peer, (number, *tag), *is_seen),
+            TeamMessage::Confirmed { tag, .. } => self.on_confirmed(id, peer, (number, *tag)),
+            TeamMessage::Doubted { .. } => self.on_doubted(id, peer, number),
+            TeamMessage::Upheld { .. } => self.on_upheld(id, peer, number),
+            TeamMessage::Broken(_) => {}
         }
     }
 
@@ -65,30 +62,33 @@ impl<T: Transport> Node<T> {
     /// itself does not count, and has an end: see [`both`].
     #[cold]
     fn takes_no_answers(&self, peer: Rank) -> bool {
-        let is_answer = |header: &Header| match header.kind {
-            Kind::TeamUpheld => true,
-            Kind::TeamBroken => header.args[0] == DROPPED,
+        let is_answer = |message: &Message| match message {
+            Message::Team(_, TeamMessage::Upheld { .. }) => true,
+            Message::Team(_, TeamMessage::Broken(broken)) => says_unknown(broken),
             _ => false,
         };
-        let untaken = self.outbox.iter().filter(|(to, _, header)| *to == peer && is_answer(header));
+        let untaken = self.outbox.iter().filter(|(to, _, message)| *to == peer && is_answer(message));
         untaken.count() > UNTAKEN_MAX
     }
 
     /// Tells a member something about a team: with what waits to be told there, if one message can say both.
-    pub(super) fn tell(&mut self, to: Rank, news: Header) -> Result<(), OpError> {
+    pub(super) fn tell(&mut self, to: Rank, id: TeamId, news: TeamMessage) -> Result<(), OpError> {
         for (rank, _, waiting) in &mut self.outbox {
-            if let Some(both) = both(waiting, &news).filter(|_| *rank == to) {
+            let Message::Team(of, waiting) = waiting else { continue };
+            if (*rank, *of) == (to, id)
+                && let Some(both) = both(waiting, &news)
+            {
                 *waiting = both;
                 return Ok(());
             }
         }
-        self.send_soon(to, Lane::Request, news)
+        self.send_soon(to, Lane::Request, Message::Team(id, news))
     }
 
     /// A message for a team that this process has not, or has no more.
-    fn on_unknown_team(&mut self, peer: Rank, header: &Header) {
-        if header.kind != Kind::TeamBroken && !self.is_gone(peer) {
-            self.tell_one(TeamId(header.token), peer, [DROPPED, u64::from(self.rank), 0, 0], 0);
+    fn on_unknown_team(&mut self, peer: Rank, id: TeamId, message: &TeamMessage) {
+        if !matches!(message, TeamMessage::Broken(_)) && !self.is_gone(peer) {
+            self.tell_one(id, peer, dropped(0, self.rank));
         }
     }
 
@@ -110,8 +110,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn on_pace(&mut self, id: TeamId, peer: Rank, header: &Header) {
-        let [come_to, wants, what, bytes] = header.args;
+    fn on_pace(&mut self, id: TeamId, peer: Rank, said: &Pace) {
+        let Pace { come_to, wants, waits_in } = *said;
         let Some(team) = self.teams.all.get_mut(&id) else { return };
         // Nobody can be farther than the last one here and the few that it may be ahead: but it may well have come to
         // many that it cannot send for yet.
@@ -122,25 +122,24 @@ impl<T: Transport> Node<T> {
         }
         self.has_come(id, peer, come_to);
         self.tell_askers(id);
-        if header.place != 0 {
-            self.compare(id, peer, header.place, Signature { what, bytes });
+        if let Some((number, theirs)) = waits_in {
+            self.compare(id, peer, number, theirs);
         }
     }
 
     /// Asks the members that a collective waits for whether they called the same: they may wait in vain for each other.
     pub(super) fn ask_the_awaited(&mut self, key: OpKey) {
         let Some(Op { kind: OpKind::Collective(Some(run)), .. }) = self.ops.get(key) else { return };
-        let (id, number, Signature { what, bytes }) = (run.team, run.number, run.signature);
+        let (id, waits_in) = (run.team, Some((run.number, run.signature)));
         let missing = run.receives.iter().filter(|receive| receive.state == Received::No);
         let mut missing: Vec<Rank> = missing.map(|receive| receive.from).collect();
         missing.sort_unstable();
         missing.dedup();
         let Some(team) = self.teams.all.get(&id) else { return };
-        let pace = id.pace(team.started, 0);
+        let asks = TeamMessage::Pace(Pace { come_to: team.started, wants: 0, waits_in });
         for peer in missing {
-            let asks = Header { args: [pace.args[0], 0, what, bytes], place: number, ..pace };
             // Who cannot be told is lost, or will be.
-            let _ = self.tell(peer, asks);
+            let _ = self.tell(peer, id, asks);
         }
     }
 
@@ -193,12 +192,12 @@ impl<T: Transport> Node<T> {
         let started = team.started;
         let pace = team.paces.entry(rank).or_default();
         pace.told = pace.told.max(started);
-        let _ = self.tell(rank, id.pace(started, 0));
+        let pace = Pace { come_to: started, wants: 0, waits_in: None };
+        let _ = self.tell(rank, id, TeamMessage::Pace(pace));
     }
 
-    /// What this process has offered is not needed any more, and it is asked, or not, whether it still lies there.
-    fn on_taken(&mut self, id: TeamId, peer: Rank, word: u64, asks: bool) {
-        let (number, tag) = (word >> 16, word as u16);
+    /// What this process has offered is not needed any more, and the receiver has seen that it still lay there, or asks.
+    fn on_taken(&mut self, id: TeamId, peer: Rank, (number, tag): (u64, u16), is_seen: bool) {
         let Some(key) = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied() else {
             self.counters.malformed += 1;
             return;
@@ -210,11 +209,10 @@ impl<T: Transport> Node<T> {
             Some(send) => {
                 send.state = Sent::Over;
                 run.open -= 1;
-                if asks {
-                    let confirmed =
-                        Header { token: id.0, args: [word, 0, 0, 0], ..Header::new(Kind::TeamConfirmed) };
+                if !is_seen {
+                    let confirmed = TeamMessage::Confirmed { number, tag };
                     // Who cannot be told is lost, or will be.
-                    let _ = self.send_soon(peer, Lane::Request, confirmed);
+                    let _ = self.send_soon(peer, Lane::Request, Message::Team(id, confirmed));
                 }
             }
             None => self.counters.malformed += 1,
@@ -225,8 +223,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What this process has taken was the bytes that were offered.
-    fn on_confirmed(&mut self, id: TeamId, peer: Rank, word: u64) {
-        let (number, tag) = (word >> 16, word as u16);
+    fn on_confirmed(&mut self, id: TeamId, peer: Rank, (number, tag): (u64, u16)) {
         let key = self.teams.all.get(&id).and_then(|team| team.runs.get(&number)).copied();
         let Some((key, mut run)) = key.and_then(|key| Some((key, self.take_run(key)?))) else {
             self.counters.malformed += 1;
@@ -259,10 +256,8 @@ impl<T: Transport> Node<T> {
             self.counters.malformed += 1;
             return;
         }
-        let args = [number << 16, 0, 0, 0];
         // Who cannot be told is lost, or will be.
-        let upheld = Header { token: id.0, args, ..Header::new(Kind::TeamUpheld) };
-        let _ = self.tell(peer, upheld);
+        let _ = self.tell(peer, id, TeamMessage::Upheld { number });
     }
 
     /// A member is in the collective still: that what it offers could not be reached ends the collective.
@@ -284,9 +279,9 @@ impl<T: Transport> Node<T> {
     }
 
     /// A step of a collective: it is expected, or kept until it is.
-    fn on_step(&mut self, id: TeamId, peer: Rank, header: &Header, payload: &[u8]) {
-        let (number, tag) = (header.args[0] >> 16, header.args[0] as u16);
-        let Some(arrived) = arrived(header, payload) else {
+    fn on_step(&mut self, id: TeamId, peer: Rank, step: &wire::Step, payload: &[u8]) {
+        let (number, tag) = (step.number, step.tag);
+        let Some(arrived) = arrived(step, payload) else {
             self.counters.malformed += 1;
             return;
         };
@@ -442,37 +437,32 @@ impl<T: Transport> Node<T> {
         self.teams.all.get(&team)?.broken?.difference
     }
 
-    fn on_team_broken(&mut self, id: TeamId, peer: Rank, header: &Header) {
-        let [word, ranks, one, other] = header.args;
-        let (why, from, [rank, second]) = (word & 0xffff, word >> 16, [ranks as u32, (ranks >> 32) as u32]);
-        if rank.max(second) >= self.size {
+    fn on_team_broken(&mut self, id: TeamId, peer: Rank, broken: &TeamBroken) {
+        let TeamBroken { mut from, why, of } = *broken;
+        let [rank, second] = of.ranks;
+        let Some(why) = why.filter(|_| rank.max(second) < self.size) else {
             self.counters.malformed += 1;
             return;
-        }
-        let mut difference = None;
-        let (error, from) = match why {
-            LOST => {
+        };
+        let team = |what| OpError::Team { peer: rank, what };
+        let error = match why {
+            BreakReason::Lost => {
                 // That one's word alone makes nobody lost. Who has ended is found to have.
                 self.transport.suspect(rank);
-                (OpError::PeerLost { peer: rank }, from)
+                OpError::PeerLost { peer: rank }
             }
-            DIFFERS => {
-                let words = [header.place as u32, (header.place >> 32) as u32];
-                difference = Some(Difference { ranks: [rank, second], words, bytes: [one, other] });
-                (OpError::Team { peer: rank, what: DIFFER }, from)
-            }
-            GIVEN_UP => (OpError::Team { peer: rank, what: "has given up one of them" }, from),
+            BreakReason::Differs => team(DIFFER),
+            BreakReason::GivenUp => team("has given up one of them"),
             // As far as it goes, it has done its part; of those that this process has not come to, too, if it says so.
-            DROPPED => {
-                let error = OpError::Team { peer: rank, what: "has the team no more" };
-                (error, if rank == peer { self.first_that_needs(id, peer, from) } else { from })
+            BreakReason::Dropped => {
+                if rank == peer {
+                    from = self.first_that_needs(id, peer, from);
+                }
+                team("has the team no more")
             }
-            FAILED => (OpError::Team { peer: rank, what: "could not do its part" }, from),
-            _ => {
-                self.counters.malformed += 1;
-                return;
-            }
+            BreakReason::Failed => team("could not do its part"),
         };
+        let difference = (why == BreakReason::Differs).then_some(of);
         self.break_team_as(id, Broken { from, error, told: (why, rank), difference });
     }
 
@@ -486,9 +476,9 @@ impl<T: Transport> Node<T> {
     /// Tells the members that this one has had to do with that it has the team no more.
     pub(super) fn tell_dropped(&mut self, id: TeamId) {
         let next = self.teams.all.get(&id).map_or(0, |team| team.started + 1);
-        let dropped = [DROPPED | next << 16, u64::from(self.rank), 0, 0];
+        let dropped = dropped(next, self.rank);
         for rank in self.known_members(id) {
-            self.tell_one(id, rank, dropped, 0);
+            self.tell_one(id, rank, dropped);
         }
     }
 
@@ -501,74 +491,58 @@ impl<T: Transport> Node<T> {
 
     fn tell_broken_team(&mut self, id: TeamId, rank: Rank) {
         if let Some(broken) = self.teams.all.get(&id).and_then(|team| team.broken) {
-            let (why, of) = (broken.told.0 | broken.from << 16, u64::from(broken.told.1));
-            match broken.difference {
-                Some(Difference { ranks, words, bytes }) => {
-                    let pair = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
-                    self.tell_one(id, rank, [why, pair(ranks), bytes[0], bytes[1]], pair(words));
-                }
-                None => self.tell_one(id, rank, [why, of, 0, 0], 0),
-            }
+            let (why, of) = broken.told;
+            let of = broken.difference.unwrap_or_else(|| Difference::none(of));
+            self.tell_one(id, rank, TeamBroken { from: broken.from, why: Some(why), of });
         }
     }
 
-    fn tell_one(&mut self, id: TeamId, to: Rank, args: [u64; 4], place: u64) {
-        let news = Header { token: id.0, args, place, ..Header::new(Kind::TeamBroken) };
+    fn tell_one(&mut self, id: TeamId, to: Rank, broken: TeamBroken) {
         // Who cannot be told is lost, or will be.
-        let _ = self.tell(to, news);
+        let _ = self.tell(to, id, TeamMessage::Broken(broken));
     }
+}
+
+/// Says that `me` has the team no more, and has done its part of its collectives before that number.
+fn dropped(from: u64, me: Rank) -> TeamBroken {
+    TeamBroken { from, why: Some(BreakReason::Dropped), of: Difference::none(me) }
+}
+
+/// Whether it says that its sender has no such team.
+fn says_unknown(broken: &TeamBroken) -> bool {
+    (broken.why, broken.from) == (Some(BreakReason::Dropped), 0)
 }
 
 /// What says as much as these two messages to one member, of which the first has not gone. So no more of them wait than a few
 /// for each team, and one for each collective that is doubted.
-fn both(waiting: &Header, news: &Header) -> Option<Header> {
-    if (waiting.kind, waiting.token) != (news.kind, news.token) {
-        return None;
-    }
-    match news.kind {
+fn both(waiting: &TeamMessage, news: &TeamMessage) -> Option<TeamMessage> {
+    match (waiting, news) {
         // It keeps the largest of what it hears, by either.
-        Kind::TeamPace => {
-            let [come_to, wants] = [0, 1].map(|at| waiting.args[at].max(news.args[at]));
+        (TeamMessage::Pace(one), TeamMessage::Pace(other)) => Some(TeamMessage::Pace(Pace {
+            come_to: one.come_to.max(other.come_to),
+            wants: one.wants.max(other.wants),
             // It asks again for what it still waits for.
-            let asks = if news.place != 0 { news } else { waiting };
-            Some(Header { args: [come_to, wants, asks.args[2], asks.args[3]], ..*asks })
-        }
-        Kind::TeamUpheld => (waiting.args == news.args).then_some(*news),
+            waits_in: other.waits_in.or(one.waits_in),
+        })),
+        (TeamMessage::Upheld { .. }, TeamMessage::Upheld { .. }) => (waiting == news).then_some(*news),
         // That this process has no such team says less than anything that has been said about its end.
-        Kind::TeamBroken if news.args[0] == DROPPED => Some(*waiting),
+        (TeamMessage::Broken(_), TeamMessage::Broken(other)) if says_unknown(other) => Some(*waiting),
         // More of it is over by now.
-        Kind::TeamBroken => {
-            let dropped = [waiting, news].map(|header| header.args[0] & 0xffff == DROPPED);
-            let same = dropped == [false; 2] || dropped == [true; 2] && waiting.args[1] == news.args[1];
-            let more = if news.args[0] >> 16 <= waiting.args[0] >> 16 { news } else { waiting };
-            same.then_some(*more)
+        (TeamMessage::Broken(one), TeamMessage::Broken(other)) => {
+            let dropped = [one, other].map(|broken| broken.why == Some(BreakReason::Dropped));
+            let same = dropped == [false; 2] || dropped == [true; 2] && one.of.ranks == other.of.ranks;
+            same.then_some(if other.from <= one.from { *news } else { *waiting })
         }
         _ => None,
     }
 }
 
-impl TeamId {
-    /// Says how far this process has come, and what it wants to be told of, if that is not 0. The place, if that is not 0, names a
-    /// collective that it waits in, whose signature are the two last arguments.
-    pub(super) fn pace(self, come_to: u64, wants: u64) -> Header {
-        Header { token: self.0, args: [come_to, wants, 0, 0], ..Header::new(Kind::TeamPace) }
-    }
-}
-
 /// A step's data, if there can be such.
-fn arrived(header: &Header, payload: &[u8]) -> Option<Arrived> {
-    let signature = Signature { what: header.args[1], bytes: header.args[2] };
-    let (len, data) = match header.kind {
-        Kind::TeamWord if header.len <= 8 => {
-            (u64::from(header.len), Data::Word(header.args[3].to_le_bytes()))
-        }
-        Kind::TeamData => (payload.len() as u64, Data::Bytes(payload.to_vec())),
-        Kind::TeamOffer => {
-            // Members' memory is private, whatever a hostile one says.
-            let mem = MemId::from_wire(u64::from(header.handler)).filter(|mem| *mem == MemId::Space)?;
-            (header.args[3], Data::At(Place::new(mem, header.place), header.len))
-        }
-        _ => return None,
+fn arrived(step: &wire::Step, payload: &[u8]) -> Option<Arrived> {
+    let (len, data) = match step.data? {
+        StepData::Word { len, bytes } => (u64::from(len), Data::Word(bytes)),
+        StepData::Payload => (payload.len() as u64, Data::Bytes(payload.to_vec())),
+        StepData::Offer { at, len, given_up } => (len, Data::At(at, given_up)),
     };
-    Some(Arrived { signature, len, data })
+    Some(Arrived { signature: step.signature, len, data })
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::memories::Memories;
-use crate::collective::{Difference, Plan, Signature, Span, Step};
+use crate::collective::{Difference, Plan, Signature, Span, Step, TeamId};
 use crate::limits::{AHEAD, EARLY_MESSAGES};
 use crate::op_id::OpKey;
+use crate::wire::BreakReason;
 use crate::{Nanos, OpError, Place, Rank};
 
 /// Messages of one member for collectives that this one has not come to, at most.
@@ -20,27 +21,6 @@ pub(super) const ENDED: usize = 8;
 /// How long a collective waits before it asks whom it waits for: at first, and at most.
 const ASK_AFTER: Nanos = 100_000_000;
 const ASK_AFTER_MAX: Nanos = 3_200_000_000;
-
-/// Names a team: the same at all its members. Different teams of one process have different ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TeamId(pub(super) u64);
-
-impl TeamId {
-    /// The team of the whole job.
-    pub const WORLD: TeamId = TeamId(0);
-
-    /// The team of those that give this color to that collective of a team. Nobody is asked for a number: all that it
-    /// is made of is the same at its members, and other teams give other numbers, as well as 64 bits can tell.
-    pub(super) fn of_split(self, number: u64, color: u32) -> TeamId {
-        let mix = |seed: u64, word: u64| {
-            let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ mixed >> 31
-        };
-        TeamId(mix(mix(mix(0, self.0), number), u64::from(color)).max(1))
-    }
-}
 
 /// All teams of a node.
 pub(super) struct Teams {
@@ -123,8 +103,8 @@ pub(super) struct Broken {
     pub(super) from: u64,
     /// Why, as their callers get to know it.
     pub(super) error: OpError,
-    /// Why, as the other members do: the reason's number, and whose it is.
-    pub(super) told: (u64, Rank),
+    /// Why, as the other members do, and whose reason it is.
+    pub(super) told: (BreakReason, Rank),
     /// What two members called, where that is why.
     pub(super) difference: Option<Difference>,
 }

@@ -1,0 +1,175 @@
+//! The messages of transfers by messages: chunks, and stages for what is longer.
+
+use super::header::{Header, Kind};
+use super::status::Status;
+use crate::{Atomic, MemId, OpId, Place};
+
+/// Number of no memory.
+const NO_MEMORY: u64 = u64::MAX;
+
+/// A chunk of a transfer: which one it is, and where it goes or comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The initiator's operation, which the answer echoes.
+    pub op: OpId,
+    /// The chunk's place in the transfer's window, which the answer echoes.
+    pub slot: u64,
+    /// Where it lies at the target. `None`: in no memory, which is answered by [`Status::Fault`].
+    pub at: Option<Place>,
+}
+
+impl Chunk {
+    #[inline(always)]
+    pub(super) const fn header(&self, kind: Kind, len: u32) -> Header {
+        let (mem, place) = match self.at {
+            Some(Place { mem, offset }) => (mem.to_wire(), offset),
+            None => (NO_MEMORY, 0),
+        };
+        Header { len, token: self.op.token(), args: [mem, self.slot, 0, 0], place, ..Header::new(kind) }
+    }
+
+    #[inline(always)]
+    pub(super) fn of(header: &Header) -> Chunk {
+        let [mem, slot, ..] = header.args;
+        let at = MemId::from_wire(mem).map(|mem| Place::new(mem, header.place));
+        Chunk { op: OpId::from_token(header.token), slot, at }
+    }
+}
+
+/// How an aligned word of the target's heap changes after a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Where in the heap the word is.
+    pub word: u64,
+    /// What becomes of it: one that [signals](Atomic::signals), and no compare-and-swap. `None`: nothing that is known.
+    pub atomic: Option<Atomic>,
+}
+
+impl Signal {
+    #[inline(always)]
+    pub(super) const fn header(&self, chunk: Header) -> Header {
+        let [mem, slot, ..] = chunk.args;
+        let (handler, value) = match self.atomic {
+            Some(atomic) => match atomic.to_signal() {
+                Some(signal) => signal,
+                None => (u16::MAX, 0),
+            },
+            None => (u16::MAX, 0),
+        };
+        Header { handler, args: [mem, slot, self.word, value], ..chunk }
+    }
+
+    pub(super) fn of(header: &Header) -> Signal {
+        let [_, _, word, value] = header.args;
+        Signal { word, atomic: Atomic::from_signal(header.handler, value) }
+    }
+}
+
+/// The answer to a [`Chunk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkDone {
+    /// The initiator's operation.
+    pub op: OpId,
+    /// The chunk's place in the transfer's window.
+    pub slot: u64,
+    /// How it went. `None`: in a way that no status says.
+    pub status: Option<Status>,
+}
+
+impl ChunkDone {
+    /// The answer to `chunk`.
+    pub(crate) const fn to(chunk: &Chunk, status: Status) -> ChunkDone {
+        ChunkDone { op: chunk.op, slot: chunk.slot, status: Some(status) }
+    }
+
+    #[inline(always)]
+    pub(super) const fn header(&self, kind: Kind, len: u32, old: u64) -> Header {
+        let args = [self.slot, Status::to_wire(self.status), old, 0];
+        Header { len, token: self.op.token(), args, ..Header::new(kind) }
+    }
+
+    #[inline(always)]
+    pub(super) const fn of(header: &Header) -> ChunkDone {
+        let [slot, status, ..] = header.args;
+        ChunkDone { op: OpId::from_token(header.token), slot, status: Status::from_wire(status) }
+    }
+}
+
+/// What a peer is to do with a stage: a part of its heap that transfers by messages go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageAct {
+    /// Lend one.
+    Take,
+    /// Copy from its private memory into the stage, or into one that it lends for that.
+    Fill,
+    /// Copy from the stage to its private memory.
+    Drain,
+}
+
+/// Asks a peer for something with a stage. Answered by [`Staged`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageAsk {
+    /// What to do.
+    pub act: StageAct,
+    /// The initiator's operation, which the answer echoes.
+    pub op: OpId,
+    /// Where in the peer's heap the stage begins, if there is one.
+    pub stage: Option<u64>,
+    /// Where in the peer's private memory the bytes are, or go.
+    pub at: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl StageAsk {
+    pub(super) const fn header(&self) -> Header {
+        let kind = match self.act {
+            StageAct::Take => Kind::StageTake,
+            StageAct::Fill => Kind::StageFill,
+            StageAct::Drain => Kind::StageDrain,
+        };
+        let args = [stage_to_wire(self.stage), 0, 0, 0];
+        Header { len: self.len, token: self.op.token(), args, place: self.at, ..Header::new(kind) }
+    }
+
+    pub(super) const fn of(header: &Header, act: StageAct) -> StageAsk {
+        let (op, stage) = (OpId::from_token(header.token), stage_from_wire(header.args[0]));
+        StageAsk { act, op, stage, at: header.place, len: header.len }
+    }
+}
+
+/// The answer to a [`StageAsk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// The initiator's operation.
+    pub op: OpId,
+    /// How it went. `None`: in a way that no status says.
+    pub status: Option<Status>,
+    /// Where in the owner's heap the stage begins, if the asker has one.
+    pub stage: Option<u64>,
+}
+
+impl Staged {
+    pub(super) const fn header(&self) -> Header {
+        let args = [Status::to_wire(self.status), stage_to_wire(self.stage), 0, 0];
+        Header { token: self.op.token(), args, ..Header::new(Kind::Staged) }
+    }
+
+    pub(super) const fn of(header: &Header) -> Staged {
+        let [status, stage, ..] = header.args;
+        let op = OpId::from_token(header.token);
+        Staged { op, status: Status::from_wire(status), stage: stage_from_wire(stage) }
+    }
+}
+
+/// A stage as messages name it: 0 is none.
+pub(super) const fn stage_to_wire(stage: Option<u64>) -> u64 {
+    match stage {
+        Some(offset) => offset + 1,
+        None => 0,
+    }
+}
+
+pub(super) const fn stage_from_wire(word: u64) -> Option<u64> {
+    word.checked_sub(1)
+}

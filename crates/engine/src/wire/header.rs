@@ -1,0 +1,235 @@
+//! A message's header: seven 64-bit words.
+//!
+//! ```text
+//! word 0   kind (8 bits) | handler (16 bits, from bit 16) | length (32 bits, from bit 32)
+//! word 1   token: what the answer echoes, or the team
+//! word 2-5 arguments
+//! word 6   place: mostly an offset in some memory
+//! ```
+//! Seven words and a transport's own sequence word fill one cache line. Whatever a peer sends, [`Header::decode`]
+//! returns a header of a known kind or an error.
+
+/// Words of a header by which [`Transport::take_like`](crate::Transport::take_like) knows a message.
+pub const HEAD_WORDS: usize = 5;
+
+/// A message's kind. What it says, and what its fields mean, [`Message`](super::Message) tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// An Active Message without payload.
+    AmShort,
+    /// An Active Message with its payload inside.
+    AmMedium,
+    /// An Active Message whose payload already lies at the receiver.
+    AmLong,
+    /// A put's chunk.
+    PutChunk,
+    /// A get's chunk.
+    GetChunk,
+    /// The answer to a [`Kind::PutChunk`] or a [`Kind::PutSignal`].
+    PutDone,
+    /// The answer to a [`Kind::GetChunk`], with the bytes as payload.
+    GetData,
+    /// Everyone has arrived at a barrier.
+    BarrierOpen,
+    /// The sender has given up a rank.
+    BarrierBroken,
+    /// Attach and detach firehoses.
+    Move,
+    /// The answer to a [`Kind::Move`].
+    Moved,
+    /// Give back a firehose.
+    Revoke,
+    /// Give back firehoses that are idle.
+    Recall,
+    /// Firehoses are given back.
+    Release,
+    /// Lend a stage. Answered by [`Kind::Staged`], as are the next two.
+    StageTake,
+    /// Fill a stage.
+    StageFill,
+    /// Drain a stage.
+    StageDrain,
+    /// A stage is given back.
+    StageGive,
+    /// The answer about a stage.
+    Staged,
+    /// A step of a collective, with at most 8 bytes in the header.
+    TeamWord,
+    /// A step of a collective, with its bytes as payload.
+    TeamData,
+    /// A step of a collective, whose bytes the receiver gets.
+    TeamOffer,
+    /// The receiver of a [`Kind::TeamOffer`] has got the bytes.
+    TeamTaken,
+    /// What was offered lay there until now.
+    TeamConfirmed,
+    /// What was offered could not be reached.
+    TeamDoubted,
+    /// The sender still is in the collective.
+    TeamUpheld,
+    /// How far the sender has come.
+    TeamPace,
+    /// The team's collectives are over.
+    TeamBroken,
+    /// The handler of an Active Message has run, and has not replied.
+    AmDone,
+    /// A put's chunk, after which a word changes.
+    PutSignal,
+}
+
+const KINDS: [Kind; 30] = [
+    Kind::AmShort,
+    Kind::AmMedium,
+    Kind::AmLong,
+    Kind::PutChunk,
+    Kind::GetChunk,
+    Kind::PutDone,
+    Kind::GetData,
+    Kind::BarrierOpen,
+    Kind::BarrierBroken,
+    Kind::Move,
+    Kind::Moved,
+    Kind::Revoke,
+    Kind::Recall,
+    Kind::Release,
+    Kind::StageTake,
+    Kind::StageFill,
+    Kind::StageDrain,
+    Kind::StageGive,
+    Kind::Staged,
+    Kind::TeamWord,
+    Kind::TeamData,
+    Kind::TeamOffer,
+    Kind::TeamTaken,
+    Kind::TeamConfirmed,
+    Kind::TeamDoubted,
+    Kind::TeamUpheld,
+    Kind::TeamPace,
+    Kind::TeamBroken,
+    Kind::AmDone,
+    Kind::PutSignal,
+];
+
+/// A message's header: its fields by where they stand. What they mean depends on the kind, and is for
+/// [`Message`](super::Message) to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The message's kind.
+    pub kind: Kind,
+    /// The handler's index, for Active Messages; or another small number.
+    pub handler: u16,
+    /// Bytes: of the payload, where there is one, or of the memory at `place`.
+    pub len: u32,
+    /// The initiator's operation, which answers echo, or the team.
+    pub token: u64,
+    /// Arguments.
+    pub args: [u64; 4],
+    /// An offset in some memory, or another number.
+    pub place: u64,
+}
+
+/// Why a header was not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// No message kind has this number.
+    #[error("no message kind {0}")]
+    Kind(u8),
+    /// The header's length is not the payload's.
+    #[error("the header says {header} bytes of payload, and {payload} came")]
+    Length {
+        /// What the header says.
+        header: u32,
+        /// What came.
+        payload: usize,
+    },
+    /// No memory has this number.
+    #[error("no memory {0}")]
+    Memory(u64),
+}
+
+impl Header {
+    /// Words of a header.
+    pub const WORDS: usize = 7;
+
+    /// A header of `kind` with nothing else in it.
+    pub const fn new(kind: Kind) -> Header {
+        Header { kind, handler: 0, len: 0, token: 0, args: [0; 4], place: 0 }
+    }
+
+    /// The header as words.
+    #[inline(always)]
+    pub const fn encode(&self) -> [u64; Header::WORDS] {
+        let first = self.kind as u64 | (self.handler as u64) << 16 | (self.len as u64) << 32;
+        let [a, b, c, d] = self.args;
+        [first, self.token, a, b, c, d, self.place]
+    }
+
+    /// The header that `words` stand for, checked against the payload that came with it.
+    pub const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
+        let [first, token, a, b, c, d, place] = *words;
+        let number = first as u8;
+        if number as usize >= KINDS.len() {
+            return Err(WireError::Kind(number));
+        }
+        let kind = KINDS[number as usize];
+        let (handler, len) = ((first >> 16) as u16, (first >> 32) as u32);
+        let has_payload = match kind {
+            Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => {
+                true
+            }
+            Kind::GetData => b == 0,
+            Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
+            Kind::BarrierOpen | Kind::BarrierBroken => false,
+            Kind::Revoke | Kind::Recall | Kind::Release => false,
+            Kind::StageTake | Kind::StageFill | Kind::StageDrain | Kind::StageGive | Kind::Staged => false,
+            Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
+            Kind::TeamDoubted | Kind::TeamUpheld => false,
+            Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,
+        };
+        if (if has_payload { len as usize } else { 0 }) != payload {
+            return Err(WireError::Length { header: len, payload });
+        }
+        Ok(Header { kind, handler, len, token, args: [a, b, c, d], place })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn kinds_stand_at_their_numbers() {
+        assert!(KINDS.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+    }
+
+    #[test]
+    fn a_wrong_length_is_told_with_both_numbers() {
+        let words = Header { len: 9, ..Header::new(Kind::AmMedium) }.encode();
+        assert_eq!(Header::decode(&words, 8), Err(WireError::Length { header: 9, payload: 8 }));
+        assert_eq!(Header::decode(&words, 9).map(|h| h.len), Ok(9));
+    }
+
+    proptest! {
+        #[test]
+        fn headers_survive_the_wire(
+            kind in 0usize..KINDS.len(), handler: u16, len in 0u32..1 << 20, token: u64, args: [u64; 4], place: u64,
+        ) {
+            let header = Header { kind: KINDS[kind], handler, len, token, args, place };
+            let has = match header.kind {
+                Kind::AmMedium | Kind::PutChunk | Kind::PutSignal | Kind::Move | Kind::Moved | Kind::TeamData => true,
+                Kind::GetData => args[1] == 0,
+                _ => false,
+            };
+            let payload = if has { len as usize } else { 0 };
+            prop_assert_eq!(Header::decode(&header.encode(), payload), Ok(header));
+        }
+
+        #[test]
+        fn any_words_give_a_header_or_an_error(words: [u64; 7], payload in 0usize..1 << 16) {
+            if let Ok(header) = Header::decode(&words, payload) {
+                prop_assert!((header.kind as usize) < KINDS.len());
+            }
+        }
+    }
+}

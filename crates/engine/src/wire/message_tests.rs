@@ -1,0 +1,289 @@
+use super::*;
+use crate::collective::{Difference, Signature};
+use crate::wire::{AmForm, Because, BreakReason, MoveId, Pace, Status, Step, StepData, TeamBroken};
+use crate::{Atomic, AtomicOp, Change, MemId, OpId, Place, WordType};
+use proptest::prelude::*;
+
+/// How many kinds there are.
+const KINDS: u8 = 30;
+
+/// A message of the kind with that number, with fields out of `w`, and bytes of payload that it may have. An odd `nonsense`
+/// makes nonsense of the field that may be nonsense.
+fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
+    let [a, b, c, d, e, f, g, h] = w;
+    let mem = |w: u64| [MemId::Space, MemId::Heap, MemId::Control][(w % 3) as usize];
+    let op = OpId::from_token(a);
+    let known = |place: Place| Some(place).filter(|_| !nonsense);
+    let chunk = Chunk { op, slot: b, at: known(Place::new(mem(c), d)) };
+    let status =
+        [Status::Ok, Status::Fault, Status::NoStage, Status::NotExposed, Status::NeverStage, Status::NoWord];
+    let status = Some(status[(c % 6) as usize]).filter(|_| !nonsense);
+    let done = ChunkDone { op, slot: b, status };
+    let am = |form| Message::Am(Am { handler: a as u16, args: [b, c, d, e], stamp: f >> 8, form });
+    let stage = b.checked_sub(1);
+    let ask = |act| Message::Stage(StageAsk { act, op, stage, at: c, len: d as u32 });
+    let message = match kind {
+        0 => am(AmForm::Short),
+        1 => am(AmForm::Medium),
+        2 => am(AmForm::Long(Place::new(mem(g), h), e as u32)),
+        3 => Message::Put(chunk),
+        4 => Message::Get(chunk, f as u32),
+        5 => Message::PutDone { done, old: d },
+        6 => Message::GetData(done),
+        7 => Message::BarrierOpen { epoch: a },
+        8 => Message::BarrierBroken { peer: Some(a as u32).filter(|_| !nonsense), gone: b % 2 == 1 },
+        9 => {
+            let id = MoveId { at: a as u32, serial: b as u32 };
+            Message::Move(Move { id, attach: c, detach: d, rider: Some(e).filter(|_| f % 2 == 1) })
+        }
+        10 => Message::Moved(Moved { id: MoveId { at: a as u32, serial: b as u32 }, limit: d, status }),
+        11 => Message::Revoke { holder: Some(HolderId(a as u32)).filter(|_| !nonsense) },
+        12 => Message::Recall { bytes: a },
+        13 => {
+            let because = [Because::Unneeded, Because::Revoked, Because::Recalled][(a % 3) as usize];
+            let names = [b, c, d, e, f, g].map(|name| HolderId(name as u32));
+            Message::Release(Release::new(because, &names[..(h % 7) as usize]))
+        }
+        14 => ask(StageAct::Take),
+        15 => ask(StageAct::Fill),
+        16 => ask(StageAct::Drain),
+        17 => Message::StageGive { stage },
+        18 => Message::Staged(Staged { op, status, stage }),
+        19..=27 => Message::Team(TeamId(a), team_sample(kind, w, nonsense)),
+        28 => Message::AmDone { stamp: a >> 8 },
+        _ => {
+            let op = AtomicOp::ALL[(e % 7) as usize];
+            let word = [WordType::U32, WordType::I32, WordType::U64, WordType::I64][(f % 4) as usize];
+            let value = if word.size() == 4 { g & 0xffff_ffff } else { g };
+            let atomic = Atomic::new(word, Change::Apply(op, value)).signalling();
+            Message::PutSignal(chunk, Signal { word: h, atomic: Some(atomic).filter(|_| !nonsense) })
+        }
+    };
+    (message, if has_payload(&message) { (h % 4096) as usize } else { 0 })
+}
+
+fn team_sample(kind: u8, w: [u64; 8], nonsense: bool) -> TeamMessage {
+    let [a, b, c, d, e, f, g, h] = w;
+    let (number, tag, signature) = (b >> 16, c as u16, Signature { what: d, bytes: e });
+    let step = |data| TeamMessage::Step(Step { number, tag, signature, data });
+    match kind {
+        19 if nonsense => step(None),
+        19 => step(Some(StepData::Word { len: (f % 9) as u32, bytes: g.to_le_bytes() })),
+        20 => step(Some(StepData::Payload)),
+        21 => {
+            let at = Place::new(MemId::Space, f);
+            step(Some(StepData::Offer { at, len: g, given_up: h as u32 }))
+        }
+        22 => TeamMessage::Taken { number, tag, is_seen: d % 2 == 1 },
+        23 => TeamMessage::Confirmed { number, tag },
+        24 => TeamMessage::Doubted { number },
+        25 => TeamMessage::Upheld { number },
+        26 => {
+            let waits_in = Some((f, signature)).filter(|(number, _)| *number > 0);
+            TeamMessage::Pace(Pace { come_to: b, wants: c, waits_in })
+        }
+        _ => {
+            let why = [
+                BreakReason::Lost,
+                BreakReason::Differs,
+                BreakReason::GivenUp,
+                BreakReason::Dropped,
+                BreakReason::Failed,
+            ];
+            let why = Some(why[(c % 5) as usize]).filter(|_| !nonsense);
+            let of = Difference { ranks: [d as u32, e as u32], words: [f as u32, g as u32], bytes: [h, a] };
+            TeamMessage::Broken(TeamBroken { from: number, why, of })
+        }
+    }
+}
+
+fn has_payload(message: &Message) -> bool {
+    match message {
+        Message::Am(am) => am.form == AmForm::Medium,
+        Message::GetData(done) => done.status == Some(Status::Ok),
+        Message::Team(_, TeamMessage::Step(step)) => step.data == Some(StepData::Payload),
+        Message::Put(_) | Message::PutSignal(..) | Message::Move(_) | Message::Moved(_) => true,
+        _ => false,
+    }
+}
+
+/// The fields of one message of each kind: no two alike.
+const FIELDS: [u64; 8] = [
+    0x0102_0304_0506_0708,
+    0x1112_1314_1516_1719,
+    0x2122_2324_2526_272e,
+    0x3132_3334_3536_3739,
+    0x4142_4344_4546_4748,
+    0x5152_5354_5556_5759,
+    0x6162_6364_6566_6768,
+    0x7172_7374_7576_777a,
+];
+
+/// The words of those messages, by kind. Peers of other builds know them so: a change here is a change of the protocol.
+const GOLDEN: [[u64; Header::WORDS]; KINDS as usize] = [
+    [
+        0x708_0000,
+        0x5152_5354_5556_5700,
+        0x1112_1314_1516_1719,
+        0x2122_2324_2526_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0,
+    ],
+    [
+        0x77a_0708_0001,
+        0x5152_5354_5556_5700,
+        0x1112_1314_1516_1719,
+        0x2122_2324_2526_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0,
+    ],
+    [
+        0x4546_4748_0708_0002,
+        0x5152_5354_5556_5700,
+        0x1112_1314_1516_1719,
+        0x2122_2324_2526_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x7172_7374_7576_777a,
+    ],
+    [0x77a_0000_0003, 0x102_0304_0506_0708, 1, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
+    [0x5556_5759_0000_0004, 0x102_0304_0506_0708, 1, 0x1112_1314_1516_1719, 0, 0, 0x3132_3334_3536_3739],
+    [5, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 4, 0x3132_3334_3536_3739, 0, 0],
+    [6, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 4, 0, 0, 0],
+    [7, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
+    [8, 0, 0x506_0708, 1, 0, 0, 0],
+    [
+        0x77a_0000_0009,
+        0x1516_1719_0506_0708,
+        0x2122_2324_2526_272e,
+        0x3132_3334_3536_3739,
+        1,
+        0,
+        0x4142_4344_4546_4748,
+    ],
+    [0x77a_0000_000a, 0x1516_1719_0506_0708, 0x3132_3334_3536_3739, 4, 0, 0, 0],
+    [0xb, 0, 0x506_0708, 0, 0, 0, 0],
+    [0xc, 0, 0x102_0304_0506_0708, 0, 0, 0, 0],
+    [0xd, 0, 6, 0x2526_272e_1516_1719, 0x4546_4748_3536_3739, 0x6566_6768_5556_5759, 0],
+    [0x3536_3739_0000_000e, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
+    [0x3536_3739_0000_000f, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
+    [0x3536_3739_0000_0010, 0x102_0304_0506_0708, 0x1112_1314_1516_1719, 0, 0, 0, 0x2122_2324_2526_272e],
+    [0x11, 0, 0x1112_1314_1516_1719, 0, 0, 0, 0],
+    [0x12, 0x102_0304_0506_0708, 4, 0x1112_1314_1516_1719, 0, 0, 0],
+    [
+        0x8_0000_0013,
+        0x102_0304_0506_0708,
+        0x1112_1314_1516_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x6162_6364_6566_6768,
+        0,
+    ],
+    [
+        0x77a_0000_0014,
+        0x102_0304_0506_0708,
+        0x1112_1314_1516_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0,
+        0,
+    ],
+    [
+        0x7576_777a_0000_0015,
+        0x102_0304_0506_0708,
+        0x1112_1314_1516_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x6162_6364_6566_6768,
+        0x5152_5354_5556_5759,
+    ],
+    [0x16, 0x102_0304_0506_0708, 0x1112_1314_1516_272e, 1, 0, 0, 0],
+    [0x17, 0x102_0304_0506_0708, 0x1112_1314_1516_272e, 0, 0, 0, 0],
+    [0x18, 0x102_0304_0506_0708, 0x1112_1314_1516_0000, 0, 0, 0, 0],
+    [0x19, 0x102_0304_0506_0708, 0x1112_1314_1516_0000, 0, 0, 0, 0],
+    [
+        0x1a,
+        0x102_0304_0506_0708,
+        0x1112_1314_1516_1719,
+        0x2122_2324_2526_272e,
+        0x3132_3334_3536_3739,
+        0x4142_4344_4546_4748,
+        0x5152_5354_5556_5759,
+    ],
+    [
+        0x1b,
+        0x102_0304_0506_0708,
+        0x1112_1314_1516_0003,
+        0x4546_4748_3536_3739,
+        0x7172_7374_7576_777a,
+        0x102_0304_0506_0708,
+        0x6566_6768_5556_5759,
+    ],
+    [0x1c, 0x102_0304_0506_0700, 0, 0, 0, 0, 0],
+    [
+        0x77a_0102_001d,
+        0x102_0304_0506_0708,
+        1,
+        0x1112_1314_1516_1719,
+        0x7172_7374_7576_777a,
+        0x6566_6768,
+        0x3132_3334_3536_3739,
+    ],
+];
+
+#[test]
+fn words_are_those_that_peers_know() {
+    let words = |kind| {
+        let (message, payload) = sample(kind, FIELDS, false);
+        message.encode(payload)
+    };
+    for (kind, golden) in (0..).zip(GOLDEN) {
+        assert_eq!(words(kind), golden, "kind {kind}");
+    }
+}
+
+/// Any word, and those at limits.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => any::<u64>(),
+        1 => 0..9_u64,
+        1 => Just(u64::MAX),
+        1 => Just(1 << 63),
+        1 => (1_u64 << 32) - 2..(1 << 32) + 2,
+        1 => (1_u64 << 16) - 2..(1 << 16) + 2,
+    ]
+}
+
+fn words() -> impl Strategy<Value = [u64; 8]> {
+    std::array::from_fn(|_| word())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn messages_survive_the_wire(kind in 0..KINDS, w in words(), nonsense: bool) {
+        let (message, payload) = sample(kind, w, nonsense);
+        let words = message.encode(payload);
+        prop_assert_eq!(words[0] as u8, kind);
+        prop_assert_eq!(Message::decode(&words, payload), Ok(message));
+    }
+
+    #[test]
+    fn any_words_give_a_message_or_an_error(w in words(), kind: Option<u8>) {
+        let [first, rest @ ..] = w;
+        let [a, b, c, d, e, f, payload] = rest;
+        let first = kind.map_or(first, |kind| first >> 16 << 16 | u64::from(kind % KINDS));
+        let words = [first, a, b, c, d, e, f];
+        let payload = (payload % 9) as usize;
+        for payload in [payload, 0, (first >> 32) as usize] {
+            if let Ok(message) = Message::decode(&words, payload) {
+                // What means nothing is told apart no more.
+                let again = message.encode(payload);
+                prop_assert_eq!(Message::decode(&again, payload), Ok(message));
+            }
+        }
+    }
+}

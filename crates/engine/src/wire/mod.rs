@@ -1,0 +1,25 @@
+//! What messages look like: a header of seven 64-bit words, and a payload.
+//!
+//! [`Message`] says what there is to say, and becomes words and comes out of them in one place, by way of a [`Header`],
+//! which says where in the words each field stands. A new message is a variant of [`Message`], a [`Kind`], and the arm of
+//! `Node::on_service` that hands it to its handler.
+
+mod am;
+mod chunk;
+mod header;
+mod message;
+mod moves;
+mod status;
+mod team;
+
+pub use am::{Am, AmForm};
+pub(crate) use am::{AmHead, am_args, am_stamp};
+pub use chunk::{Chunk, ChunkDone, Signal, StageAct, StageAsk, Staged};
+pub use header::{HEAD_WORDS, Header, Kind, WireError};
+pub use message::Message;
+pub(crate) use moves::RELEASE_MAX;
+pub use moves::{Because, Move, MoveId, Moved, Release};
+pub use status::Status;
+pub(crate) use status::chunk_result;
+pub use team::{BreakReason, Pace, Step, StepData, TeamBroken, TeamMessage};
+pub(crate) use team::{WordHead, head};

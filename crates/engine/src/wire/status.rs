@@ -1,0 +1,78 @@
+//! How something went at the target, as answers say it.
+
+use crate::{Direction, OpError, Place, Rank};
+
+/// How a chunk, or something with a stage, went at the target. Its number is the variant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Well.
+    Ok = 0,
+    /// The memory cannot be accessed, or is none.
+    Fault = 1,
+    /// There is no stage for the peer now.
+    NoStage = 2,
+    /// The owner does not expose that memory.
+    NotExposed = 3,
+    /// The owner has no stages at all.
+    NeverStage = 4,
+    /// The chunk's bytes are in place, and the word that was to change then is nowhere.
+    NoWord = 5,
+}
+
+const ALL: [Status; 6] =
+    [Status::Ok, Status::Fault, Status::NoStage, Status::NotExposed, Status::NeverStage, Status::NoWord];
+
+impl Status {
+    /// The status for a chunk's result at the target.
+    #[inline]
+    pub(crate) const fn of(result: &Result<(), OpError>) -> Status {
+        match result {
+            Ok(()) => Status::Ok,
+            Err(OpError::NotExposed { .. }) => Status::NotExposed,
+            Err(_) => Status::Fault,
+        }
+    }
+
+    /// The number of a status, or of none.
+    #[inline(always)]
+    pub(super) const fn to_wire(status: Option<Status>) -> u64 {
+        match status {
+            Some(status) => status as u64,
+            None => u64::MAX,
+        }
+    }
+
+    /// The status with that number; `None` where none has it.
+    #[inline(always)]
+    pub(super) const fn from_wire(number: u64) -> Option<Status> {
+        if number < ALL.len() as u64 { Some(ALL[number as usize]) } else { None }
+    }
+}
+
+/// What an answer's status means for the chunk at `place`, which went in that direction.
+pub(crate) fn chunk_result(
+    status: Option<Status>,
+    peer: Rank,
+    direction: Direction,
+    place: Place,
+    len: u64,
+) -> Result<(), OpError> {
+    match status {
+        Some(Status::Ok) => Ok(()),
+        Some(Status::Fault) => Err(OpError::Fault { peer, mem: place.mem, addr: place.offset, len }),
+        Some(Status::NotExposed) => Err(OpError::NotExposed { peer, direction, addr: place.offset, len }),
+        _ => Err(OpError::Protocol { peer, what: "unknown chunk status" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_stand_at_their_numbers() {
+        assert!(ALL.iter().enumerate().all(|(at, status)| *status as usize == at));
+        assert_eq!(Status::from_wire(ALL.len() as u64), None);
+        assert_eq!(Status::from_wire(Status::to_wire(None)), None);
+    }
+}
