@@ -53,23 +53,23 @@ pub(crate) fn miri(form: Form) -> Outcome {
     .into()
 }
 
-/// Data races in `vm` and in the library. The standard library is rebuilt, so that its own accesses are seen.
+/// Data races in `vm`, whose memory threads and processes share; in the long form, of the library too. The standard library is
+/// rebuilt, so that its own accesses are seen.
 pub(crate) fn tsan(form: Form) -> Outcome {
     sanitize("thread", &["rust-src"], "-Zbuild-std", form)
 }
 
-/// Wrong accesses in `vm` and in the library.
+/// Wrong accesses in `vm`, in which nearly all unsafe code is; in the long form, of the library too.
 pub(crate) fn asan(form: Form) -> Outcome {
     sanitize("address", &[], "", form)
 }
 
-/// What the short form runs: memory that processes and threads share, what each public call does with it, and jobs of
-/// processes. Copies over libfabric are left to the long form: their code is not shared, and their tests wait for minutes.
-/// Allocators that were built without a sanitizer do not work beside one.
-const SHORT: &str = "--test api --test job -- --skip transport::ofi --skip network --skip preloaded";
+/// What the short form runs. The library takes five times as long to compile for a sanitizer, and is left to the long form.
+const SHORT: &str = "--package standpipe-vm --lib --test two_processes";
 
 /// Libfabric has not been compiled for a sanitizer, and whole suites over it take minutes here. Besides, words of the heap
 /// that atomics change are served to gets by plain copies, which ThreadSanitizer sees where ranks share a process.
+/// Allocators that were built without a sanitizer do not work beside one.
 const LONG_BUT: &str = "-- --skip ofi::tests::suite --skip network --skip preloaded";
 
 fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Outcome {
@@ -86,13 +86,13 @@ fn sanitize(sanitizer: &str, components: &[&str], build: &str, form: Form) -> Ou
         format!("report_thread_leaks=0 die_after_fork=0 suppressions='{}'", suppressions.display());
     // All at once: each package by itself has dependencies with other features, and so most of them twice. `vm` has other
     // tests, too; they change memory on purpose while the kernel reads it.
-    let packages = "--package standpipe-vm --package standpipe --lib --test two_processes";
+    let long = format!("{SHORT} --package standpipe {}{LONG_BUT}", integration_tests(sanitizer));
     // A test that hangs costs no more than this.
     let (tests, limit_s) = match form {
-        Form::Short => (SHORT.to_owned(), 900),
-        Form::Long => (format!("{}{LONG_BUT}", integration_tests(sanitizer)), 3600),
+        Form::Short => (SHORT, 900),
+        Form::Long => (&*long, 3600),
     };
-    run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {packages} {tests}"))
+    run(&format!("{fixed} cargo +nightly test --no-fail-fast {build} --target {target} {tests}"))
         // Sanitizers see what goes through libc: without it, memory that one test unmaps and another maps again at the
         // same address looks like memory that both share.
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
