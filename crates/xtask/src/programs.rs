@@ -20,8 +20,7 @@ const LONG: [&str; 9] =
     ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
 
 /// Tests of it that count or measure for long and print nothing.
-const COUNTING: [&str; 6] =
-    ["kernels::product", "kernels::trace", "kv::generate", "kv::store", "study::isx::sort", "measured"];
+const COUNTING: [&str; 5] = ["kernels::product", "kv::generate", "kv::store", "study::isx::sort", "measured"];
 
 /// The library's test programs that launch jobs.
 const LAUNCH: [&str; 4] = ["launch", "launch_join", "launch_signals", "launchers"];

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
+use sim::recording::{Part, assemble};
 use standpipe::launch::{Launch, Stream};
 use tempfile::TempDir;
 
@@ -18,7 +19,6 @@ use super::{
     outcome::{Outcome, Recording},
     plan::Kernel,
     recorder::part_file,
-    trace::{Part, assemble},
     worker::SUBCOMMAND,
 };
 use crate::{

@@ -11,13 +11,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use sim::recording::{Action, Array, Transfer};
 use standpipe::{HandlerId, Mechanism, Node, Operation, Rank, Remote, Stats, launch::RANKS_MAX};
 
 use super::{
     lines::{Done, Line, RankResult},
     plan::WORD_BYTES,
     recorder::Recorder,
-    trace::{Action, Array, Transfer},
 };
 use crate::lines::tell;
 use crate::own;

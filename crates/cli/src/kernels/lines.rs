@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sim::recording::Array;
 
-use super::{keys::Block, product::Verdict, trace::Array};
+use super::{keys::Block, product::Verdict};
 
 /// One line of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

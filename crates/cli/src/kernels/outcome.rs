@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use comfy_table::CellAlignment;
 use serde::Serialize;
+use sim::recording::Totals;
 
 use super::{
     keys::{self, Block},
     lines::{Done, RankResult},
     plan::Kernel,
     product::{Method, Verdict},
-    trace::Totals,
 };
 use crate::{
     table,

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use super::trace::{Action, SectionWriter, Step};
+use sim::recording::{Action, SectionWriter, Step};
+
 use crate::kv::processor;
 
 /// Writes a rank's section of a trace. Time is counted as this thread's time on a core, so that a machine with fewer

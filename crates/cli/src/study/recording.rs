@@ -10,9 +10,8 @@ use anyhow::{Context, Result, bail};
 use sim::{
     Act, Direction,
     experiments::{Recorded, RecordedRank},
+    recording::{Action, Trace, Transfer},
 };
-
-use crate::kernels::trace::{Action, Trace, Transfer};
 
 /// One of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
