@@ -6,9 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::network::{Library, Offer, Tested, library, untested};
-
-use crate::printed::print;
-use crate::table::{Layout, Table, plain, wrapped};
+use studies::printed::print;
+use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
@@ -143,7 +142,7 @@ fn has(offer: &Offer) -> String {
 const ENDLESS_BYTES: usize = 1 << 62;
 
 fn longest(bytes: usize) -> String {
-    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { crate::units::bytes(bytes as u64) }
+    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { studies::units::bytes(bytes as u64) }
 }
 
 fn tested(tested: Tested) -> &'static str {

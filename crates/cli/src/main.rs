@@ -13,29 +13,27 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use standpipe::Config;
-use standpipe_cli::{
-    doctor, info,
+use standpipe_cli::{doctor, info, rendezvous, sim, top};
+use studies::{
+    attach,
     kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
-    kv::{args::KvArgs, guest, study, worker_process},
     perf,
     printed::print,
     refused::Refused,
-    rendezvous,
     signals::{Attended, complain},
-    sim,
     study::{
         firehose::FirehoseArgs,
         gups, isx,
+        kv::{args::KvArgs, guest, study, worker_process},
         live::rank::{self, RankArgs},
         pindown::PinDownArgs,
         policies::{self, PoliciesArgs},
         run_firehose, run_pindown,
         scale::{self, RowArgs, ScaleArgs},
-        tune,
     },
     table::shows_colours,
-    top,
     transport::{STRATEGY, TRANSPORT},
+    tune,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -140,7 +138,7 @@ enum Study {
 #[command(name = "standpipe")]
 enum Internal {
     /// A process that `doctor` starts, to have its memory read
-    #[command(name = doctor::peer::SUBCOMMAND)]
+    #[command(name = attach::SUBCOMMAND)]
     DoctorPeer,
     /// A worker that `study kv` starts
     #[command(name = worker_process::SUBCOMMAND)]
@@ -178,7 +176,7 @@ impl Internal {
 
     fn run(self) -> Result<ExitCode> {
         match self {
-            Self::DoctorPeer => doctor::peer::run(),
+            Self::DoctorPeer => attach::run(),
             Self::KvWorker(args) => worker_process::run(&args),
             Self::KvGuest(args) => guest::run(&args),
             Self::KernelWorker(args) => kernel_worker::run(&args),

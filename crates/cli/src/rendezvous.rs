@@ -7,9 +7,8 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::rendezvous::{Registry, Visit};
-
-use crate::printed::print;
-use crate::refused::Refused;
+use studies::printed::print;
+use studies::refused::Refused;
 
 /// Arguments of `standpipe rendezvous`.
 #[derive(Debug, Args)]

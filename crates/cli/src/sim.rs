@@ -9,10 +9,9 @@ use ::sim::{Costs, Faults, FaultsError};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-
-use crate::refused::Refused;
-use crate::units::{at_least, between};
-use crate::{
+use studies::refused::Refused;
+use studies::units::{at_least, between};
+use studies::{
     measure,
     printed::print,
     progress, signals, table,

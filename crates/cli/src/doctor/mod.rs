@@ -5,7 +5,6 @@ mod check;
 mod checks;
 mod facts;
 mod nodes;
-pub mod peer;
 mod remarks;
 
 use std::process::ExitCode;
@@ -17,9 +16,8 @@ use comfy_table::{Cell, Color};
 use facts::Facts;
 pub use nodes::Node;
 use serde::Serialize;
-
-use crate::printed::print;
-use crate::table::{Layout, Table, plain, wrapped};
+use studies::printed::print;
+use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]

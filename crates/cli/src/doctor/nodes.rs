@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 use standpipe::watch::{Job, RankView, State, jobs};
 use standpipe::{Mechanism, Operation};
+use studies::progress::bar;
 
 use crate::calls::Calls;
-use crate::progress::bar;
 
 /// Jobs that are looked at, at most.
 const JOBS_MAX: usize = 16;

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
+use studies::printed::{self, Reader};
+use studies::signals;
+use studies::table::is_screen;
+use studies::units::{at_least, seconds};
 
 use self::peers::{WithPeers, lines};
 use self::report::Report;
 use self::screen::{Screen, Showing, Wish};
-use crate::printed::{self, Reader};
-use crate::signals;
-use crate::table::is_screen;
-use crate::units::{at_least, seconds};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
