@@ -22,13 +22,12 @@ use studies::{
     refused::Refused,
     signals::{Attended, complain},
     study::{
-        firehose::FirehoseArgs,
+        firehose::{self, args::FirehoseArgs},
         gups, isx,
-        kv::{args::KvArgs, guest, study, worker_process},
+        kv::{self, args::KvArgs, guest, worker_process},
         live::rank::{self, RankArgs},
-        pindown::PinDownArgs,
+        pindown::{self, args::PinDownArgs},
         policies::{self, PoliciesArgs},
-        run_firehose, run_pindown,
         scale::{self, RowArgs, ScaleArgs},
     },
     table::shows_colours,
@@ -116,7 +115,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Study {
     /// Workers pull each other's key-value-cache blocks out of ordinary memory
-    Kv(study::StudyArgs),
+    Kv(kv::command::StudyArgs),
     /// The Firehose paper's figures and its table, in virtual time
     Firehose(FirehoseArgs),
     /// The bandwidth of PM's pin-down cache by its hit ratio, in virtual time
@@ -291,9 +290,9 @@ impl Command {
             Self::Info(args) => info::run(&args),
             Self::Rendezvous(args) => rendezvous::run(&args),
             Self::Tune(args) => tune::run(&args),
-            Self::Study(Study::Kv(args)) => study::run(&args),
-            Self::Study(Study::Firehose(args)) => run_firehose(&args),
-            Self::Study(Study::PinDown(args)) => run_pindown(&args),
+            Self::Study(Study::Kv(args)) => kv::command::run(&args),
+            Self::Study(Study::Firehose(args)) => firehose::command::run(&args),
+            Self::Study(Study::PinDown(args)) => pindown::command::run(&args),
             Self::Study(Study::Scale(args)) => scale::run(&args),
             Self::Study(Study::Policies(args)) => policies::run(&args),
             Self::Study(Study::Gups(args)) => gups::command::run(&args),

@@ -3,6 +3,7 @@
 
 pub mod args;
 pub mod charts;
+pub mod command;
 pub mod directory;
 #[cfg(test)]
 mod directory_tests;
@@ -19,7 +20,6 @@ pub mod progress;
 pub mod report;
 pub mod statistics;
 pub mod store;
-pub mod study;
 pub mod sweep;
 pub mod trace;
 pub mod worker;

@@ -12,7 +12,7 @@ use crate::measure::fit::Line;
 
 /// What was measured, each in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// An Active Message there and back, without payload and with [`PAYLOAD`] bytes there.
     round_trip: f64,
     round_trip_long: f64,
@@ -29,7 +29,7 @@ pub(super) struct Measured {
 }
 
 /// The longest write that is measured.
-pub(super) const LONG: u64 = 64 << 10;
+pub(crate) const LONG: u64 = 64 << 10;
 const SHORT: u64 = 8;
 const PAYLOAD: u64 = 4096;
 /// Pages of a registration: one, a long put's, and as many as a run has.
@@ -37,7 +37,7 @@ const PAGES: [usize; 3] = [1, 16, 256];
 
 /// Measures costs, as often as it is asked to: medians count.
 #[derive(Debug)]
-pub(super) struct Taker {
+pub(crate) struct Taker {
     job: Job,
     times: u32,
     rounds: Vec<Measured>,
@@ -48,7 +48,7 @@ impl Taker {
     ///
     /// # Errors
     /// If that cannot be started.
-    pub(super) fn start(plan: &Plan, times: u32) -> Result<Taker> {
+    pub(crate) fn start(plan: &Plan, times: u32) -> Result<Taker> {
         let plan = Plan { written: LONG.max(4096 * PAGES[2] as u64), ..plan.clone() };
         Ok(Taker { job: Job::start(&plan, Strategy::Firehose)?, times, rounds: Vec::new() })
     }
@@ -57,7 +57,7 @@ impl Taker {
     ///
     /// # Errors
     /// If something fails.
-    pub(super) fn round(&mut self) -> Result<()> {
+    pub(crate) fn round(&mut self) -> Result<()> {
         self.rounds.push(Measured::once(&mut self.job, self.times)?);
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Taker {
     ///
     /// # Errors
     /// If it fails.
-    pub(super) fn write(&mut self, len: u64) -> Result<f64> {
+    pub(crate) fn write(&mut self, len: u64) -> Result<f64> {
         match self.job.ask(&Case::Writes { len: usize::try_from(len)?, times: self.times })? {
             Answer::Took(ns) => Ok(ns),
             other => bail!("writes were answered by {other:?}"),
@@ -74,7 +74,7 @@ impl Taker {
     }
 
     /// The medians over all rounds.
-    pub(super) fn measured(&self) -> Measured {
+    pub(crate) fn measured(&self) -> Measured {
         let rounds = &self.rounds;
         let of = |what: fn(&Measured) -> f64| median(rounds.iter().map(what).collect());
         let pages = |what: fn(&Measured) -> [f64; 3]| {
@@ -126,7 +126,7 @@ impl Measured {
     ///
     /// # Errors
     /// If they are beyond what the simulator takes.
-    pub(super) fn file(&self, transport: &str) -> Result<(String, Costs)> {
+    pub(crate) fn file(&self, transport: &str) -> Result<(String, Costs)> {
         let text = text(HEAD, &name(transport), machine::load_before(), &self.figures());
         let costs = Costs::parse(&text)?;
         Ok((text, costs))

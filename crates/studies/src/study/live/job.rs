@@ -22,20 +22,20 @@ use crate::transport::{STRATEGY, TRANSPORT};
 
 /// What all jobs have in common.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// By what ranks reach each other.
-    pub(super) transport: String,
+    pub(crate) transport: String,
     /// Bytes that may be registered.
-    pub(super) budget: u64,
+    pub(crate) budget: u64,
     /// Bytes of memory that is put to.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes of the longest write by bare libfabric.
-    pub(super) written: u64,
+    pub(crate) written: u64,
 }
 
 /// A job of two ranks, by itself in processes of its own.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(crate) struct Job {
     strategy: Strategy,
     child: Child,
     input: Option<ChildStdin>,
@@ -47,7 +47,7 @@ impl Job {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub(super) fn start(plan: &Plan, strategy: Strategy) -> Result<Job> {
+    pub(crate) fn start(plan: &Plan, strategy: Strategy) -> Result<Job> {
         let program = env::current_exe().context("this program's own file")?;
         let mut child = Command::new(&program)
             .args(["run", "-n", "2", "--"])
@@ -65,7 +65,7 @@ impl Job {
     }
 
     /// How it registers.
-    pub(super) fn strategy(&self) -> Strategy {
+    pub(crate) fn strategy(&self) -> Strategy {
         self.strategy
     }
 
@@ -73,7 +73,7 @@ impl Job {
     ///
     /// # Errors
     /// If it has ended, which it says the reason for on standard error.
-    pub(super) fn ask(&mut self, case: &Case) -> Result<Answer> {
+    pub(crate) fn ask(&mut self, case: &Case) -> Result<Answer> {
         let ended = || format!("the job that registers by {} has ended", self.strategy.name());
         let input = self.input.as_mut().expect("it is open until the job is dropped");
         writeln!(input, "{}", encode(case)).with_context(ended)?;

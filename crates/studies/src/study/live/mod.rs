@@ -1,11 +1,7 @@
-//! Studies between real processes over a network, beside what the simulator predicts of costs that were measured there.
+//! Jobs of studies that measure between real processes over a network, beside what the simulator predicts of costs that were
+//! measured there.
 
-mod case;
-mod costs;
-mod experiment;
-pub(super) mod firehose;
-mod job;
-mod outcome;
-pub(super) mod pindown;
+pub(super) mod case;
+pub(super) mod costs;
+pub(super) mod job;
 pub mod rank;
-mod shown;

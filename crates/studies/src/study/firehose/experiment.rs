@@ -6,12 +6,13 @@ use sim::Costs;
 use sim::experiments::{Curve, Figures, Shape, ahead};
 use standpipe::{Strategy, Transport, network};
 
-use super::case::{Answer, Case, Puts};
-use super::costs::Taker;
-use super::job::{Job, Plan};
+use super::ahead as by_how_much;
+use super::args::FirehoseArgs;
 use super::outcome::{Place, Point, words};
-use crate::study::ahead as by_how_much;
-use crate::study::firehose::{FigureResult, FirehoseArgs, SeriesResult};
+use super::simulated::{FigureResult, SeriesResult};
+use crate::study::live::case::{Answer, Case, Puts};
+use crate::study::live::costs::Taker;
+use crate::study::live::job::{Job, Plan};
 use crate::work::Bar;
 
 /// The figures that go over working sets, and bytes of their puts.

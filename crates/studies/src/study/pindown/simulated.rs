@@ -1,47 +1,20 @@
-//! `standpipe study pindown`: PM's bandwidth by how many of the transfers hit its pin-down cache.
+//! PM's bandwidth by how many of the transfers hit its pin-down cache, in virtual time.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{ArgGroup, Args};
 use serde::Serialize;
 use sim::experiments::{PinDown, PinDownPoint};
-use standpipe::Transport;
 
+use super::args::PinDownArgs;
 use crate::report::{
-    output::{Output, OutputArgs},
+    output::Output,
     page::{Figure, Grid},
     plots::{Chart, Series, short},
     show::{Show, beside, deviation, deviation_percent, row},
 };
-use crate::transport;
 use crate::units::bytes;
-use crate::units::parse_bytes;
-use crate::vm::VmArgs;
 use crate::work::{Bar, on_all_cores};
-
-/// Arguments of `standpipe study pindown`.
-#[derive(Debug, Args)]
-#[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
-pub struct PinDownArgs {
-    /// Puts that are timed at each hit ratio
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
-    pub(super) puts: u64,
-    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, beside what the simulator
-    /// says with costs that are measured in the same run
-    #[arg(long, value_name = "NAME", value_parser = transport::parse)]
-    pub(super) transport: Option<Transport>,
-    /// With --transport or --vm: how much memory may be registered at a time (16M; 1M with --small)
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "network")]
-    pub(super) pin: Option<u64>,
-    /// Fewer ratios, and with --transport or --vm shorter puts: to see that it runs
-    #[arg(long)]
-    pub(super) small: bool,
-    #[command(flatten)]
-    pub(super) vm: VmArgs,
-    #[command(flatten)]
-    pub(super) output: OutputArgs,
-}
 
 /// What the paper says, by hits in percent.
 const PAPER: [(f64, f64); 2] = [(0.0, 78.7), (100.0, 108.8)];

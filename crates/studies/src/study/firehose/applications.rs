@@ -4,11 +4,11 @@ use anyhow::Result;
 use serde::Serialize;
 use sim::experiments::{Again, Figures, Recorded, Replayed, Settings, Strategy};
 
-use super::recording::{Hosts, Program, Size};
 use crate::report::{
     page::Grid,
     show::{beside, deviation, deviation_percent, row},
 };
+use crate::study::recording::{Hosts, Program, Size};
 use crate::units::grouped;
 use crate::work::{Bar, on_all_cores};
 

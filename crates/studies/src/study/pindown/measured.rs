@@ -9,9 +9,7 @@ use sim::Costs;
 use sim::experiments::PinDown;
 use standpipe::{Strategy, Transport, network};
 
-use super::case::{Answer, Case, Puts};
-use super::costs::Taker;
-use super::job::{Job, Plan};
+use super::args::PinDownArgs;
 use crate::machine;
 use crate::refused::Refused;
 use crate::report::show::{MEASURED, Show, row};
@@ -20,7 +18,9 @@ use crate::report::{
     page::{Figure, Grid},
     plots::{Chart, Series, short},
 };
-use crate::study::pindown::PinDownArgs;
+use crate::study::live::case::{Answer, Case, Puts};
+use crate::study::live::costs::Taker;
+use crate::study::live::job::{Job, Plan};
 use crate::transport::look_for;
 use crate::units::{bytes, grouped};
 use crate::vm;
@@ -30,7 +30,7 @@ use crate::work::Bar;
 ///
 /// # Errors
 /// If it is not over a network, a job fails, or the results cannot be written.
-pub(in crate::study) fn run(args: &PinDownArgs, transport: &Transport) -> Result<ExitCode> {
+pub(super) fn run(args: &PinDownArgs, transport: &Transport) -> Result<ExitCode> {
     if *transport == Transport::Shm {
         let why = "--transport shm: shared memory registers nothing, so that there is nothing to pin down";
         return Err(Refused::new(why).into());
@@ -321,8 +321,11 @@ mod tests {
             rounds: 3,
             puts: 50,
         };
-        let owner =
-            |found, registrations| super::super::case::Owner { found, registrations, ..Default::default() };
+        let owner = |found, registrations| crate::study::live::case::Owner {
+            found,
+            registrations,
+            ..Default::default()
+        };
         let round = |miss: f64, hit: f64| Round {
             puts: vec![
                 Puts { mean_ns: miss, puts: 50, misses: 50, owner: owner(0, 50) },

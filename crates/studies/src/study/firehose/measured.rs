@@ -6,20 +6,20 @@ use std::process::ExitCode;
 use anyhow::Result;
 use standpipe::Transport;
 
-use super::costs::Taker;
+use super::args::FirehoseArgs;
 use super::experiment::Experiment;
 use super::shown;
 use crate::machine;
 use crate::refused::Refused;
 use crate::report::output::Output;
-use crate::study::firehose::FirehoseArgs;
+use crate::study::live::costs::Taker;
 use crate::transport::look_for;
 
 /// Runs the study.
 ///
 /// # Errors
 /// If it is not over a network, a job fails, or the results cannot be written.
-pub(in crate::study) fn run(args: &FirehoseArgs, transport: &Transport) -> Result<ExitCode> {
+pub(super) fn run(args: &FirehoseArgs, transport: &Transport) -> Result<ExitCode> {
     if *transport == Transport::Shm {
         let why =
             "--transport shm: shared memory registers nothing, so that there are no strategies to compare";

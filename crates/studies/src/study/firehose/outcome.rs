@@ -4,7 +4,7 @@ use serde::Serialize;
 use sim::experiments::{Figures, Shape};
 use standpipe::Strategy;
 
-use super::case::Puts;
+use crate::study::live::case::Puts;
 
 /// What a figure is called, and how it is read.
 pub(super) struct Words {
@@ -153,7 +153,7 @@ pub(super) fn deviations(title: &str, points: &[&Point]) -> Vec<String> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::study::live) fn point(strategy: &'static str, put_ns: f64, predicted_put_ns: f64) -> Point {
+    pub(crate) fn point(strategy: &'static str, put_ns: f64, predicted_put_ns: f64) -> Point {
         Point {
             figure: "round-trip-by-working-set",
             strategy,

@@ -1,56 +1,27 @@
-//! `standpipe study firehose`: the Firehose paper's figures, by every strategy.
+//! The Firehose paper's figures in virtual time, by every strategy.
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{ArgGroup, Args};
 use serde::Serialize;
 use sim::experiments::{Curve, Figures, Recorded, Shape, Strategy, ahead};
-use standpipe::Transport;
 
 use super::{
     ahead::{self, Percents},
     applications::{self, Application},
-    recording::{Program, Size},
+    args::FirehoseArgs,
 };
 use crate::{
     report::{
-        output::{Output, OutputArgs},
+        output::Output,
         page::{Figure, Grid},
         plots::{Chart, Mark, Series, short},
         show::{Show, row},
     },
-    scratch, transport,
-    units::{between, parse_bytes},
-    vm::VmArgs,
+    scratch,
+    study::recording::{Program, Size},
     work::{Bar, on_all_cores},
 };
-
-/// Arguments of `standpipe study firehose`.
-#[derive(Debug, Args)]
-#[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
-pub struct FirehoseArgs {
-    /// Puts that are timed for each point of a figure
-    #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
-    pub(super) puts: u64,
-    /// Puts: 100 at most; programs with about a twentieth of the puts, and a fifteenth of the memory in the figures: to see that it runs
-    #[arg(long)]
-    pub(super) small: bool,
-    /// Decides to which places puts at random go
-    #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
-    /// Not in virtual time: two processes reach each other by ofi or ofi:PROVIDER, such as ofi:tcp, and each strategy is
-    /// measured for real, beside what the simulator says with costs that are measured in the same run
-    #[arg(long, value_name = "NAME", value_parser = transport::parse)]
-    pub(super) transport: Option<Transport>,
-    /// With --transport or --vm: how much memory may be registered at a time (4M; 256K with --small)
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "network")]
-    pub(super) pin: Option<u64>,
-    #[command(flatten)]
-    pub(super) vm: VmArgs,
-    #[command(flatten)]
-    pub(super) output: OutputArgs,
-}
 
 #[derive(Debug, Serialize)]
 struct Outcome {

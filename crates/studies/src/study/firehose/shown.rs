@@ -2,13 +2,14 @@
 
 use sim::experiments::Shape;
 
+use super::ahead;
+use super::args::FirehoseArgs;
 use super::experiment::{Experiment, Outcome, SHAPES, STRATEGIES};
 use super::outcome::{Point, deviations, words};
+use super::simulated::FigureResult;
 use crate::report::page::{Figure, Grid};
 use crate::report::plots::{Chart, Mark, Series, short};
 use crate::report::show::{MEASURED, Show, row};
-use crate::study::ahead;
-use crate::study::firehose::{FigureResult, FirehoseArgs};
 use crate::units::{bytes, grouped};
 use crate::vm;
 

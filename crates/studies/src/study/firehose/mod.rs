@@ -1,0 +1,11 @@
+//! The Firehose paper's figures and its table (Bell and Bonachea, 2003), in virtual time and between real processes.
+
+mod ahead;
+mod applications;
+pub mod args;
+pub mod command;
+mod experiment;
+mod measured;
+mod outcome;
+mod shown;
+mod simulated;
