@@ -17,6 +17,7 @@ use super::{
     },
     recording::{Hosts, Program, Size},
 };
+use crate::study::subcommand::Subcommand;
 use crate::units::grouped;
 use crate::{
     refused::Refused,
@@ -28,6 +29,14 @@ use crate::{
     },
     scratch,
     work::{Bar, on_all_cores},
+};
+
+/// `standpipe study policies`.
+pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
+    name: "policies",
+    about: "Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time",
+    checks_settings: true,
+    run,
 };
 
 /// Arguments of `standpipe study policies`.
@@ -111,7 +120,7 @@ impl Workload {
 ///
 /// # Errors
 /// If the trace cannot be read, a program cannot be recorded, or the results cannot be written.
-pub fn run(args: &PoliciesArgs) -> Result<ExitCode> {
+fn run(args: &PoliciesArgs) -> Result<ExitCode> {
     // A trace that cannot be read is told before anything is made or run.
     let cache = cache_blocks(args)?;
     let output = Output::make(&args.output)?;

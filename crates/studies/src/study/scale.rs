@@ -10,6 +10,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use sim::experiments::Scale;
 
+use crate::study::subcommand::Subcommand;
 use crate::{
     printed::print,
     report::{
@@ -22,6 +23,14 @@ use crate::{
     units::between,
     units::{bytes, grouped},
     work::{Bar, on_all_cores},
+};
+
+/// `standpipe study scale`.
+pub(crate) static STUDY: Subcommand<ScaleArgs> = Subcommand {
+    name: "scale",
+    about: "Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time",
+    checks_settings: false,
+    run,
 };
 
 /// Arguments of `standpipe study scale`.
@@ -84,7 +93,7 @@ struct Row {
 ///
 /// # Errors
 /// If a row cannot be simulated, or the results cannot be written.
-pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
+fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let output = Output::make(&args.output)?;
     let jobs = jobs(args.nodes_max);
     let bar = Bar::new(jobs.len(), "jobs");

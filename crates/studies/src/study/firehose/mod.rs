@@ -3,9 +3,11 @@
 mod ahead;
 mod applications;
 pub mod args;
-pub mod command;
+mod command;
 mod experiment;
 mod measured;
 mod outcome;
 mod shown;
 mod simulated;
+
+pub(crate) use command::STUDY;

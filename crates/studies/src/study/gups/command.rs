@@ -20,9 +20,18 @@ use crate::refused::Refused;
 use crate::report::output::{Output, OutputArgs};
 use crate::signals;
 use crate::study::ranks;
+use crate::study::subcommand::Subcommand;
 use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::{between, parse_bytes};
 use crate::work::Bar;
+
+/// `standpipe study gups`.
+pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
+    name: "gups",
+    about: "Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message",
+    checks_settings: true,
+    run,
+};
 
 /// Arguments of `standpipe study gups`.
 #[derive(Debug, Args)]
@@ -64,7 +73,7 @@ const TABLE_MIN: u64 = 8 << 10;
 ///
 /// # Errors
 /// If the arguments do not fit together, a process fails, a word is wrong, or the results cannot be written.
-pub fn run(args: &GupsArgs) -> Result<ExitCode> {
+fn run(args: &GupsArgs) -> Result<ExitCode> {
     let chosen = args.transport.choose()?;
     let plan = args.plan(&chosen)?;
     machine::check_room(2 * args.table, "the table, and its copy that is verified,")?;

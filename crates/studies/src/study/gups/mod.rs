@@ -2,7 +2,7 @@
 //! make of the same. Table and sequence are those of the HPC Challenge's RandomAccess (Luszczek and others, 2005).
 
 mod beside;
-pub mod command;
+mod command;
 mod hpcc;
 mod other;
 mod outcome;
@@ -12,3 +12,5 @@ mod rma;
 mod sequence;
 mod shown;
 mod table;
+
+pub(crate) use command::STUDY;

@@ -12,10 +12,19 @@ use super::rank::SUBCOMMAND;
 use super::shown;
 use crate::report::output::{Output, OutputArgs};
 use crate::study::ranks;
+use crate::study::subcommand::Subcommand;
 use crate::transport::{Chosen, TransportArgs, look_for};
 use crate::units::between;
 use crate::work::Bar;
 use crate::{machine, signals};
+
+/// `standpipe study isx`.
+pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {
+    name: "isx",
+    about: "Integers sorted over the whole job through puts that signal (ISx), by more and more processes, verified",
+    checks_settings: true,
+    run,
+};
 
 /// Arguments of `standpipe study isx`.
 #[derive(Debug, Args)]
@@ -50,7 +59,7 @@ const _: () = assert!(RANKS_MAX.checked_mul(WIDTH).is_some() && RANKS_MAX <= sta
 ///
 /// # Errors
 /// If there is too little memory, a process fails, a sort is wrong, or the results cannot be written.
-pub fn run(args: &IsxArgs) -> Result<ExitCode> {
+fn run(args: &IsxArgs) -> Result<ExitCode> {
     let chosen = args.transport.choose()?;
     let plan = Plan { keys: args.keys, rounds: args.rounds, seed: args.seed, spoil: args.spoil };
     // What was drawn, the same by owner, room for what comes, and what is sorted.

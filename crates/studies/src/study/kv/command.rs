@@ -17,6 +17,7 @@ use super::{
     statistics::{Statistics, favourite_share},
     worker_process::SUBCOMMAND,
 };
+use crate::study::subcommand::Subcommand;
 use crate::units::{bytes, counted, grouped};
 use crate::{
     machine,
@@ -26,6 +27,14 @@ use crate::{
     table::Layout,
     transport::{Chosen, TransportArgs, look_for},
     vm::{self, VmArgs},
+};
+
+/// `standpipe study kv`.
+pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
+    name: "kv",
+    about: "Workers pull each other's key-value-cache blocks out of ordinary memory",
+    checks_settings: true,
+    run,
 };
 
 /// Arguments of `standpipe study kv`.
@@ -49,7 +58,7 @@ pub struct StudyArgs {
 /// # Errors
 /// If the arguments do not fit together, the trace cannot be read, the workers cannot be started, or the results
 /// cannot be written.
-pub fn run(args: &StudyArgs) -> Result<ExitCode> {
+fn run(args: &StudyArgs) -> Result<ExitCode> {
     if let Some(ended) = args.vm.run(&args.output, args.transport.is_named()) {
         return ended;
     }

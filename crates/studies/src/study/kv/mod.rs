@@ -3,7 +3,7 @@
 
 pub mod args;
 pub mod charts;
-pub mod command;
+mod command;
 pub mod directory;
 #[cfg(test)]
 mod directory_tests;
@@ -24,3 +24,5 @@ pub mod sweep;
 pub mod trace;
 pub mod worker;
 pub mod worker_process;
+
+pub(crate) use command::STUDY;

@@ -2,6 +2,8 @@
 //! processes.
 
 pub mod args;
-pub mod command;
+mod command;
 mod measured;
 mod simulated;
+
+pub(crate) use command::STUDY;
