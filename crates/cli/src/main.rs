@@ -16,7 +16,7 @@ use clap_complete::Shell;
 use standpipe::Config;
 use standpipe_cli::{doctor, info, rendezvous, sim, top};
 use studies::{
-    kernels::{args::KernelArgs, command as kernel},
+    kernels::{self, KernelArgs},
     perf,
     printed::print,
     refused::Refused,
@@ -204,7 +204,7 @@ impl Command {
             Self::Rendezvous(args) => rendezvous::run(&args),
             Self::Tune(args) => tune::run(&args),
             Self::Study(given) => given.run(),
-            Self::Kernel(args) => kernel::run(&args),
+            Self::Kernel(args) => kernels::run(&args),
             Self::Sim(args) => sim::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Perf(args) => perf::run(&args),

@@ -9,13 +9,13 @@ use serde::{Serialize, de::DeserializeOwned};
 /// # Panics
 /// If it holds a map whose keys are no texts; lines are structs of numbers, texts and lists of such.
 #[must_use]
-pub fn encode<L: Serialize>(line: &L) -> String {
+pub(crate) fn encode<L: Serialize>(line: &L) -> String {
     serde_json::to_string(line).expect("numbers and strings always serialise")
 }
 
 /// Reads a line; `None` if it is something else that the process printed.
 #[must_use]
-pub fn decode<L: DeserializeOwned>(text: &str) -> Option<L> {
+pub(crate) fn decode<L: DeserializeOwned>(text: &str) -> Option<L> {
     serde_json::from_str(text).ok()
 }
 
@@ -23,7 +23,7 @@ pub fn decode<L: DeserializeOwned>(text: &str) -> Option<L> {
 ///
 /// # Errors
 /// If it does not listen.
-pub fn tell<L: Serialize>(line: &L) -> io::Result<()> {
+pub(crate) fn tell<L: Serialize>(line: &L) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", encode(line))?;
     out.flush()

@@ -5,7 +5,7 @@
 //! multiplications for eight bytes, so that checking runs near the speed of memory.
 
 /// Fills `piece` with what layer `layer` of block `id` holds.
-pub fn fill(id: u64, layer: u32, piece: &mut [u8]) {
+pub(crate) fn fill(id: u64, layer: u32, piece: &mut [u8]) {
     let key = key(id, layer);
     let (words, tail) = piece.as_chunks_mut::<WORD_BYTES>();
     let end = words.len() as u64;
@@ -18,7 +18,7 @@ pub fn fill(id: u64, layer: u32, piece: &mut [u8]) {
 
 /// How many bytes of `piece` differ from what layer `layer` of block `id` holds.
 #[must_use]
-pub fn mismatches(id: u64, layer: u32, piece: &[u8]) -> u64 {
+pub(crate) fn mismatches(id: u64, layer: u32, piece: &[u8]) -> u64 {
     let key = key(id, layer);
     let (words, tail) = piece.as_chunks::<WORD_BYTES>();
     let mut wrong = 0;

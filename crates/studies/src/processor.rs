@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::pattern;
 
 /// Keeps a core busy for `duration` of this thread's processor time, however many others want the core.
-pub fn burn(duration: Duration) {
+pub(crate) fn burn(duration: Duration) {
     let end = time() + duration;
     let mut value = 1;
     while time() < end {
@@ -19,7 +19,7 @@ pub fn burn(duration: Duration) {
 
 /// The time that this thread has had a core.
 #[must_use]
-pub fn time() -> Duration {
+pub(crate) fn time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -43,7 +43,7 @@ pub fn bar(steps: u64, said: &str) -> ProgressBar {
 }
 
 /// Takes away the bar that is shown, if one is.
-pub fn clear() {
+pub(crate) fn clear() {
     let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(bar) = shown.and_then(|bar| bar.upgrade()) {
         bar.finish_and_clear();

@@ -28,7 +28,7 @@ impl Refused {
     /// Because a file cannot be made in that folder, or at that path; `doing` says what for, and names it as the user
     /// did. An error of a temporary file names that file, which nobody has heard of: its name is left out.
     #[must_use]
-    pub fn file(doing: &str, error: &io::Error) -> Refused {
+    pub(crate) fn file(doing: &str, error: &io::Error) -> Refused {
         let error = error.to_string();
         let cause = error.split_once(" at path ").map_or(error.as_str(), |(cause, _)| cause);
         Refused(format!("{doing}: {cause}"))
@@ -38,7 +38,7 @@ impl Refused {
     ///
     /// # Errors
     /// If something else than a file is there: a folder, a device, a pipe. Its place is not taken.
-    pub fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, Refused> {
+    pub(crate) fn unless_writable(doing: &str, file: &Path) -> Result<PathBuf, Refused> {
         let Ok(there) = file.canonicalize() else { return Ok(file.to_owned()) };
         match there.metadata() {
             Ok(found) if found.is_dir() => Err(Refused(format!("{doing}: it is a directory"))),

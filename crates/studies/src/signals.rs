@@ -43,12 +43,12 @@ static DELIVERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a signal has come that ends this process. Any thread may ask.
 #[must_use]
-pub fn ending() -> bool {
+pub(crate) fn ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }
 
 /// Says a line on standard error, unless a signal has come: it would be about its consequences.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     if !ending() {
         complain(format_args!("standpipe: {text}"));
     }
@@ -61,7 +61,7 @@ pub fn complain(line: impl Display) {
 
 /// Does what a signal must not come amidst: starting a process, which would be left behind, or writing a report. The
 /// signal waits meanwhile, so it is to be short. Does not return if this process is being ended.
-pub fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
+pub(crate) fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
     let guard = UNDISTURBED.lock().unwrap_or_else(PoisonError::into_inner);
     if ending() {
         drop(guard);
@@ -71,7 +71,7 @@ pub fn undisturbed<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// The report is written, whatever ends this process now.
-pub fn delivered() {
+pub(crate) fn delivered() {
     DELIVERED.store(true, Ordering::SeqCst);
 }
 
@@ -94,7 +94,7 @@ fn is_ignored_by(status: &str, signal: i32) -> bool {
 
 /// Something that must not stay when a signal ends this process. The command itself removes it otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leftover {
+pub(crate) enum Leftover {
     /// A folder with all that is in it.
     Folder(PathBuf),
     /// A folder that was made for results, if it has none.
@@ -105,7 +105,7 @@ pub enum Leftover {
 
 impl Leftover {
     /// Has it removed when a signal ends this process.
-    pub fn note(self) {
+    pub(crate) fn note(self) {
         leftovers().push(self);
     }
 

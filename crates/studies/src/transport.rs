@@ -17,7 +17,7 @@ pub const STRATEGY: &str = "STANDPIPE_STRATEGY";
 ///
 /// # Errors
 /// What names there are.
-pub fn parse(name: &str) -> Result<Transport, String> {
+pub(crate) fn parse(name: &str) -> Result<Transport, String> {
     Transport::parse(name).ok_or_else(|| "it is shm, ofi or ofi:PROVIDER".to_owned())
 }
 
@@ -25,7 +25,7 @@ pub fn parse(name: &str) -> Result<Transport, String> {
 ///
 /// # Errors
 /// If the environment names none that there is.
-pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
+pub(crate) fn chosen(option: Option<&Transport>) -> Result<Transport> {
     option.map_or_else(|| from_env(variable(TRANSPORT).as_deref()), |transport| Ok(transport.clone()))
 }
 
@@ -34,7 +34,7 @@ pub fn chosen(option: Option<&Transport>) -> Result<Transport> {
 ///
 /// # Errors
 /// If there is no libfabric, or it has no such provider.
-pub fn look_for(transport: &Transport) -> Result<(), Refused> {
+pub(crate) fn look_for(transport: &Transport) -> Result<(), Refused> {
     match transport {
         Transport::Ofi { provider } => network::look_for(provider.as_deref()).map_err(Refused::new),
         _ => Ok(()),
@@ -48,7 +48,7 @@ fn from_env(name: Option<&str>) -> Result<Transport> {
 
 /// How ranks of a study reach each other, as a user says it.
 #[derive(Debug, Clone, Default, Args)]
-pub struct TransportArgs {
+pub(crate) struct TransportArgs {
     /// How the processes reach each other: shm, ofi or ofi:PROVIDER, such as ofi:tcp. Without it, as STANDPIPE_TRANSPORT says
     #[arg(long, value_name = "NAME", value_parser = parse)]
     transport: Option<Transport>,
@@ -60,17 +60,17 @@ pub struct TransportArgs {
 
 /// How ranks reach each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// By what.
-    pub transport: Transport,
+    pub(crate) transport: Transport,
     /// What they register over a network; `None` where there is none.
-    pub strategy: Option<Strategy>,
+    pub(crate) strategy: Option<Strategy>,
 }
 
 impl TransportArgs {
     /// Whether an option names a transport.
     #[must_use]
-    pub fn is_named(&self) -> bool {
+    pub(crate) fn is_named(&self) -> bool {
         self.transport.is_some()
     }
 
@@ -79,7 +79,7 @@ impl TransportArgs {
     /// # Errors
     /// If they name what cannot be, or a strategy where nothing is ever registered. Whether the transport is there says
     /// [`look_for`].
-    pub fn choose(&self) -> Result<Chosen, Refused> {
+    pub(crate) fn choose(&self) -> Result<Chosen, Refused> {
         let transport = chosen(self.transport.as_ref()).map_err(Refused::new)?;
         if transport == Transport::Shm {
             return match self.strategy {
@@ -101,20 +101,20 @@ impl TransportArgs {
 impl Chosen {
     /// Tells a job's ranks.
     #[must_use]
-    pub fn tell(&self, job: Launch) -> Launch {
+    pub(crate) fn tell(&self, job: Launch) -> Launch {
         self.settings().into_iter().fold(job, |job, (name, value)| job.env(name, value))
     }
 
     /// The settings that tell processes of it: names and values.
     #[must_use]
-    pub fn settings(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let strategy = self.strategy.map(|strategy| (STRATEGY, strategy.name().to_owned()));
         [(TRANSPORT, self.transport.to_string())].into_iter().chain(strategy).collect()
     }
 
     /// The options that choose this, for a command line that repeats a run.
     #[must_use]
-    pub fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         let Some(strategy) = self.strategy else { return Vec::new() };
         // A provider's name may have a semicolon.
         let transport = self.transport.to_string();

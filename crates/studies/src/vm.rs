@@ -14,7 +14,7 @@ use crate::report::output::{Output, OutputArgs};
 
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
-pub struct VmArgs {
+pub(crate) struct VmArgs {
     /// Run inside an emulated machine that has soft-RoCE devices (by tools/rdma-vm of Standpipe's sources, as root), over
     /// ofi:verbs;ofi_rxm unless --transport says otherwise; the report comes out here. Slow: everything is emulated
     #[arg(long)]
@@ -27,7 +27,7 @@ pub struct VmArgs {
 
 /// Why a study did not run in the machine.
 #[derive(Debug, thiserror::Error)]
-pub enum VmError {
+pub(crate) enum VmError {
     /// There is nothing that makes one.
     #[error(
         "there is no tools/rdma-vm above {}, which makes the machine for --vm; it is part of Standpipe's sources: name it by \
@@ -80,13 +80,13 @@ const TRANSPORT: [&str; 2] = ["--transport", "ofi:verbs;ofi_rxm"];
 
 /// Whether this is the program inside the machine.
 #[must_use]
-pub fn is_inside() -> bool {
+pub(crate) fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
 /// What repeats it, behind the command line of what runs inside.
 #[must_use]
-pub fn word() -> &'static str {
+pub(crate) fn word() -> &'static str {
     if is_inside() { " --vm" } else { "" }
 }
 
@@ -95,7 +95,7 @@ impl VmArgs {
     ///
     /// # Errors
     /// [`VmError`]; [`Refused`] if the results' directory cannot be had.
-    pub fn run(&self, results: &OutputArgs, named: bool) -> Option<Result<ExitCode>> {
+    pub(crate) fn run(&self, results: &OutputArgs, named: bool) -> Option<Result<ExitCode>> {
         self.vm.then(|| self.boot(results, named))
     }
 

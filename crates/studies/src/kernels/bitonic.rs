@@ -13,7 +13,7 @@ use super::{
 ///
 /// # Errors
 /// If a peer is lost, or the recording cannot be written.
-pub fn run(job: &mut Job, plan: &BitonicPlan) -> Result<Vec<Block>> {
+pub(super) fn run(job: &mut Job, plan: &BitonicPlan) -> Result<Vec<Block>> {
     let rank = job.rank();
     let inbox = job.inbox("arriving keys", plan.block)?;
     let block = || vec![0; plan.block];

@@ -14,7 +14,7 @@ use super::{
 ///
 /// # Errors
 /// If a peer is lost, or the recording cannot be written.
-pub fn run(job: &mut Job, plan: &CannonPlan) -> Result<Verdict> {
+pub(super) fn run(job: &mut Job, plan: &CannonPlan) -> Result<Verdict> {
     let grid = Grid { width: plan.grid, row: job.rank() / plan.grid, column: job.rank() % plan.grid };
     let entries = plan.block * plan.block;
     let mut a = Moving::new(job, "a", entries)?;

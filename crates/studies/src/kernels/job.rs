@@ -24,7 +24,7 @@ use crate::own;
 
 /// One rank of a kernel, with its node. For one thread.
 #[derive(Debug)]
-pub struct Job {
+pub(super) struct Job {
     node: Node,
     signal: HandlerId,
     /// Signals of each peer that have come, and how many of them were used up.
@@ -45,7 +45,7 @@ pub struct Job {
 /// Memory of the same length at every rank for the others to put to: part of an ordinary allocation, that the kernel
 /// never gives back. Whatever a peer does at whatever time, its words stay words.
 #[derive(Debug)]
-pub struct Inbox {
+pub(super) struct Inbox {
     words: &'static [AtomicU64],
     /// Where it lies at each rank.
     addrs: Vec<u64>,
@@ -65,7 +65,7 @@ fn zeros_from_a_page_on(words: usize) -> &'static [AtomicU64] {
 
 impl Inbox {
     /// Copies the start of it out.
-    pub fn read(&self, into: &mut [u64]) {
+    pub(super) fn read(&self, into: &mut [u64]) {
         into.iter_mut().zip(self.words).for_each(|(word, from)| *word = from.load(Ordering::Relaxed));
     }
 }
@@ -76,7 +76,7 @@ impl Job {
     ///
     /// # Errors
     /// If the job cannot be joined, or the file cannot be made.
-    pub fn join(record: Option<&Path>, spoil: bool) -> Result<Self> {
+    pub(super) fn join(record: Option<&Path>, spoil: bool) -> Result<Self> {
         let come: Arc<[AtomicU64]> = (0..RANKS_MAX).map(|_| AtomicU64::new(0)).collect();
         let counter = Arc::clone(&come);
         let config = own::config()?.handler(SIGNAL, move |call| {
@@ -107,13 +107,13 @@ impl Job {
 
     /// This rank's number.
     #[must_use]
-    pub fn rank(&self) -> usize {
+    pub(super) fn rank(&self) -> usize {
         self.node.rank() as usize
     }
 
     /// The number of ranks.
     #[must_use]
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.node.size() as usize
     }
 
@@ -121,7 +121,7 @@ impl Job {
     ///
     /// # Errors
     /// If another rank does not.
-    pub fn inbox(&mut self, name: &str, words: usize) -> Result<Inbox> {
+    pub(super) fn inbox(&mut self, name: &str, words: usize) -> Result<Inbox> {
         let words = zeros_from_a_page_on(words);
         let addr = words.as_ptr().expose_provenance() as u64;
         self.arrays.push(Array { name: name.to_owned(), addr, len: size_of_val(words) as u64 });
@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Says that puts will come out of this memory, which stays where it is.
-    pub fn owns<T>(&mut self, name: &str, memory: &[T]) {
+    pub(super) fn owns<T>(&mut self, name: &str, memory: &[T]) {
         let addr = memory.as_ptr().addr() as u64;
         self.arrays.push(Array { name: name.to_owned(), addr, len: size_of_val(memory) as u64 });
     }
@@ -146,7 +146,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank is lost.
-    pub fn start(&mut self) -> Result<()> {
+    pub(super) fn start(&mut self) -> Result<()> {
         self.node.barrier()?;
         self.counted = self.node.stats();
         self.started = Instant::now();
@@ -161,7 +161,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank is lost, or the recording cannot be written.
-    pub fn stop(&mut self) -> Result<()> {
+    pub(super) fn stop(&mut self) -> Result<()> {
         self.barrier()?;
         self.run = self.started.elapsed();
         Ok(())
@@ -171,7 +171,7 @@ impl Job {
     ///
     /// # Errors
     /// If the peer is lost, or the recording cannot be written.
-    pub fn put(&mut self, peer: usize, inbox: &Inbox, at: usize, from: &[u64]) -> Result<()> {
+    pub(super) fn put(&mut self, peer: usize, inbox: &Inbox, at: usize, from: &[u64]) -> Result<()> {
         let (rank, room) = (self.rank(), inbox.words.len());
         ensure!(peer != rank && peer < inbox.addrs.len(), "rank {rank} puts to rank {peer}");
         let fits = at.checked_add(from.len()).is_some_and(|end| end <= room);
@@ -207,7 +207,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank is lost, or the recording cannot be written.
-    pub fn barrier(&mut self) -> Result<()> {
+    pub(super) fn barrier(&mut self) -> Result<()> {
         let compute_ns = self.computed_ns();
         self.node.barrier()?;
         self.write(compute_ns, Action::Barrier)
@@ -217,7 +217,7 @@ impl Job {
     ///
     /// # Errors
     /// If the peer is lost, or the recording cannot be written.
-    pub fn meet(&mut self, peer: usize) -> Result<()> {
+    pub(super) fn meet(&mut self, peer: usize) -> Result<()> {
         let compute_ns = self.computed_ns();
         self.node.request(peer as Rank, self.signal, [0; 4])?;
         self.write(compute_ns, Action::Signal { peer: peer as u32 })?;
@@ -236,7 +236,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank is lost, or the recording cannot be written.
-    pub fn finish(self, result: RankResult) -> Result<Done> {
+    pub(super) fn finish(self, result: RankResult) -> Result<Done> {
         let steps = self.recorder.map(Recorder::finish).transpose().context(RECORDING)?;
         let stats = self.node.stats();
         // The heap carries nothing of the kernel's.

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::pattern;
 
 /// Makes these the keys with the numbers from `first` on.
-pub fn fill(keys: &mut [u64], first: usize) {
+pub(super) fn fill(keys: &mut [u64], first: usize) {
     (first as u64..).zip(keys).for_each(|(number, key)| *key = pattern::mix(pattern::mix(number)));
 }
 
 /// Fills `kept` with the lowest keys of two blocks as long as it.
-pub fn keep_low(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
+pub(super) fn keep_low(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
     let (mut here, mut there) = (0, 0);
     for key in kept {
         let take = mine[here] <= theirs[there];
@@ -21,7 +21,7 @@ pub fn keep_low(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
 }
 
 /// Fills `kept` with the highest keys of two blocks as long as it.
-pub fn keep_high(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
+pub(super) fn keep_high(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
     let (mut here, mut there) = (mine.len(), theirs.len());
     for key in kept.iter_mut().rev() {
         let take = mine[here - 1] >= theirs[there - 1];
@@ -33,7 +33,7 @@ pub fn keep_high(mine: &[u64], theirs: &[u64], kept: &mut [u64]) {
 
 /// A rank's keys after the sort, in so few words that all ranks' can be judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
+pub(super) struct Block {
     /// How many keys.
     pub keys: u64,
     /// The first of them.
@@ -51,7 +51,7 @@ pub struct Block {
 impl Block {
     /// Describes `keys`, of which there is at least one.
     #[must_use]
-    pub fn of(keys: &[u64], hash_before: u64) -> Self {
+    pub(super) fn of(keys: &[u64], hash_before: u64) -> Self {
         Self {
             keys: keys.len() as u64,
             first: keys[0],
@@ -66,7 +66,7 @@ impl Block {
 /// What is wrong with the sort that the ranks' blocks, in order, came out of; `None` if they are sorted and hold the
 /// keys from before.
 #[must_use]
-pub fn fault(blocks: &[Block]) -> Option<String> {
+pub(super) fn fault(blocks: &[Block]) -> Option<String> {
     if let Some(rank) = blocks.iter().position(|block| !block.in_order) {
         return Some(format!("the keys of rank {rank} are out of order"));
     }
@@ -80,7 +80,7 @@ pub fn fault(blocks: &[Block]) -> Option<String> {
 
 /// A sum of hashes of the keys: equal for equal multisets, for others once in 2^64 by chance.
 #[must_use]
-pub fn multiset_hash(keys: &[u64]) -> u64 {
+pub(super) fn multiset_hash(keys: &[u64]) -> u64 {
     keys.iter().map(|key| pattern::mix(key.wrapping_add(HASH_KEY))).fold(0, u64::wrapping_add)
 }
 

@@ -10,7 +10,7 @@ use super::{keys::Block, product::Verdict};
 /// One line of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub(super) enum Line {
     /// So many puts were made until now.
     Puts(u64),
     /// The rank's part is done.
@@ -19,7 +19,7 @@ pub enum Line {
 
 /// What a rank did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub(super) struct Done {
     /// Puts made.
     pub puts: u64,
     /// Bytes put.
@@ -41,7 +41,7 @@ pub struct Done {
 /// What a rank says of its part of the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RankResult {
+pub(super) enum RankResult {
     /// Its block of the product, judged.
     Product(Verdict),
     /// Its block of the sorted keys of each round, to be judged beside the others'.

@@ -2,15 +2,18 @@
 //! matrix multiply and bitonic sort. Their ranks put runs of words into each other's ordinary memory (`Vec`s, not the
 //! heap), one put at a time. What they did can be recorded to the last put and read back by [`sim::recording`].
 
-pub mod args;
-pub mod bitonic;
-pub mod cannon;
-pub mod command;
-pub mod job;
-pub mod keys;
-pub mod lines;
-pub mod outcome;
-pub mod plan;
-pub mod product;
-pub mod recorder;
-pub mod worker;
+mod args;
+mod bitonic;
+mod cannon;
+mod command;
+mod job;
+mod keys;
+mod lines;
+mod outcome;
+mod plan;
+mod product;
+mod recorder;
+pub(crate) mod worker;
+
+pub use args::KernelArgs;
+pub use command::run;

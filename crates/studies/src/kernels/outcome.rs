@@ -19,7 +19,7 @@ use crate::{
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// The kernel's name.
     pub kernel: &'static str,
     /// Ranks it ran on.
@@ -48,7 +48,7 @@ pub struct Outcome {
 
 /// A recording that was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Recording {
+pub(super) struct Recording {
     /// The file.
     pub file: PathBuf,
     /// Its size.
@@ -62,7 +62,7 @@ pub struct Recording {
 impl Recording {
     /// A recording of `bytes` in `file`.
     #[must_use]
-    pub fn new(file: PathBuf, bytes: u64, totals: Totals) -> Self {
+    pub(super) fn new(file: PathBuf, bytes: u64, totals: Totals) -> Self {
         Self { file, bytes, steps: totals.steps, compute_seconds: totals.compute_ns as f64 / 1e9 }
     }
 }
@@ -70,7 +70,7 @@ impl Recording {
 impl Outcome {
     /// What all ranks, in order, said of `kernel`.
     #[must_use]
-    pub fn of(kernel: &Kernel, ranks: &[Done], trace: Option<Recording>) -> Self {
+    pub(super) fn of(kernel: &Kernel, ranks: &[Done], trace: Option<Recording>) -> Self {
         let sum = |of: fn(&Done) -> u64| ranks.iter().map(of).sum::<u64>();
         let puts = sum(|done| done.puts);
         let mut mechanisms = BTreeMap::new();
@@ -96,7 +96,7 @@ impl Outcome {
 
     /// The numbers as a table.
     #[must_use]
-    pub fn table(&self) -> table::Table {
+    pub(super) fn table(&self) -> table::Table {
         let mut table = table::plain(&[self.kernel, ""]);
         table.add_rows(self.rows());
         if let Some(column) = table.column_mut(1) {

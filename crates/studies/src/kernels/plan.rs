@@ -40,7 +40,7 @@ pub struct BitonicPlan {
 }
 
 /// Bytes of a matrix's entry and of a key.
-pub const WORD_BYTES: usize = size_of::<u64>();
+pub(super) const WORD_BYTES: usize = size_of::<u64>();
 
 impl CannonPlan {
     /// The plan of `rounds` products of matrices of `order` on `ranks` ranks, by puts of `put_bytes`.

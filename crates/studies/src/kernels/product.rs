@@ -6,7 +6,7 @@ use crate::pattern;
 
 /// The factors of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Factor {
+pub(super) enum Factor {
     /// The left one.
     A,
     /// The right one.
@@ -18,14 +18,14 @@ const ENTRY_MAX: u64 = 8;
 
 /// An entry of a factor of product number `round`: a fixed function that anyone can compute.
 #[must_use]
-pub fn entry(factor: Factor, round: usize, row: usize, column: usize) -> i64 {
+pub(super) fn entry(factor: Factor, round: usize, row: usize, column: usize) -> i64 {
     let key = pattern::mix(((round as u64) << 1) | factor as u64);
     let word = pattern::mix(key ^ pattern::mix(((row as u64) << 32) | column as u64));
     (word % (2 * ENTRY_MAX + 1)) as i64 - ENTRY_MAX as i64
 }
 
 /// Fills a block with the entries whose first row and column these are.
-pub fn fill(block: &mut [f64], width: usize, factor: Factor, round: usize, row: usize, column: usize) {
+pub(super) fn fill(block: &mut [f64], width: usize, factor: Factor, round: usize, row: usize, column: usize) {
     for (down, line) in block.chunks_exact_mut(width).enumerate() {
         for (right, value) in line.iter_mut().enumerate() {
             *value = entry(factor, round, row + down, column + right) as f64;
@@ -34,7 +34,7 @@ pub fn fill(block: &mut [f64], width: usize, factor: Factor, round: usize, row: 
 }
 
 /// Adds the product of the square blocks `a` and `b`, of `width`, to `c`.
-pub fn multiply_add(a: &[f64], b: &[f64], c: &mut [f64], width: usize) {
+pub(super) fn multiply_add(a: &[f64], b: &[f64], c: &mut [f64], width: usize) {
     for depth in (0..width).step_by(TILE_DEPTH) {
         let depths = depth..width.min(depth + TILE_DEPTH);
         for left in (0..width).step_by(TILE_WIDTH) {
@@ -56,7 +56,7 @@ const TILE_WIDTH: usize = 512;
 
 /// A rank's block of the sum of all rounds' products.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim<'a> {
+pub(super) struct Claim<'a> {
     /// The block.
     pub entries: &'a [f64],
     /// Its width.
@@ -71,7 +71,7 @@ pub struct Claim<'a> {
 
 /// Whether a block is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub(super) struct Verdict {
     /// Rows of the block with a wrong entry.
     pub wrong_rows: u64,
     /// How it was found out.
@@ -81,7 +81,7 @@ pub struct Verdict {
 /// How a product is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub(super) enum Method {
     /// Every entry against the sum of its row's and its column's products.
     NaiveProduct,
     /// Products with random vectors against those of the factors (Freivalds, 1977).
@@ -89,12 +89,12 @@ pub enum Method {
 }
 
 /// The largest order for which every entry is computed again.
-pub const NAIVE_ORDER_MAX: usize = 512;
+pub(super) const NAIVE_ORDER_MAX: usize = 512;
 
 impl Claim<'_> {
     /// Verifies the block in the way that suits its size. Nothing that was ever put is used for it.
     #[must_use]
-    pub fn verify(&self) -> Verdict {
+    pub(super) fn verify(&self) -> Verdict {
         let (wrong_rows, by) = match self.order {
             ..=NAIVE_ORDER_MAX => (self.wrong_rows_naively(), Method::NaiveProduct),
             _ => (self.wrong_rows_by_vectors(), Method::RandomVectors),

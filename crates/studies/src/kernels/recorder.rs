@@ -14,7 +14,7 @@ use crate::processor;
 /// Writes a rank's section of a trace. Time is counted as this thread's time on a core, so that a machine with fewer
 /// cores than ranks records the same as one with enough; so all steps must come from one thread.
 #[derive(Debug)]
-pub struct Recorder {
+pub(super) struct Recorder {
     section: SectionWriter<BufWriter<File>>,
     /// When the last step ended.
     ended: Duration,
@@ -27,7 +27,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If the file cannot be made.
-    pub fn create(directory: &Path, rank: usize) -> io::Result<Self> {
+    pub(super) fn create(directory: &Path, rank: usize) -> io::Result<Self> {
         let section = SectionWriter::new(BufWriter::new(File::create(part_file(directory, rank))?));
         let looks = (0..LOOKS).map(|_| {
             let start = processor::time();
@@ -38,13 +38,13 @@ impl Recorder {
     }
 
     /// Takes the time from here on for computing.
-    pub fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.ended = processor::time();
     }
 
     /// How long this thread has computed since the last step, in nanoseconds. Called before the next one.
     #[must_use]
-    pub fn computed_ns(&self) -> u64 {
+    pub(super) fn computed_ns(&self) -> u64 {
         let computed = processor::time().saturating_sub(self.ended).saturating_sub(self.looking);
         u64::try_from(computed.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -53,7 +53,7 @@ impl Recorder {
     ///
     /// # Errors
     /// What writing ends with.
-    pub fn write(&mut self, compute_ns: u64, action: Action) -> io::Result<()> {
+    pub(super) fn write(&mut self, compute_ns: u64, action: Action) -> io::Result<()> {
         self.section.push(&Step { compute_ns, action })?;
         self.restart();
         Ok(())
@@ -63,14 +63,14 @@ impl Recorder {
     ///
     /// # Errors
     /// What writing ends with.
-    pub fn finish(self) -> io::Result<u64> {
+    pub(super) fn finish(self) -> io::Result<u64> {
         self.section.finish()
     }
 }
 
 /// The file with the section of `rank`.
 #[must_use]
-pub fn part_file(directory: &Path, rank: usize) -> PathBuf {
+pub(super) fn part_file(directory: &Path, rank: usize) -> PathBuf {
     directory.join(format!("rank-{rank}"))
 }
 

@@ -14,11 +14,11 @@ use super::{
 use crate::lines::tell;
 
 /// The hidden subcommand that runs a rank.
-pub const SUBCOMMAND: &str = "kernel-worker";
+pub(crate) const SUBCOMMAND: &str = "kernel-worker";
 
 /// What a rank is told.
 #[derive(Debug, Args)]
-pub struct WorkerArgs {
+pub(crate) struct WorkerArgs {
     /// The kernel and its parameters, as JSON
     kernel: String,
     /// Directory for this rank's part of the recording
@@ -33,7 +33,7 @@ pub struct WorkerArgs {
 ///
 /// # Errors
 /// If the job cannot be joined, a peer is lost, the recording cannot be written, or nobody listens.
-pub fn run(args: &WorkerArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &WorkerArgs) -> Result<ExitCode> {
     let kernel: Kernel = serde_json::from_str(&args.kernel).context("the kernel")?;
     let mut job = Job::join(args.record.as_deref(), args.spoil)?;
     ensure!(job.size() == kernel.ranks(), "{} ranks for a kernel of {}", job.size(), kernel.ranks());

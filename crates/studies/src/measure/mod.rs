@@ -21,12 +21,10 @@ use crate::perf::{self, case::Case, case::Cores, case::Memory, case::Op, case::R
 use crate::refused::Refused;
 use crate::{machine, printed::print, progress, signals::Leftover, table};
 
-pub use self::pinning::LockError;
-
 /// Measures this machine, writes the file and prints what is in it.
 ///
 /// # Errors
-/// If the file cannot be written, a job cannot be run, or pages may not be locked ([`LockError`]).
+/// If the file cannot be written, a job cannot be run, or pages may not be locked.
 pub fn run(file: &Path, json: bool) -> Result<ExitCode> {
     let writer = Writer::new(file)?;
     machine::mind_load();

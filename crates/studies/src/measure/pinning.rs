@@ -21,7 +21,7 @@ const SAMPLES_MIN: usize = 15;
     "this process may not lock even {pages} pages: {source}; the limit on locked memory is {} (ulimit -l)",
     limit(*.limit_bytes)
 )]
-pub struct LockError {
+pub(super) struct LockError {
     /// Pages that it tried to lock last.
     pub pages: usize,
     /// `RLIMIT_MEMLOCK`.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// An operation that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Op {
+pub(crate) enum Op {
     /// Put contiguous bytes
     Put,
     /// Get contiguous bytes
@@ -44,7 +44,7 @@ pub enum Op {
 impl Op {
     /// Its name, as on the command line.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Op::Put => "put",
             Op::Get => "get",
@@ -66,25 +66,25 @@ impl Op {
 
     /// Whether all processes of the job do it together.
     #[must_use]
-    pub const fn is_collective(self) -> bool {
+    pub(crate) const fn is_collective(self) -> bool {
         matches!(self, Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast)
     }
 
     /// Whether it moves bytes of the caller's, of which there may be more or fewer.
     #[must_use]
-    pub const fn has_size(self) -> bool {
+    pub(crate) const fn has_size(self) -> bool {
         !matches!(self, Op::Miss | Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
     }
 
     /// Whether the target takes no part in it, and can do something else.
     #[must_use]
-    pub const fn is_one_sided(self) -> bool {
+    pub(crate) const fn is_one_sided(self) -> bool {
         matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Strided)
     }
 
     /// Whether it can be between different kinds of memory.
     #[must_use]
-    pub const fn has_memory(self) -> bool {
+    pub(crate) const fn has_memory(self) -> bool {
         matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Allreduce | Op::Alltoall | Op::Broadcast)
     }
 }
@@ -92,7 +92,7 @@ impl Op {
 /// Which memory of the target is used; of collectives, which memory at all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Memory {
+pub(crate) enum Memory {
     /// The heap, which is mapped
     Heap,
     /// Ordinary memory from the allocator
@@ -102,7 +102,7 @@ pub enum Memory {
 /// What the target process does meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Target {
+pub(crate) enum Target {
     /// It sleeps
     Asleep,
     /// It computes, and calls nothing
@@ -112,7 +112,7 @@ pub enum Target {
 /// Where the processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cores {
+pub(crate) enum Cores {
     /// Each on a core of its own, where there are enough; otherwise wherever the system puts them.
     Apart,
     /// All on one core.
@@ -124,7 +124,7 @@ pub(super) const SMALL_MAX: usize = 1 << 10;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Case {
+pub(crate) struct Case {
     /// The operation.
     pub op: Op,
     /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
@@ -144,7 +144,7 @@ pub struct Case {
 impl Case {
     /// Bytes of the target's heap that it uses.
     #[must_use]
-    pub const fn heap_bytes(&self) -> usize {
+    pub(crate) const fn heap_bytes(&self) -> usize {
         match self.op {
             Op::Strided => self.size.saturating_mul(2).saturating_mul(self.n),
             _ => self.size,
@@ -153,7 +153,7 @@ impl Case {
 
     /// Processes of the job that it is measured in.
     #[must_use]
-    pub const fn processes(&self) -> usize {
+    pub(crate) const fn processes(&self) -> usize {
         match self.op {
             Op::Idle | Op::Open => self.n,
             op if op.is_collective() => self.n,
@@ -163,7 +163,7 @@ impl Case {
 
     /// Whether cache lines that go between two cores are what its time depends on.
     #[must_use]
-    pub fn is_of_lines(&self) -> bool {
+    pub(crate) fn is_of_lines(&self) -> bool {
         let small = self.op.is_collective() && self.n == 2 && self.size <= SMALL_MAX;
         self.cores == Cores::Apart && (matches!(self.op, Op::Am | Op::PutSignal) || small)
     }
@@ -185,7 +185,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// Everything that is promised, as `standpipe perf` measures it when no operation is named.
-pub const PROMISED: &[Case] = &[
+pub(crate) const PROMISED: &[Case] = &[
     case(Op::Put, 8, 1, Memory::Heap, 2.0),
     case(Op::Get, 8, 1, Memory::Heap, 2.0),
     case(Op::Put, 8, 1, Memory::Private, 1.15),
@@ -216,7 +216,7 @@ pub const PROMISED: &[Case] = &[
 
 /// The bound for a case that the user composed: that of the promised case it falls under.
 #[must_use]
-pub fn bound_for(case: &Case) -> Option<f64> {
+pub(crate) fn bound_for(case: &Case) -> Option<f64> {
     let bulk = 64 * KIB..=64 * MIB;
     match (case.op, case.memory) {
         (Op::Put | Op::Get, Memory::Heap) if case.size == 8 => Some(2.0),
@@ -239,7 +239,7 @@ pub fn bound_for(case: &Case) -> Option<f64> {
 
 /// What one job measured.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Samples {
+pub(crate) struct Samples {
     /// What the limit is.
     pub limit_name: String,
     /// Operations in one sample, whose mean the sample is.
@@ -253,14 +253,14 @@ pub struct Samples {
 impl Samples {
     /// Samples of ours and of the limit.
     #[must_use]
-    pub fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
+    pub(crate) fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
         Samples { limit_name: limit_name.to_owned(), batch, ours, limit }
     }
 }
 
 /// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The operation.
     pub op: String,
     /// Bytes of one piece.
@@ -306,7 +306,7 @@ pub struct Row {
 impl Row {
     /// The row for what was measured.
     #[must_use]
-    pub fn new(case: &Case, samples: &Samples) -> Row {
+    pub(crate) fn new(case: &Case, samples: &Samples) -> Row {
         let Samples { limit_name, batch, ours, limit } = samples;
         let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
         let ratio = median_ns / limit_ns;
@@ -338,7 +338,7 @@ impl Row {
     /// The row for a case of Active Messages that was measured in several jobs: of each time the median over them, and
     /// the ratio of these. `None` without jobs.
     #[must_use]
-    pub fn over_jobs(rows: &[Row]) -> Option<Row> {
+    pub(crate) fn over_jobs(rows: &[Row]) -> Option<Row> {
         let first = rows.first()?;
         let median = |of: fn(&Row) -> f64| quantile(&rows.iter().map(of).collect::<Vec<f64>>(), 0.5);
         let (median_ns, limit_ns) = (median(|row| row.median_ns), median(|row| row.limit_ns));

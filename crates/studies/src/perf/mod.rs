@@ -1,6 +1,6 @@
 //! `standpipe perf`: the library beside the machine's own limits, in turn, in one run.
 
-pub mod case;
+pub(crate) mod case;
 mod collectives;
 mod memory;
 mod misses;
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The name of the hidden subcommand that runs one process of a measurement.
-pub const SUBCOMMAND: &str = "perf-worker";
+pub(crate) const SUBCOMMAND: &str = "perf-worker";
 
 /// What to measure. Without an operation: everything that is promised, with its bound.
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ pub struct PerfArgs {
 
 /// What one process of a measurement is told.
 #[derive(Debug, Args)]
-pub struct WorkerArgs {
+pub(crate) struct WorkerArgs {
     /// The case, as JSON
     case: String,
 }
@@ -134,7 +134,7 @@ fn legend(rows: &[Row], layout: Layout) -> String {
 ///
 /// # Errors
 /// When the measurement cannot be made.
-pub fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
+pub(crate) fn run_worker(args: &WorkerArgs) -> Result<ExitCode> {
     let case = serde_json::from_str(&args.case).context("the case")?;
     if let Some(samples) = worker::run(&case)? {
         lines::tell(&samples)?;

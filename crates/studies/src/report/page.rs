@@ -7,7 +7,7 @@ use crate::table::{Layout, plain, wrapped};
 
 /// A chart with the words around it.
 #[derive(Debug, Clone)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// The heading.
     pub title: Cow<'static, str>,
     /// One sentence on how to read it.
@@ -19,7 +19,7 @@ pub struct Figure {
 impl Figure {
     /// The card; `nothing` stands there instead of lines where no line has a point.
     #[must_use]
-    pub fn html(&self, nothing: &str) -> String {
+    pub(crate) fn html(&self, nothing: &str) -> String {
         let series = &self.chart.series;
         let name = |(index, series): (usize, &plots::Series)| {
             let (colour, name) = (series.colour(index), escape(&series.name));
@@ -41,7 +41,7 @@ impl Figure {
 
 /// A table with columns, for the terminal and for the page.
 #[derive(Debug, Clone, Default)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// The heading.
     pub title: String,
     /// Sentences under it.
@@ -55,7 +55,7 @@ pub struct Grid {
 impl Grid {
     /// The card.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let row = |tag: &str, cells: &[String]| {
             let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
             format!("<tr>{cells}</tr>\n")
@@ -69,7 +69,7 @@ impl Grid {
 
     /// The same for a terminal.
     #[must_use]
-    pub fn text(&self, layout: Layout) -> String {
+    pub(crate) fn text(&self, layout: Layout) -> String {
         let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
         let mut table = plain(&header);
         table.add_rows(&self.rows);
@@ -81,14 +81,14 @@ impl Grid {
 
 /// A card that shows its title, and all paragraphs below it once that is clicked.
 #[must_use]
-pub fn folded(title: &str, paragraphs: &[String]) -> String {
+pub(crate) fn folded(title: &str, paragraphs: &[String]) -> String {
     let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
     format!("<details class=\"card\"><summary>{}</summary>\n{paragraphs}</details>\n", escape(title))
 }
 
 /// A card with a table of what, and how much.
 #[must_use]
-pub fn table(title: &str, rows: &[(String, String)]) -> String {
+pub(crate) fn table(title: &str, rows: &[(String, String)]) -> String {
     let mut text = format!("<div class=\"card\"><h3>{title}</h3><table>\n");
     for (what, value) in rows {
         let class = if what.starts_with(' ') { " class=\"indent\"" } else { "" };
@@ -100,7 +100,7 @@ pub fn table(title: &str, rows: &[(String, String)]) -> String {
 
 /// A whole page of what stands in its `main`.
 #[must_use]
-pub fn document(title: &str, main: &str) -> String {
+pub(crate) fn document(title: &str, main: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -112,7 +112,7 @@ pub fn document(title: &str, main: &str) -> String {
 
 /// Text as HTML: file names and command lines come from the user.
 #[must_use]
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

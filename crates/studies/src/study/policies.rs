@@ -41,7 +41,7 @@ pub(crate) static STUDY: Subcommand<PoliciesArgs> = Subcommand {
 
 /// Arguments of `standpipe study policies`.
 #[derive(Debug, Args)]
-pub struct PoliciesArgs {
+pub(crate) struct PoliciesArgs {
     /// Requests whose cache blocks are put, in Mooncake's JSON-lines format; without it, a trace with the same
     /// statistics is generated
     #[arg(long, value_name = "FILE")]

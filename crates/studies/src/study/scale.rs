@@ -35,7 +35,7 @@ pub(crate) static STUDY: Subcommand<ScaleArgs> = Subcommand {
 
 /// Arguments of `standpipe study scale`.
 #[derive(Debug, Args)]
-pub struct ScaleArgs {
+pub(crate) struct ScaleArgs {
     /// The largest job
     #[arg(long, default_value_t = 16_384, value_parser = between(2_u32, 65_536))]
     nodes_max: u32,
@@ -44,11 +44,11 @@ pub struct ScaleArgs {
 }
 
 /// The subcommand of the process that simulates one row, so that its memory can be seen.
-pub const SUBCOMMAND: &str = "study-scale-row";
+pub(crate) const SUBCOMMAND: &str = "study-scale-row";
 
 /// Arguments of the process that simulates one row.
 #[derive(Debug, Clone, Args)]
-pub struct RowArgs {
+pub(crate) struct RowArgs {
     #[arg(long)]
     nodes: u32,
     #[arg(long)]
@@ -160,7 +160,7 @@ fn in_a_process(job: &RowArgs) -> Result<Row> {
 ///
 /// # Errors
 /// If a put fails, or the system does not tell of this process's memory.
-pub fn run_row(args: &RowArgs) -> Result<ExitCode> {
+pub(crate) fn run_row(args: &RowArgs) -> Result<ExitCode> {
     let experiment = args.experiment();
     let before = peak_bytes()?;
     let ran = experiment.run()?;

@@ -11,7 +11,7 @@ use crate::vm::VmArgs;
 /// Arguments of `standpipe study firehose`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
-pub struct FirehoseArgs {
+pub(crate) struct FirehoseArgs {
     /// Puts that are timed for each point of a figure
     #[arg(long, default_value_t = 2000, value_parser = between(1_u64, 1_000_000))]
     pub(super) puts: u64,

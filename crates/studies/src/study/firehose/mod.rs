@@ -2,7 +2,7 @@
 
 mod ahead;
 mod applications;
-pub mod args;
+pub(crate) mod args;
 mod command;
 mod experiment;
 mod measured;

@@ -35,7 +35,7 @@ pub(crate) static STUDY: Subcommand<GupsArgs> = Subcommand {
 
 /// Arguments of `standpipe study gups`.
 #[derive(Debug, Args)]
-pub struct GupsArgs {
+pub(crate) struct GupsArgs {
     /// Processes
     #[arg(short = 'n', long = "ranks", default_value_t = 2, value_parser = between(1, RANKS_MAX))]
     pub(super) ranks: u32,

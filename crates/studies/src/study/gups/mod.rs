@@ -7,7 +7,7 @@ mod hpcc;
 mod other;
 mod outcome;
 mod plan;
-pub mod rank;
+pub(crate) mod rank;
 mod rma;
 mod sequence;
 mod shown;

@@ -16,7 +16,7 @@ use crate::lines::tell;
 use crate::own;
 
 /// The hidden subcommand that runs a rank.
-pub const SUBCOMMAND: &str = "gups-rank";
+pub(crate) const SUBCOMMAND: &str = "gups-rank";
 
 /// A lost peer ends all waits; this is for what nobody thought of.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,7 +25,7 @@ const _: () = assert!(LOOKAHEAD * 8 <= MEDIUM_MAX, "all of a batch may go to one
 
 /// What a rank is told.
 #[derive(Debug, Args)]
-pub struct RankArgs {
+pub(crate) struct RankArgs {
     /// The run, as JSON
     plan: String,
 }
@@ -34,7 +34,7 @@ pub struct RankArgs {
 ///
 /// # Errors
 /// If the job cannot be joined, a peer is lost, an operation fails, or nobody listens.
-pub fn run(args: &RankArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
     let taken = Arc::new(Taken::default());
     let node =

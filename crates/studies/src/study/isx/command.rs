@@ -28,7 +28,7 @@ pub(crate) static STUDY: Subcommand<IsxArgs> = Subcommand {
 
 /// Arguments of `standpipe study isx`.
 #[derive(Debug, Args)]
-pub struct IsxArgs {
+pub(crate) struct IsxArgs {
     /// Processes of the largest job; smaller ones have one, two, four and so on
     #[arg(short = 'n', long = "ranks", default_value_t = 4, value_parser = between(1, RANKS_MAX))]
     ranks: u32,

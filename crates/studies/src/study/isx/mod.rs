@@ -4,7 +4,7 @@
 mod command;
 mod outcome;
 mod plan;
-pub mod rank;
+pub(crate) mod rank;
 mod shown;
 mod sort;
 

@@ -15,14 +15,14 @@ use crate::lines::tell;
 use crate::own;
 
 /// The hidden subcommand that runs a rank.
-pub const SUBCOMMAND: &str = "isx-rank";
+pub(crate) const SUBCOMMAND: &str = "isx-rank";
 
 /// A lost peer ends all waits but one; this ends that, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rank is told.
 #[derive(Debug, Args)]
-pub struct RankArgs {
+pub(crate) struct RankArgs {
     /// The job, as JSON
     plan: String,
 }
@@ -31,7 +31,7 @@ pub struct RankArgs {
 ///
 /// # Errors
 /// If the job cannot be joined, a peer is lost, too many keys fall to one process, or nobody listens.
-pub fn run(args: &RankArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let plan: Plan = serde_json::from_str(&args.plan).context("the plan")?;
     let node = Node::open(own::config()?.timeout(PATIENCE)).context("joining the study's job")?;
     let sorter = Sorter::new(node, &plan)?;

@@ -14,7 +14,7 @@ use crate::units::{between, parse_bytes};
 
 /// Arguments of `standpipe study kv`; its workers get the same.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct KvArgs {
+pub(crate) struct KvArgs {
     /// Worker processes, at most 32
     #[arg(long, short = 'n', default_value_t = 4, value_parser = between(1, WORKERS_MAX as u64))]
     pub workers: u64,
@@ -49,7 +49,7 @@ impl KvArgs {
     ///
     /// # Errors
     /// Which arguments do not fit together, in words.
-    pub fn plan(&self) -> Result<Plan, String> {
+    pub(crate) fn plan(&self) -> Result<Plan, String> {
         if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(self.layers) {
             return Err(format!(
                 "a block of {} bytes cannot be cut into {} equal pieces",
@@ -73,7 +73,7 @@ impl KvArgs {
     ///
     /// # Errors
     /// If the trace file cannot be read, or a line of it.
-    pub fn requests(&self) -> Result<Vec<Request>, TraceError> {
+    pub(crate) fn requests(&self) -> Result<Vec<Request>, TraceError> {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         match &self.trace {
             None => Ok(Generator::new(self.seed).take(self.requests.map_or(REQUESTS, count)).collect()),
@@ -87,7 +87,7 @@ impl KvArgs {
 
     /// The same arguments as words of a command line; parsing them gives an equal value.
     #[must_use]
-    pub fn to_words(&self) -> Vec<String> {
+    pub(crate) fn to_words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             ("--workers", self.workers),
             ("--cap", self.cap),

@@ -13,7 +13,7 @@ use crate::report::{
 
 /// The report's charts of a record whose pulled bytes came that way.
 #[must_use]
-pub fn figures(record: &Record, way: Way) -> Vec<Figure> {
+pub(crate) fn figures(record: &Record, way: Way) -> Vec<Figure> {
     let mut figures =
         vec![latency_by_state(record, way), latency_by_owner(record), throughput(record), hit_rate(record)];
     if record.killed_ms.is_some() {

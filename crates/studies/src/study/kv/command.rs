@@ -39,7 +39,7 @@ pub(crate) static STUDY: Subcommand<StudyArgs> = Subcommand {
 
 /// Arguments of `standpipe study kv`.
 #[derive(Debug, Args)]
-pub struct StudyArgs {
+pub(crate) struct StudyArgs {
     #[command(flatten)]
     kv: KvArgs,
     /// Kill a worker when a third of the requests are served, and let another join when two thirds are

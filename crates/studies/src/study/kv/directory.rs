@@ -19,7 +19,7 @@
 use standpipe::Error;
 
 /// Words in every worker's shared array, reached one-sided.
-pub trait Words {
+pub(crate) trait Words {
     /// This worker's number.
     fn rank(&self) -> usize;
     /// Number of workers.
@@ -48,7 +48,7 @@ pub trait Words {
 
 /// A word of a worker's array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub(crate) struct Place {
     /// The worker.
     pub rank: usize,
     /// The word's index in its array.
@@ -57,7 +57,7 @@ pub struct Place {
 
 /// Where things are in a worker's array; the same for all workers of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Number of workers, those included that join later.
     pub workers: usize,
     /// Shares of the index: as many as there are workers in the beginning.
@@ -71,7 +71,7 @@ pub struct Layout {
 }
 
 /// One reader bit a worker.
-pub const WORKERS_MAX: usize = u32::BITS as usize;
+pub(crate) const WORKERS_MAX: usize = u32::BITS as usize;
 
 impl Layout {
     /// A layout for `blocks` different blocks in all.
@@ -79,7 +79,7 @@ impl Layout {
     /// # Panics
     /// If there are no workers or more than [`WORKERS_MAX`].
     #[must_use]
-    pub fn new(workers: usize, blocks: usize, slots: usize, layers: usize) -> Self {
+    pub(crate) fn new(workers: usize, blocks: usize, slots: usize, layers: usize) -> Self {
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers");
         // Half empty on average, with room for an uneven spread: searches stay short.
         let entries = (2 * blocks.div_ceil(workers) + SPARE_ENTRIES).next_power_of_two();
@@ -91,14 +91,14 @@ impl Layout {
     /// # Panics
     /// If there are then more than [`WORKERS_MAX`].
     #[must_use]
-    pub fn and_one(self) -> Self {
+    pub(crate) fn and_one(self) -> Self {
         assert!(self.workers < WORKERS_MAX, "{} workers and one", self.workers);
         Self { workers: self.workers + 1, ..self }
     }
 
     /// Words in a worker's array.
     #[must_use]
-    pub fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.records_at() + self.slots * self.record_words()
     }
 
@@ -126,7 +126,7 @@ const INDEX_AT: usize = 1;
 
 /// What a worker does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub(crate) enum Status {
     /// It looks blocks up, pulls them, or waits.
     Moving = 0,
     /// It makes a block, and has no thought for others.
@@ -137,7 +137,7 @@ pub enum Status {
 
 /// Where a worker keeps a block, as the index says: a slot and the generation it had then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
+pub(crate) struct Location {
     /// The worker that holds the block.
     pub owner: usize,
     slot: usize,
@@ -146,25 +146,25 @@ pub struct Location {
 
 /// The directory as one worker uses it.
 #[derive(Debug)]
-pub struct Directory<W> {
+pub(crate) struct Directory<W> {
     words: W,
     layout: Layout,
 }
 
 impl<W: Words> Directory<W> {
     /// The directory over `words`, whose arrays of `layout.words()` words were all zero at the start.
-    pub fn new(words: W, layout: Layout) -> Self {
+    pub(crate) fn new(words: W, layout: Layout) -> Self {
         assert_eq!(words.size(), layout.workers, "a layout is made for its job");
         Self { words, layout }
     }
 
     /// The words beneath.
-    pub fn words(&self) -> &W {
+    pub(crate) fn words(&self) -> &W {
         &self.words
     }
 
     /// Tells the others what this worker does.
-    pub fn set_status(&self, status: Status) {
+    pub(crate) fn set_status(&self, status: Status) {
         // A worker can always reach its own words.
         let _ = self.words.write(Place { rank: self.words.rank(), word: 0 }, &[status as u64]);
     }
@@ -173,7 +173,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
-    pub fn status(&self, rank: usize) -> Result<Status, Error> {
+    pub(crate) fn status(&self, rank: usize) -> Result<Status, Error> {
         Ok(match self.state(Place { rank, word: 0 })? {
             0 => Status::Moving,
             1 => Status::Computing,
@@ -185,7 +185,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead: then nobody can find the block.
-    pub fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
+    pub(crate) fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
         let mut entry = vec![0; self.layout.entry_words()];
         for place in self.probes(id) {
             self.words.read(place, &mut entry)?;
@@ -203,7 +203,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead; the block is then this worker's alone.
-    pub fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
+    pub(crate) fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
         assert_eq!(addresses.len(), self.layout.layers, "one address a layer");
         let state = self.layout.state_at(self.words.rank(), slot);
         self.words.write(Place { word: state.word + 1, ..state }, addresses)?;
@@ -219,7 +219,7 @@ impl<W: Words> Directory<W> {
     }
 
     /// Takes this worker's `slot` back from block `id`, unless a peer reads it or read it since the last time asked.
-    pub fn recycle(&self, id: u64, slot: usize) -> bool {
+    pub(crate) fn recycle(&self, id: u64, slot: usize) -> bool {
         let state = self.layout.state_at(self.words.rank(), slot);
         let Ok(now) = self.state(state) else { return false };
         assert!(now & VALID != 0, "slot {slot} holds no block: {now:#x}");
@@ -247,7 +247,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead.
-    pub fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
+    pub(crate) fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
         let state = self.layout.state_at(location.owner, location.slot);
         let mut now = self.state(state)?;
         loop {
@@ -268,12 +268,12 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead; there is nothing to give back then.
-    pub fn unpin(&self, location: Location) -> Result<(), Error> {
+    pub(crate) fn unpin(&self, location: Location) -> Result<(), Error> {
         self.clear_readers(self.layout.state_at(location.owner, location.slot), self.reader())
     }
 
     /// Gives back, in this worker's own `slots`, every pin of a worker that died.
-    pub fn release(&self, slots: impl Iterator<Item = usize>, dead: usize) {
+    pub(crate) fn release(&self, slots: impl Iterator<Item = usize>, dead: usize) {
         for slot in slots {
             // A worker can always reach its own words.
             let _ = self.clear_readers(self.layout.state_at(self.words.rank(), slot), 1 << dead);

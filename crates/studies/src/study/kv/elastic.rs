@@ -38,7 +38,7 @@ enum Seat {
 
 /// One worker's place among the others.
 #[derive(Debug)]
-pub struct Elastic {
+pub(crate) struct Elastic {
     node: Node,
     rank: usize,
     /// Workers that are there in the beginning.
@@ -59,7 +59,7 @@ impl Elastic {
     ///
     /// # Errors
     /// If the heap has no room, a card cannot be left, or a worker does not come within half a minute.
-    pub fn join(node: &Node, rank: usize, layout: Layout, folder: &Path) -> Result<Elastic> {
+    pub(crate) fn join(node: &Node, rank: usize, layout: Layout, folder: &Path) -> Result<Elastic> {
         // One more: the number of the next request.
         let own = node.heap().alloc_zeroed::<u64>(layout.words() + 1).context("the study's words")?;
         let mut elastic = Elastic {
@@ -103,7 +103,7 @@ impl Elastic {
 
     /// Milliseconds since all of the first were ready.
     #[must_use]
-    pub fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         host::monotonic_ns().saturating_sub(self.begun_ns) / 1_000_000
     }
 
@@ -112,7 +112,7 @@ impl Elastic {
     ///
     /// # Errors
     /// Any other failure of the atomic.
-    pub fn take_request(&self, layout: Layout) -> Result<Option<usize>, Error> {
+    pub(crate) fn take_request(&self, layout: Layout) -> Result<Option<usize>, Error> {
         let next = self.ptr(Place { rank: 0, word: layout.words() });
         match next.and_then(|next| self.node.fetch_add(next, 1)) {
             Ok(number) => Ok(usize::try_from(number).ok()),
@@ -125,7 +125,7 @@ impl Elastic {
     ///
     /// # Errors
     /// If its card cannot be read.
-    pub fn look_around(&self) -> Result<bool> {
+    pub(crate) fn look_around(&self) -> Result<bool> {
         let late = self.first;
         let known = late == self.rank || !matches!(self.seats.borrow()[late], Seat::Empty);
         if known || !self.folder.join(format!("card-{late}")).exists() {
@@ -139,7 +139,7 @@ impl Elastic {
     ///
     /// # Errors
     /// If it leaves none within half a minute.
-    pub fn await_announced(&self) -> Result<()> {
+    pub(crate) fn await_announced(&self) -> Result<()> {
         if self.rank != self.first && self.folder.join(ANNOUNCED).exists() {
             self.await_file(&format!("card-{}", self.first))?;
         }
@@ -148,13 +148,13 @@ impl Elastic {
 
     /// Bytes by mechanism, and operations by the reason for their path, of all that this worker did.
     #[must_use]
-    pub fn counts(&self) -> Done {
+    pub(crate) fn counts(&self) -> Done {
         job::counts(&self.node)
     }
 
     /// The most bytes that were registered here at a time, so far.
     #[must_use]
-    pub fn pinned_peak_bytes(&self) -> u64 {
+    pub(crate) fn pinned_peak_bytes(&self) -> u64 {
         self.node.registrations().table.pinned_peak
     }
 

@@ -23,7 +23,7 @@ use super::trace::{BLOCK_TOKENS, Request};
 
 /// The requests of one seed: an endless iterator, the same on every machine.
 #[derive(Debug)]
-pub struct Generator {
+pub(crate) struct Generator {
     rng: ChaCha8Rng,
     now_ms: u64,
     left_in_burst: u32,
@@ -35,7 +35,7 @@ pub struct Generator {
 impl Generator {
     /// A generator that repeats itself for equal seeds.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut generator = Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
             now_ms: 0,

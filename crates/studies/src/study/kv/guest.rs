@@ -22,11 +22,11 @@ use crate::lines::tell;
 use crate::own;
 
 /// The hidden subcommand that runs such a worker.
-pub const SUBCOMMAND: &str = "kv-guest";
+pub(crate) const SUBCOMMAND: &str = "kv-guest";
 
 /// What such a worker is told.
 #[derive(Debug, Args)]
-pub struct GuestArgs {
+pub(crate) struct GuestArgs {
     /// Its number; the one after those of --workers joins later
     #[arg(long)]
     rank: usize,
@@ -42,7 +42,7 @@ pub struct GuestArgs {
 ///
 /// # Errors
 /// If the others cannot be met, an operation fails for another reason than a peer's death, or nobody listens.
-pub fn run(args: &GuestArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
     let requests = args.kv.requests()?;
     let node = Node::open(own::config()?).context("opening a node")?;

@@ -16,7 +16,7 @@ use super::{
 
 /// One worker's place in the job: its node, its own words, and where the others' words are.
 #[derive(Debug)]
-pub struct Job {
+pub(crate) struct Job {
     node: Node,
     /// Never freed: peers may read them for as long as this process lives.
     own: ManuallyDrop<HeapArray<u64>>,
@@ -28,7 +28,7 @@ impl Job {
     ///
     /// # Errors
     /// If the heap has no room, or a worker does not come.
-    pub fn join(node: &Node, layout: Layout) -> Result<Self> {
+    pub(crate) fn join(node: &Node, layout: Layout) -> Result<Self> {
         let own = node.heap().alloc_zeroed::<u64>(layout.words()).context("the study's words")?;
         let mut job = Self { node: node.clone(), own: ManuallyDrop::new(own), arrays: Vec::new() };
         job.publish(WORDS, &job.own.ptr(0).to_words())?;
@@ -45,7 +45,7 @@ impl Job {
     ///
     /// # Errors
     /// If there are too many, or the heap has no room.
-    pub fn publish(&self, name: &str, words: &[u64]) -> Result<()> {
+    pub(crate) fn publish(&self, name: &str, words: &[u64]) -> Result<()> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(self.node.directory().publish(&full_name(self.rank(), name), &bytes)?)
     }
@@ -54,7 +54,7 @@ impl Job {
     ///
     /// # Errors
     /// If that worker dies, or takes more than half a minute.
-    pub fn find(&self, rank: usize, name: &str) -> Result<Vec<u64>> {
+    pub(crate) fn find(&self, rank: usize, name: &str) -> Result<Vec<u64>> {
         let bytes = self.node.directory().wait(&full_name(rank, name), PATIENCE)?;
         Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
@@ -63,24 +63,24 @@ impl Job {
     ///
     /// # Errors
     /// If one dies, or takes more than half a minute.
-    pub fn barrier(&self) -> Result<()> {
+    pub(crate) fn barrier(&self) -> Result<()> {
         Ok(self.node.within(PATIENCE).barrier()?)
     }
 
     /// Serves peers that wait for this worker, if any do.
-    pub fn progress(&self) {
+    pub(crate) fn progress(&self) {
         while self.node.progress() {}
     }
 
     /// Bytes by mechanism, and operations by the reason for their path, of all that this worker did.
     #[must_use]
-    pub fn counts(&self) -> Done {
+    pub(crate) fn counts(&self) -> Done {
         counts(&self.node)
     }
 
     /// The most bytes that were registered here at a time, so far.
     #[must_use]
-    pub fn pinned_peak_bytes(&self) -> u64 {
+    pub(crate) fn pinned_peak_bytes(&self) -> u64 {
         self.node.registrations().table.pinned_peak
     }
 

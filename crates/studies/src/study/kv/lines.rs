@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One line of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub(crate) enum Line {
     /// What the sweep over numbers of pieces measured, before the replay.
     Sweep(Vec<Sweep>),
     /// What was done since the line before. A worker that dies has told all but its last fraction of a second.
@@ -18,7 +18,7 @@ pub enum Line {
 
 /// Pulls of blocks of one size, cut into this many pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// Pieces of the block.
     pub pieces: usize,
     /// Duration of each scatter get in nanoseconds.
@@ -27,7 +27,7 @@ pub struct Sweep {
 
 /// Work done since the last tick.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tick {
+pub(crate) struct Tick {
     /// When, in milliseconds since all workers were ready.
     pub at_ms: u64,
     /// Requests served.
@@ -57,7 +57,7 @@ pub struct Tick {
 
 /// One block pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pull {
+pub(crate) struct Pull {
     /// The worker that held the block.
     #[serde(rename = "o")]
     pub owner: usize,
@@ -77,7 +77,7 @@ pub struct Pull {
 
 /// A worker's last line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub(crate) struct Done {
     /// Bytes moved, by mechanism, for all that the worker asked of its peers.
     pub mechanisms: BTreeMap<String, u64>,
     /// Why operations took the path they took: reason to number of operations.
@@ -87,7 +87,7 @@ pub struct Done {
 impl Done {
     /// What was counted after `before`; what is zero is left out.
     #[must_use]
-    pub fn since(self, before: &Self) -> Self {
+    pub(crate) fn since(self, before: &Self) -> Self {
         let subtract = |after: BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
             after
                 .into_iter()

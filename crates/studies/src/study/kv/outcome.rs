@@ -15,7 +15,7 @@ use crate::units::{bytes, grouped, micros};
 
 /// Everything the workers told, in the order it came.
 #[derive(Debug, Clone, Default)]
-pub struct Record {
+pub(crate) struct Record {
     /// What the sweep over numbers of pieces measured; empty for a single worker.
     pub sweep: Vec<Sweep>,
     /// Each worker's ticks.
@@ -39,7 +39,7 @@ pub struct Record {
 impl Record {
     /// A record of `workers` that have said nothing yet.
     #[must_use]
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self {
             sweep: Vec::new(),
             ticks: vec![Vec::new(); workers],
@@ -54,18 +54,18 @@ impl Record {
     }
 
     /// All ticks of all workers.
-    pub fn all_ticks(&self) -> impl Iterator<Item = &Tick> {
+    pub(crate) fn all_ticks(&self) -> impl Iterator<Item = &Tick> {
         self.ticks.iter().flatten()
     }
 
     /// All pulls of all workers.
-    pub fn pulls(&self) -> impl Iterator<Item = &Pull> {
+    pub(crate) fn pulls(&self) -> impl Iterator<Item = &Pull> {
         self.all_ticks().flat_map(|tick| &tick.pulls)
     }
 
     /// What became of a worker that was not done: it died, or it gave up and said why.
     #[must_use]
-    pub fn fate(&self, rank: usize) -> Option<&'static str> {
+    pub(crate) fn fate(&self, rank: usize) -> Option<&'static str> {
         match (&self.done[rank], self.gave_up[rank]) {
             (Some(_), _) => None,
             (None, true) => Some("gave up"),
@@ -75,7 +75,7 @@ impl Record {
 
     /// How many workers were not done, and why; `None` if all were.
     #[must_use]
-    pub fn losses(&self) -> Option<String> {
+    pub(crate) fn losses(&self) -> Option<String> {
         let workers = self.done.len();
         let fates: Vec<&str> = (0..workers).filter_map(|rank| self.fate(rank)).collect();
         let died = fates.iter().filter(|fate| **fate == "died").count();
@@ -89,7 +89,7 @@ impl Record {
 
     /// The names of the replay's phases and their milliseconds; none where no worker was killed on purpose.
     #[must_use]
-    pub fn spans(&self) -> Vec<(&'static str, Range<u64>)> {
+    pub(crate) fn spans(&self) -> Vec<(&'static str, Range<u64>)> {
         let Some(killed_ms) = self.killed_ms else { return Vec::new() };
         let end_ms = self.all_ticks().map(|tick| tick.at_ms + 1).max().unwrap_or(0).max(killed_ms);
         let joined_ms = self.joined_ms.map(|joined_ms| joined_ms.clamp(killed_ms, end_ms));
@@ -105,7 +105,7 @@ impl Record {
 
 /// How pulled bytes came out of private memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Nothing was pulled, or only by workers that died.
     None,
     /// The kernel copied them, and their owner had no part in it.
@@ -122,7 +122,7 @@ pub enum Way {
 
 /// A part of a replay in which as many workers served.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// `all`, `one killed` or `one joined`.
     pub name: &'static str,
     /// Its duration in seconds.
@@ -170,7 +170,7 @@ fn peak_pinned(ticks: &[Tick]) -> u64 {
 
 /// The run in numbers; `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// How this program was built: `debug` or `release`.
     pub build: &'static str,
     /// How many processes wanted a processor, on average over the last minute of it.
@@ -241,7 +241,7 @@ pub struct Outcome {
 impl Outcome {
     /// Adds up a record.
     #[must_use]
-    pub fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         let took_ns = sorted(record.pulls().map(|pull| pull.took_ns));
         let processor_ns = sorted(record.pulls().map(|pull| pull.processor_ns));
         let pulls = took_ns.len() as u64;
@@ -296,7 +296,7 @@ impl Outcome {
 
     /// How the pulled bytes came.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> Way {
         // Directories' words go both ways there, too.
         match self.strategy {
             Some(strategy) if strategy == Strategy::Bounce.name() => return Way::NetworkMessage,
@@ -314,13 +314,13 @@ impl Outcome {
 
     /// A number about pulls in words, which says so where there were none.
     #[must_use]
-    pub fn of_pulls(&self, text: String) -> String {
+    pub(crate) fn of_pulls(&self, text: String) -> String {
         if self.pulls == 0 { "no pulls".to_owned() } else { text }
     }
 
     /// What the counts by mechanism and by reason leave out: a worker tells them at its end.
     #[must_use]
-    pub fn left_out(&self) -> &'static str {
+    pub(crate) fn left_out(&self) -> &'static str {
         if self.workers_lost > 0 { "without what lost workers moved" } else { "" }
     }
 
@@ -334,13 +334,13 @@ impl Outcome {
 
     /// Requests that nobody served.
     #[must_use]
-    pub fn unserved(&self) -> u64 {
+    pub(crate) fn unserved(&self) -> u64 {
         self.requests_wanted.saturating_sub(self.requests)
     }
 
     /// The rows of the result table, as a person reads them: what, and how much.
     #[must_use]
-    pub fn rows(&self) -> Vec<(String, String)> {
+    pub(crate) fn rows(&self) -> Vec<(String, String)> {
         let pulls = |text| self.of_pulls(text);
         let mut rows = vec![
             ("requests served".to_owned(), self.served()),
@@ -383,7 +383,7 @@ impl Outcome {
 
     /// The result table for a terminal.
     #[must_use]
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let mut table = plain(&["KV study", "result"]);
         for (what, value) in self.rows() {
             table.add_row([what, value]);
@@ -398,21 +398,21 @@ impl Outcome {
 impl Sweep {
     /// The duration in microseconds that the share `share` (0 to 1) of the pulls did not pass.
     #[must_use]
-    pub fn percentile_us(&self, share: f64) -> f64 {
+    pub(crate) fn percentile_us(&self, share: f64) -> f64 {
         percentile(&sorted(self.took_ns.iter().copied()), share) / 1e3
     }
 }
 
 /// The value that the share `share` (0 to 1) of the sorted values does not pass; 0 when there are none.
 #[must_use]
-pub fn percentile(sorted: &[u64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[u64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.max(1) - 1).map_or(0.0, |&value| value as f64)
 }
 
 /// The values in ascending order.
 #[must_use]
-pub fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
+pub(crate) fn sorted(values: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values

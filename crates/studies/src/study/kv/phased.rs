@@ -6,7 +6,7 @@ use crate::units::{grouped, micros};
 
 /// The phases, and what changed from one to the next; `None` where no worker was killed.
 #[must_use]
-pub fn grid(outcome: &Outcome) -> Option<Grid> {
+pub(crate) fn grid(outcome: &Outcome) -> Option<Grid> {
     outcome.phases.first()?;
     let pulls = |phase: &Phase, text: String| if phase.pulls == 0 { "no pulls".to_owned() } else { text };
     let cells = |phase: &Phase| {

@@ -34,7 +34,7 @@ const VICTIM: usize = 1;
 ///
 /// # Errors
 /// If a process cannot be started, or none comes to its end.
-pub fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
+pub(crate) fn replay(args: &KvArgs, chosen: Chosen, requests: u64) -> Result<Record> {
     let workers = usize::try_from(args.workers)?;
     let folder = scratch::folder().context("workers find each other in a folder")?;
     Leftover::Folder(folder.path().to_owned()).note();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What all workers of a run agree on.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Pieces of a block.
     pub layers: usize,
     /// Bytes of a piece.
@@ -20,13 +20,13 @@ pub struct Plan {
 impl Plan {
     /// Blocks that a worker can hold.
     #[must_use]
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.cap_bytes / self.block_bytes()
     }
 
     /// Bytes of a block.
     #[must_use]
-    pub fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.layers * self.piece_bytes
     }
 }

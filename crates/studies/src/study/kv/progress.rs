@@ -10,7 +10,7 @@ use crate::{lines, progress, signals};
 
 /// Gathers the workers' lines, from any thread.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     gathered: Mutex<Gathered>,
 }
@@ -27,14 +27,14 @@ impl Progress {
     /// Nothing heard yet from `workers`, which have `requests` to serve together. The bar is on standard error, and
     /// only where that is a terminal.
     #[must_use]
-    pub fn new(workers: usize, requests: u64) -> Self {
+    pub(crate) fn new(workers: usize, requests: u64) -> Self {
         let bar = progress::bar(requests, "{pos}/{len} requests · {msg}");
         let gathered = Gathered { record: Record::new(workers), blocks: 0, hits: 0, pulled_bytes: 0 };
         Self { bar, gathered: Mutex::new(gathered) }
     }
 
     /// Takes in one line of worker `rank`. Gives false if it is none of the study's: the caller may show it.
-    pub fn hear(&self, rank: usize, line: &str) -> bool {
+    pub(crate) fn hear(&self, rank: usize, line: &str) -> bool {
         let mut gathered = self.gathered();
         if rank >= gathered.record.ticks.len() {
             return false;
@@ -58,19 +58,19 @@ impl Progress {
     }
 
     /// Requests served so far.
-    pub fn served(&self) -> u64 {
+    pub(crate) fn served(&self) -> u64 {
         self.bar.position()
     }
 
     /// Shows a line above the bar, unless a signal ends all of this.
-    pub fn show(&self, line: &str) {
+    pub(crate) fn show(&self, line: &str) {
         if !signals::ending() {
             self.bar.suspend(|| signals::complain(line));
         }
     }
 
     /// Takes the bar away and gives what was heard.
-    pub fn finish(&self) -> Record {
+    pub(crate) fn finish(&self) -> Record {
         self.bar.finish_and_clear();
         self.gathered().record.clone()
     }

@@ -17,7 +17,7 @@ use crate::units::{bytes, counted, grouped, micros};
 
 /// All that the report tells of.
 #[derive(Debug, Clone)]
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     /// What the run came to.
     pub outcome: &'a Outcome,
     /// What the workers told.
@@ -42,7 +42,7 @@ pub struct Report<'a> {
 impl Report<'_> {
     /// The whole page.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let figures: String = charts::figures(self.record, self.outcome.way())
             .iter()
             .map(|figure| figure.html("no pulls"))

@@ -8,7 +8,7 @@ use super::trace::Request;
 
 /// A trace in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     /// Requests in the trace.
     pub requests: usize,
     /// From the first arrival to the last, in seconds.
@@ -41,7 +41,7 @@ pub struct Statistics {
 
 /// The middle and the ends of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
     /// A tenth of the values are below.
@@ -55,7 +55,7 @@ pub struct Spread {
 impl Statistics {
     /// Measures a trace. All zeros for an empty one.
     #[must_use]
-    pub fn of(requests: &[Request]) -> Self {
+    pub(crate) fn of(requests: &[Request]) -> Self {
         let first_ms = requests.first().map_or(0, |request| request.arrival_ms);
         let last_ms = requests.last().map_or(0, |request| request.arrival_ms);
         let span_s = (last_ms - first_ms) as f64 / 1e3;
@@ -81,12 +81,12 @@ impl Statistics {
 }
 
 /// Blocks that [`favourite_share`] is about.
-pub const FAVOURITES: usize = 20;
+pub(crate) const FAVOURITES: usize = 20;
 
 /// Of all uses of blocks named before, the share that is of the [`FAVOURITES`] blocks named most: what many prompts
 /// begin with.
 #[must_use]
-pub fn favourite_share(requests: &[Request]) -> f64 {
+pub(crate) fn favourite_share(requests: &[Request]) -> f64 {
     let mut uses: BTreeMap<u64, u64> = BTreeMap::new();
     for id in requests.iter().flat_map(|request| &request.hash_ids) {
         *uses.entry(*id).or_default() += 1;

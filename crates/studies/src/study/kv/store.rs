@@ -5,13 +5,13 @@ use lru::LruCache;
 use rand::{RngExt, seq::SliceRandom};
 
 /// A block's memory: one ordinary allocation a layer, as serving engines hold it.
-pub type Pieces = Vec<Vec<u8>>;
+pub(crate) type Pieces = Vec<Vec<u8>>;
 
 /// The place of a block in the worker's table of records, where peers look it up.
-pub type Slot = usize;
+pub(crate) type Slot = usize;
 
 /// Says whether a block's memory may be taken back.
-pub trait Pins {
+pub(crate) trait Pins {
     /// Asks for the memory of block `id` in `slot`. True means that it was taken back: from now on no peer starts to
     /// read it, and none is reading it. False means that a peer reads it, or has wanted it lately: the store then
     /// treats it as just used and asks for another.
@@ -20,7 +20,7 @@ pub trait Pins {
 
 /// Blocks in order of their last use, at most `cap_bytes` of them.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     blocks: LruCache<u64, Block>,
     free_slots: Vec<Slot>,
     used_bytes: usize,
@@ -38,7 +38,7 @@ struct Block {
 impl Store {
     /// A store of at most `cap_bytes` of block memory and at most `slots` blocks.
     #[must_use]
-    pub fn new(cap_bytes: usize, slots: usize) -> Self {
+    pub(crate) fn new(cap_bytes: usize, slots: usize) -> Self {
         Self {
             blocks: LruCache::unbounded(),
             free_slots: (0..slots).rev().collect(),
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// The block's pieces, if it is held; it becomes the most recently used.
-    pub fn get(&mut self, id: u64) -> Option<&Pieces> {
+    pub(crate) fn get(&mut self, id: u64) -> Option<&Pieces> {
         self.blocks.get(&id).map(|block| &block.pieces)
     }
 
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Panics
     /// If the block is held already.
-    pub fn insert(&mut self, id: u64, pieces: Pieces, pins: &mut impl Pins) -> Result<Slot, Pieces> {
+    pub(crate) fn insert(&mut self, id: u64, pieces: Pieces, pins: &mut impl Pins) -> Result<Slot, Pieces> {
         assert!(!self.blocks.contains(&id), "block {id} is held already");
         let bytes = pieces.iter().map(Vec::len).sum();
         if bytes > self.cap_bytes {
@@ -80,19 +80,19 @@ impl Store {
     }
 
     /// The slots of all blocks held, with their ids.
-    pub fn slots(&self) -> impl Iterator<Item = (Slot, u64)> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, u64)> {
         self.blocks.iter().map(|(&id, block)| (block.slot, id))
     }
 
     /// Bytes of block memory held now; never more than the cap.
     #[must_use]
-    pub fn used_bytes(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
     /// Blocks recycled so far.
     #[must_use]
-    pub fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
@@ -122,7 +122,7 @@ impl Store {
 
 /// Allocates `layers` pieces of `piece_bytes` in a random order, so that, as in an engine that has run for a while,
 /// neighbouring layers are not neighbours in memory.
-pub fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pieces {
+pub(crate) fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pieces {
     let mut order: Vec<usize> = (0..layers).collect();
     order.shuffle(rng);
     let mut pieces = vec![Vec::new(); layers];
@@ -134,7 +134,7 @@ pub fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pie
 
 /// Where the pieces lie in this process, for peers to pull them from.
 #[must_use]
-pub fn addresses(pieces: &Pieces) -> Vec<u64> {
+pub(crate) fn addresses(pieces: &Pieces) -> Vec<u64> {
     pieces.iter().map(|piece| piece.as_ptr().expose_provenance() as u64).collect()
 }
 

@@ -21,7 +21,7 @@ use crate::{pattern, processor::burn};
 ///
 /// # Errors
 /// If a worker dies meanwhile, an operation fails, or a byte pulled was wrong.
-pub fn run(directory: &Directory<Job>, block_bytes: usize) -> Result<Vec<Sweep>> {
+pub(crate) fn run(directory: &Directory<Job>, block_bytes: usize) -> Result<Vec<Sweep>> {
     let job = directory.words();
     let measured = match job.rank() {
         _ if job.size() <= READER => Vec::new(),

@@ -9,11 +9,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// Tokens in one block of the cache; a request has one hash id for each block it touches, the last one partly full.
-pub const BLOCK_TOKENS: u32 = 512;
+pub(crate) const BLOCK_TOKENS: u32 = 512;
 
 /// One request of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub(crate) struct Request {
     /// Arrival, in milliseconds since the trace began.
     #[serde(rename = "timestamp")]
     pub arrival_ms: u64,
@@ -29,7 +29,7 @@ pub struct Request {
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub(crate) enum TraceError {
     /// The file could not be opened or read.
     #[error("reading {file}")]
     Io {
@@ -60,7 +60,7 @@ pub enum TraceError {
 ///
 /// # Errors
 /// [`TraceError`], naming the file and the first bad line.
-pub fn read(path: &Path) -> Result<Vec<Request>, TraceError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Request>, TraceError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| TraceError::Io { file: name.clone(), source })?;
     parse(&name, BufReader::new(file))
@@ -70,7 +70,7 @@ pub fn read(path: &Path) -> Result<Vec<Request>, TraceError> {
 ///
 /// # Errors
 /// [`TraceError`], naming the first bad line.
-pub fn parse(name: &str, lines: impl BufRead) -> Result<Vec<Request>, TraceError> {
+pub(crate) fn parse(name: &str, lines: impl BufRead) -> Result<Vec<Request>, TraceError> {
     let mut requests: Vec<Request> = Vec::new();
     for (index, line) in lines.lines().enumerate() {
         let line = line.map_err(|source| match source.kind() {

@@ -20,7 +20,7 @@ use super::{
 use crate::{pattern, processor};
 
 /// What a worker needs of its job.
-pub trait Peers: Words {
+pub(crate) trait Peers: Words {
     /// Copies the pieces of a block at `addresses` in `owner`'s private memory into `pieces`, in one scatter get.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ const OTHERS_WITHIN: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// Who has not by then.
-pub fn await_others<P: Peers>(directory: &Directory<P>, worked: Duration) -> Result<()> {
+pub(crate) fn await_others<P: Peers>(directory: &Directory<P>, worked: Duration) -> Result<()> {
     await_others_within(directory, worked + OTHERS_WITHIN)
 }
 
@@ -67,7 +67,7 @@ fn await_others_within<P: Peers>(directory: &Directory<P>, within: Duration) -> 
 }
 
 /// One worker: its store, the directory, and what it has counted since the last tick.
-pub struct Worker<P> {
+pub(crate) struct Worker<P> {
     directory: Directory<P>,
     store: Store,
     plan: Plan,
@@ -79,7 +79,7 @@ pub struct Worker<P> {
 
 impl<P: Peers> Worker<P> {
     /// A worker that holds nothing yet.
-    pub fn new(directory: Directory<P>, plan: Plan) -> Self {
+    pub(crate) fn new(directory: Directory<P>, plan: Plan) -> Self {
         let rank = directory.words().rank() as u64;
         Self {
             directory,
@@ -93,7 +93,7 @@ impl<P: Peers> Worker<P> {
     }
 
     /// The directory.
-    pub fn directory(&self) -> &Directory<P> {
+    pub(crate) fn directory(&self) -> &Directory<P> {
         &self.directory
     }
 
@@ -101,7 +101,7 @@ impl<P: Peers> Worker<P> {
     ///
     /// # Errors
     /// Any failed operation, unless by the loss of a peer, which only costs blocks; and what `told` returns.
-    pub fn serve(
+    pub(crate) fn serve(
         &mut self,
         request: &Request,
         mut told: impl FnMut(&mut Self) -> anyhow::Result<()>,
@@ -125,12 +125,12 @@ impl<P: Peers> Worker<P> {
     }
 
     /// What was done since the last tick was taken; what the store counts is not in it yet.
-    pub fn tick(&self) -> &Tick {
+    pub(crate) fn tick(&self) -> &Tick {
         &self.tick
     }
 
     /// What was done since the last call.
-    pub fn take_tick(&mut self) -> Tick {
+    pub(crate) fn take_tick(&mut self) -> Tick {
         self.tick.stored_bytes = self.store.used_bytes() as u64;
         self.tick.evictions = self.store.evictions() - self.evictions_told;
         self.evictions_told = self.store.evictions();

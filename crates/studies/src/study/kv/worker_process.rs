@@ -21,14 +21,14 @@ use crate::lines::tell;
 use crate::own;
 
 /// The hidden subcommand that runs a worker.
-pub const SUBCOMMAND: &str = "kv-worker";
+pub(crate) const SUBCOMMAND: &str = "kv-worker";
 
 /// Serves this worker's share of the requests, telling on standard output what it does, and stays until the others
 /// need its blocks no more.
 ///
 /// # Errors
 /// If the job cannot be joined, an operation fails for another reason than a peer's death, or nobody listens.
-pub fn run(args: &KvArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &KvArgs) -> Result<ExitCode> {
     let plan = args.plan().map_err(anyhow::Error::msg)?;
     let requests = args.requests()?;
     let node = Node::open(own::config()?).context("joining the study's job")?;

@@ -4,4 +4,4 @@
 pub(super) mod case;
 pub(super) mod costs;
 pub(super) mod job;
-pub mod rank;
+pub(crate) mod rank;

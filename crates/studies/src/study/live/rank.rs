@@ -22,11 +22,11 @@ use crate::lines::{decode, tell};
 use crate::own;
 
 /// The hidden subcommand that runs a rank.
-pub const SUBCOMMAND: &str = "study-rank";
+pub(crate) const SUBCOMMAND: &str = "study-rank";
 
 /// What a rank is told beforehand.
 #[derive(Debug, Args)]
-pub struct RankArgs {
+pub(crate) struct RankArgs {
     /// Bytes of the memory that is put to
     bytes: u64,
     /// Bytes of the longest write by bare libfabric; 0: there are none
@@ -37,7 +37,7 @@ pub struct RankArgs {
 ///
 /// # Errors
 /// If the job cannot be joined, an operation fails, or a put did not arrive.
-pub fn run(args: &RankArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RankArgs) -> Result<ExitCode> {
     let heard = Arc::new(Heard::default());
     let node =
         Node::open(heard.handlers(own::config()?.timeout(PATIENCE))).context("joining the study's job")?;

@@ -11,7 +11,7 @@ use crate::vm::VmArgs;
 /// Arguments of `standpipe study pindown`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["transport", "vm"]).multiple(true))]
-pub struct PinDownArgs {
+pub(crate) struct PinDownArgs {
     /// Puts that are timed at each hit ratio
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub(super) puts: u64,

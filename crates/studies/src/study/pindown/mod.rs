@@ -1,7 +1,7 @@
 //! The bandwidth of PM's pin-down cache by its hit ratio (Tezuka and others, 1998), in virtual time and between real
 //! processes.
 
-pub mod args;
+pub(crate) mod args;
 mod command;
 mod measured;
 mod simulated;
