@@ -11,7 +11,7 @@ use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -43,7 +43,7 @@ struct Info {
 ///
 /// # Errors
 /// If standard output cannot take the result.
-pub fn run(args: &InfoArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode> {
     let info = Info { transports: vec![SHM, ofi()] };
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;

@@ -1,7 +1,15 @@
-//! The `standpipe` command.
+//! The `standpipe` command: it reads arguments, starts processes, and shows what came of it. What it measures with is in
+//! `crates/studies`; the library of the same name is what programs build on.
+#![forbid(unsafe_code)]
 
+mod calls;
+mod doctor;
+mod info;
+mod rendezvous;
 mod run;
+mod sim;
 mod study;
+mod top;
 
 use std::{
     fs, io,
@@ -14,7 +22,6 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use standpipe::Config;
-use standpipe_cli::{doctor, info, rendezvous, sim, top};
 use studies::{
     kernels::{self, KernelArgs},
     perf,

@@ -20,7 +20,7 @@ use studies::{
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
-pub struct SimArgs {
+pub(crate) struct SimArgs {
     /// Ranks, 2 or more
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = between(2, NODES_MAX))]
     nodes: u32,
@@ -113,7 +113,7 @@ impl Sum {
 ///
 /// # Errors
 /// When the costs cannot be had, or measured, or standard output fails.
-pub fn run(args: &SimArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
         return measure::run(file, args.json);
     }

@@ -21,7 +21,7 @@ const AWAY: Duration = Duration::from_secs(1);
 
 /// A running node, as far as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its process.
     pub(super) pid: u32,
     /// Its number in its job.

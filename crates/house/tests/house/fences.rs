@@ -41,6 +41,7 @@ const FORBIDDING: &[&str] = &[
     "standpipe-sim",
     "standpipe-conformance",
     "standpipe-testbed",
+    "standpipe-cli",
     "standpipe-faces",
     "xtask",
 ];
