@@ -6,13 +6,12 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::network::{Library, Offer, Tested, library, untested};
-
-use crate::printed::print;
-use crate::table::{Layout, Table, plain, wrapped};
+use studies::printed::print;
+use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe info`.
 #[derive(Debug, Args)]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -44,7 +43,7 @@ struct Info {
 ///
 /// # Errors
 /// If standard output cannot take the result.
-pub fn run(args: &InfoArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode> {
     let info = Info { transports: vec![SHM, ofi()] };
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;
@@ -143,7 +142,7 @@ fn has(offer: &Offer) -> String {
 const ENDLESS_BYTES: usize = 1 << 62;
 
 fn longest(bytes: usize) -> String {
-    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { crate::units::bytes(bytes as u64) }
+    if bytes >= ENDLESS_BYTES { "no limit".to_owned() } else { studies::units::bytes(bytes as u64) }
 }
 
 fn tested(tested: Tested) -> &'static str {

@@ -1,6 +1,15 @@
-//! The `standpipe` command.
+//! The `standpipe` command: it reads arguments, starts processes, and shows what came of it. What it measures with is in
+//! `crates/studies`; the library of the same name is what programs build on.
+#![forbid(unsafe_code)]
 
+mod calls;
+mod doctor;
+mod info;
+mod rendezvous;
 mod run;
+mod sim;
+mod study;
+mod top;
 
 use std::{
     fs, io,
@@ -13,31 +22,20 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use standpipe::Config;
-use standpipe_cli::{
-    doctor, info,
-    kernels::{args::KernelArgs, command as kernel, worker as kernel_worker},
-    kv::{args::KvArgs, guest, study, worker_process},
+use studies::{
+    kernels::{self, KernelArgs},
     perf,
     printed::print,
     refused::Refused,
-    rendezvous,
     signals::{Attended, complain},
-    sim,
-    study::{
-        firehose::FirehoseArgs,
-        gups, isx,
-        live::rank::{self, RankArgs},
-        pindown::PinDownArgs,
-        policies::{self, PoliciesArgs},
-        run_firehose, run_pindown,
-        scale::{self, RowArgs, ScaleArgs},
-        tune,
-    },
     table::shows_colours,
-    top,
     transport::{STRATEGY, TRANSPORT},
+    tune,
+    worker::Worker,
 };
 use tracing_subscriber::filter::LevelFilter;
+
+use self::study::Given;
 
 /// Put to and get from any address of any peer, without registering memory.
 #[derive(Debug, Parser)]
@@ -68,7 +66,7 @@ enum Command {
     Info(info::InfoArgs),
     /// Run a study and write its report
     #[command(subcommand)]
-    Study(Study),
+    Study(Given),
     /// Run one of the Firehose paper's two programs, verify its result, and record what it does if told to
     #[command(subcommand)]
     Kernel(KernelArgs),
@@ -115,89 +113,8 @@ enum Command {
     },
 }
 
-#[derive(Debug, Subcommand)]
-enum Study {
-    /// Workers pull each other's key-value-cache blocks out of ordinary memory
-    Kv(study::StudyArgs),
-    /// The Firehose paper's figures and its table, in virtual time
-    Firehose(FirehoseArgs),
-    /// The bandwidth of PM's pin-down cache by its hit ratio, in virtual time
-    #[command(name = "pindown")]
-    PinDown(PinDownArgs),
-    /// Leases against the even split of the papers, from 2 nodes to 16,384, in virtual time
-    Scale(ScaleArgs),
-    /// Which registration to give up first: three orders on programs, a key-value cache and scans, in virtual time
-    Policies(PoliciesArgs),
-    /// Random updates of a table in all processes' heaps (GUPS), verified: by put, atomic and Active Message
-    Gups(gups::command::GupsArgs),
-    /// Integers sorted over the whole job through puts that signal (ISx), by more and more processes, verified
-    Isx(isx::command::IsxArgs),
-}
-
-/// A process that this command starts itself, and nobody else calls: apart from the user's commands, so that neither help nor
-/// hints nor completions name it.
-#[derive(Debug, Parser)]
-#[command(name = "standpipe")]
-enum Internal {
-    /// A process that `doctor` starts, to have its memory read
-    #[command(name = doctor::peer::SUBCOMMAND)]
-    DoctorPeer,
-    /// A worker that `study kv` starts
-    #[command(name = worker_process::SUBCOMMAND)]
-    KvWorker(KvArgs),
-    /// A worker that `study kv --phases` starts
-    #[command(name = guest::SUBCOMMAND)]
-    KvGuest(guest::GuestArgs),
-    /// A rank that `kernel` starts
-    #[command(name = kernel_worker::SUBCOMMAND)]
-    KernelWorker(kernel_worker::WorkerArgs),
-    /// A process that `study scale` starts
-    #[command(name = scale::SUBCOMMAND)]
-    ScaleRow(RowArgs),
-    /// A rank that a study over a network starts
-    #[command(name = rank::SUBCOMMAND)]
-    StudyRank(RankArgs),
-    /// A rank that `study gups` starts
-    #[command(name = gups::rank::SUBCOMMAND)]
-    GupsRank(gups::rank::RankArgs),
-    /// A rank that `study isx` starts
-    #[command(name = isx::rank::SUBCOMMAND)]
-    IsxRank(isx::rank::RankArgs),
-    /// A process that `perf` starts
-    #[command(name = perf::SUBCOMMAND)]
-    PerfWorker(perf::WorkerArgs),
-}
-
-impl Internal {
-    /// The worker that this process was started as.
-    fn asked_for() -> Option<Internal> {
-        let name = std::env::args_os().nth(1)?;
-        let is_one = |command: &clap::Command| name.to_str() == Some(command.get_name());
-        Internal::command().get_subcommands().any(is_one).then(Internal::parse)
-    }
-
-    fn run(self) -> Result<ExitCode> {
-        match self {
-            Self::DoctorPeer => doctor::peer::run(),
-            Self::KvWorker(args) => worker_process::run(&args),
-            Self::KvGuest(args) => guest::run(&args),
-            Self::KernelWorker(args) => kernel_worker::run(&args),
-            Self::ScaleRow(args) => {
-                let attended = Attended::begin("there is no result").context("minding signals")?;
-                let ended = scale::run_row(&args);
-                attended.finish();
-                ended
-            }
-            Self::StudyRank(args) => rank::run(&args),
-            Self::GupsRank(args) => gups::rank::run(&args),
-            Self::IsxRank(args) => isx::rank::run(&args),
-            Self::PerfWorker(args) => perf::run_worker(&args),
-        }
-    }
-}
-
 fn main() -> ExitCode {
-    if let Some(worker) = Internal::asked_for() {
+    if let Some(worker) = Worker::asked_for() {
         log_to_stderr(0);
         return status(worker.run());
     }
@@ -276,7 +193,7 @@ impl Command {
     /// says, ranks are told instead.
     fn check_settings(&self, matches: &ArgMatches) -> Result<()> {
         let ranks = match self {
-            Self::Study(study) => !matches!(study, Study::PinDown(_) | Study::Scale(_)),
+            Self::Study(given) => given.checks_settings(),
             Self::Kernel(_) | Self::Perf(_) | Self::Tune(_) => true,
             _ => false,
         };
@@ -293,14 +210,8 @@ impl Command {
             Self::Info(args) => info::run(&args),
             Self::Rendezvous(args) => rendezvous::run(&args),
             Self::Tune(args) => tune::run(&args),
-            Self::Study(Study::Kv(args)) => study::run(&args),
-            Self::Study(Study::Firehose(args)) => run_firehose(&args),
-            Self::Study(Study::PinDown(args)) => run_pindown(&args),
-            Self::Study(Study::Scale(args)) => scale::run(&args),
-            Self::Study(Study::Policies(args)) => policies::run(&args),
-            Self::Study(Study::Gups(args)) => gups::command::run(&args),
-            Self::Study(Study::Isx(args)) => isx::command::run(&args),
-            Self::Kernel(args) => kernel::run(&args),
+            Self::Study(given) => given.run(),
+            Self::Kernel(args) => kernels::run(&args),
             Self::Sim(args) => sim::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Perf(args) => perf::run(&args),
@@ -355,7 +266,6 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-        Internal::command().debug_assert();
     }
 
     #[test]

@@ -7,13 +7,12 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::rendezvous::{Registry, Visit};
-
-use crate::printed::print;
-use crate::refused::Refused;
+use studies::printed::print;
+use studies::refused::Refused;
 
 /// Arguments of `standpipe rendezvous`.
 #[derive(Debug, Args)]
-pub struct RendezvousArgs {
+pub(crate) struct RendezvousArgs {
     /// Where to listen: an address of this host, or `[::]` for all (`0.0.0.0` for those of IPv4), and a port, 0 for a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:7300")]
     listen: String,
@@ -35,7 +34,7 @@ const UNREAD_MAX: usize = 1024;
 ///
 /// # Errors
 /// If there is no secret, or nobody can listen there.
-pub fn run(args: &RendezvousArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RendezvousArgs) -> Result<ExitCode> {
     let registry = Registry::open(&args.listen).map_err(Refused::new)?;
     let listening = registry.address()?.to_string();
     let line = format!("listening at {listening}");

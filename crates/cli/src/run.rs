@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use standpipe::Config;
 use standpipe::launch::{End, Launch, Outcome, RANKS_MAX, RankOutcome, unblock_signals};
-use standpipe_cli::{
+use studies::{
     printed::print,
     refused::Refused,
     signals::complain,

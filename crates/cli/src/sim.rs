@@ -9,10 +9,9 @@ use ::sim::{Costs, Faults, FaultsError};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-
-use crate::refused::Refused;
-use crate::units::{at_least, between};
-use crate::{
+use studies::refused::Refused;
+use studies::units::{at_least, between};
+use studies::{
     measure,
     printed::print,
     progress, signals, table,
@@ -21,7 +20,7 @@ use crate::{
 
 /// Storms over a simulated cluster: a seed decides every operation, delay and failure.
 #[derive(Debug, Args)]
-pub struct SimArgs {
+pub(crate) struct SimArgs {
     /// Ranks, 2 or more
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = between(2, NODES_MAX))]
     nodes: u32,
@@ -114,7 +113,7 @@ impl Sum {
 ///
 /// # Errors
 /// When the costs cannot be had, or measured, or standard output fails.
-pub fn run(args: &SimArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(file) = &args.measure {
         return measure::run(file, args.json);
     }

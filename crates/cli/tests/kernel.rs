@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use standpipe_cli::kernels::trace::{Action, Array, Header, Step, Trace, TraceError};
+use sim::recording::{Action, Array, Header, Step, Trace, TraceError};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

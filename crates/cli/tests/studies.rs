@@ -218,7 +218,7 @@ fn scale_has_a_row_for_each_job_and_quota_and_leases_keep_their_bounds() {
 #[test]
 fn policies_compares_three_orders_on_five_workloads_and_names_one() {
     let out = tempfile::tempdir().expect("a directory");
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mooncake_first_150.jsonl");
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../studies/tests/data/mooncake_first_150.jsonl");
     let trace = trace.to_str().expect("a plain path");
     let (json, page) = study(&["policies", "--trace", trace, "--requests", "100"], out.path());
     let rows = json["rows"].as_array().expect("rows");

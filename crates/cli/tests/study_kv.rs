@@ -215,7 +215,7 @@ fn an_interrupted_study_says_so_and_leaves_nothing() {
 #[test]
 fn a_trace_file_is_replayed_and_a_bad_line_named() {
     let directory = tempfile::tempdir().expect("a directory");
-    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mooncake_first_150.jsonl");
+    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../studies/tests/data/mooncake_first_150.jsonl");
     let real = real.to_str().expect("a plain path");
     let arguments = ["--trace", real, "--requests", "12", "--compute-us", "0", "--workers", "2"];
     let output = finish(study(directory.path(), &arguments).spawn().expect("it starts"));

@@ -25,6 +25,7 @@ mod onesided;
 mod pinning;
 mod process;
 mod queue;
+pub mod recording;
 mod replay;
 mod space;
 pub mod storm;

@@ -12,16 +12,18 @@ use testbed::{SKIPS, Terminal};
 const WIDTHS: [u16; 2] = [60, 200];
 const COMMON: u16 = 80;
 
-/// The package that prints for people.
-const PRINTS: &str = "standpipe-cli";
+/// The command's package.
+const COMMAND: &str = "standpipe-cli";
 
-/// Its test programs that run jobs for long and print through pipes: the commonest terminal is enough for them.
+/// The packages that print for people.
+const PRINT: [&str; 2] = [COMMAND, "standpipe-studies"];
+
+/// The command's test programs that run jobs for long and print through pipes: the commonest terminal is enough for them.
 const LONG: [&str; 9] =
     ["gups", "isx", "kernel", "rendezvous", "signals", "sim", "studies", "study_kv", "tune"];
 
-/// Tests of it that count or measure for long and print nothing.
-const COUNTING: [&str; 6] =
-    ["kernels::product", "kernels::trace", "kv::generate", "kv::store", "study::isx::sort", "measured"];
+/// Tests that count or measure for long and print nothing.
+const COUNTING: [&str; 5] = ["kernels::product", "kv::generate", "kv::store", "study::isx::sort", "measured"];
 
 /// The library's test programs that launch jobs.
 const LAUNCH: [&str; 4] = ["launch", "launch_join", "launch_signals", "launchers"];
@@ -33,7 +35,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(crate) fn terminals() -> Outcome {
     let all = || -> Result<(), Failure> {
         let programs = built()?;
-        let prints = |program: &&Program| program.package == PRINTS && !LONG.contains(&program.name.as_str());
+        let prints = |program: &&Program| {
+            let package = program.package.as_str();
+            PRINT.contains(&package) && !(package == COMMAND && LONG.contains(&program.name.as_str()))
+        };
         let prints: Vec<&Program> = programs.iter().filter(prints).collect();
         let wanted = WIDTHS.iter().flat_map(|columns| prints.iter().map(|program| (*program, *columns)));
         for (program, columns) in wanted {
@@ -69,7 +74,8 @@ pub(crate) fn bare() -> Outcome {
         }
         let launches =
             |program: &&Program| program.package == "standpipe" && LAUNCH.contains(&program.name.as_str());
-        let wanted = programs.iter().filter(|program| program.package == PRINTS || launches(program));
+        let wanted =
+            programs.iter().filter(|program| PRINT.contains(&program.package.as_str()) || launches(program));
         // One by one: some start jobs of two dozen ranks, and look at the clock.
         for program in wanted {
             program.run(&mut hiding(empty.path(), &program.path), COMMON)?;

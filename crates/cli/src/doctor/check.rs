@@ -7,7 +7,7 @@ use super::nodes::Node;
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub(crate) enum Status {
     /// As it should be.
     Ok,
     /// Things work, but slower or with less than they could.
@@ -20,16 +20,16 @@ pub enum Status {
 
 /// One thing looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// What was looked at.
-    pub check: &'static str,
+    pub(crate) check: &'static str,
     /// How it came out.
-    pub status: Status,
+    pub(crate) status: Status,
     /// What was found.
-    pub value: String,
+    pub(crate) value: String,
     /// What to do about it; empty if there is nothing to do.
-    pub remedy: String,
+    pub(crate) remedy: String,
     /// The running node that it is about, with its figures.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<Node>,
+    pub(crate) node: Option<Node>,
 }

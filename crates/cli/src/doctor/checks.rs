@@ -2,13 +2,12 @@
 
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
 use standpipe::network::LEAST_BUDGET;
+use studies::{attach::Attach, units::bytes};
 
 use super::{
     check::{Check, Status},
     facts::Facts,
-    peer::Attach,
 };
-use crate::units::bytes;
 
 /// All checks, the most basic first; the paths that memory takes here come last.
 pub(super) fn of(facts: &Facts) -> Vec<Check> {

@@ -9,8 +9,7 @@ use standpipe::host::{
 use standpipe::network;
 use standpipe::rendezvous::Rendezvous;
 use standpipe::{Config, Transport};
-
-use super::peer::{self, Attach};
+use studies::attach::{self, Attach};
 
 /// Everything that was found out.
 #[derive(Debug, Clone)]
@@ -78,7 +77,7 @@ impl Facts {
             seccomp: seccomp(),
             ptrace_scope: ptrace_scope(),
             traces_anyone: traces_anyone(),
-            attach: peer::try_attach(),
+            attach: attach::try_attach(),
             attach_set: set("STANDPIPE_ATTACH").filter(|value| value != "auto"),
             expose_set: set("STANDPIPE_EXPOSE").filter(|value| value != "auto"),
             transport_set: set("STANDPIPE_TRANSPORT").filter(|value| is_network(value)),

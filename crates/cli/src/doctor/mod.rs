@@ -5,28 +5,25 @@ mod check;
 mod checks;
 mod facts;
 mod nodes;
-pub mod peer;
 mod remarks;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-pub use check::{Check, Status};
+pub(crate) use check::{Check, Status};
 use clap::Args;
 use comfy_table::{Cell, Color};
 use facts::Facts;
-pub use nodes::Node;
 use serde::Serialize;
-
-use crate::printed::print;
-use crate::table::{Layout, Table, plain, wrapped};
+use studies::printed::print;
+use studies::table::{Layout, Table, plain, wrapped};
 
 /// Arguments of `standpipe doctor`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 when nothing fails, whatever is warned of; 1 when a check fails: then no job can start."
 )]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Print one JSON object and nothing else: `checks`, and as `advice` what to do about them
     #[arg(long)]
     json: bool,
@@ -36,7 +33,7 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 /// If standard output cannot take the result.
-pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let mut checks = checks::of(&Facts::gather());
     checks.extend(remarks::checks(nodes::gather()));
     if args.json {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 use standpipe::watch::{Job, RankView, State, jobs};
 use standpipe::{Mechanism, Operation};
+use studies::progress::bar;
 
 use crate::calls::Calls;
-use crate::progress::bar;
 
 /// Jobs that are looked at, at most.
 const JOBS_MAX: usize = 16;
@@ -21,7 +21,7 @@ const AWAY: Duration = Duration::from_secs(1);
 
 /// A running node, as far as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its process.
     pub(super) pid: u32,
     /// Its number in its job.

@@ -1,11 +1,11 @@
 //! What the times of running nodes' calls mean, and where to look when some take far longer than others.
 
 use standpipe::Timed;
+use studies::units::nanos;
 
 use super::check::{Check, Status};
 use super::nodes::{Node, Signs};
 use crate::calls::{Calls, Times};
-use crate::units::nanos;
 
 /// The 99th percentile is remarkable from so many medians on, where so many calls were timed and it is so long: shorter ones
 /// are a matter of where the processor was.

@@ -7,11 +7,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Serialize, Serializer};
 use standpipe::{Latencies, Latency, Timed};
+use studies::table::{Layout, plain};
+use studies::units::nanos;
 
 use super::report::{Labels, Report, labelled};
 use crate::calls::{Calls, QUANTILES};
-use crate::table::{Layout, plain};
-use crate::units::nanos;
 
 /// Of each kind that was timed: how many calls were, and how long they took.
 pub(super) fn serialize<S: Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {

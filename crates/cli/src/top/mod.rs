@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use standpipe::watch::{Job, Snapshot, jobs};
+use studies::printed::{self, Reader};
+use studies::signals;
+use studies::table::is_screen;
+use studies::units::{at_least, seconds};
 
 use self::peers::{WithPeers, lines};
 use self::report::Report;
 use self::screen::{Screen, Showing, Wish};
-use crate::printed::{self, Reader};
-use crate::signals;
-use crate::table::is_screen;
-use crate::units::{at_least, seconds};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The job does a little for each look; more often than this nobody reads.
@@ -33,7 +33,7 @@ const UNSEEN: &str = "cannot look at the job any more";
 /// Arguments of `standpipe top`.
 #[derive(Debug, Args)]
 #[command(after_help = text::COLUMNS)]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// The launcher or any process of the job, or of a node that nobody launched; needed where several run
     #[arg(value_name = "PID", value_parser = at_least(1_u32))]
     pid: Option<u32>,
@@ -62,7 +62,7 @@ pub struct TopArgs {
 ///
 /// # Errors
 /// If there is no job to choose, it cannot be watched (any more), or standard output or the terminal fails.
-pub fn run(args: &TopArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     let jobs = jobs().context("cannot look for jobs in /proc")?;
     if args.openmetrics {
         let shown = match args.pid {

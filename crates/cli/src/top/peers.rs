@@ -3,10 +3,10 @@
 use comfy_table::{CellAlignment, ContentArrangement};
 use serde::{Serialize, Serializer};
 use standpipe::watch::{PeerCounters, Peers};
+use studies::table::{Layout, plain};
 
 use super::report::{AWAITED, RankReport, Report};
 use super::text::{self, headline, short};
-use crate::table::{Layout, plain};
 
 /// A report with what `--peers` asks for besides. This is also what `--json` prints.
 #[derive(Serialize)]

@@ -2,10 +2,10 @@
 
 use comfy_table::{CellAlignment, ContentArrangement};
 use standpipe::{Mechanism, Operation};
+use studies::table::{Layout, plain};
 
 use super::latency;
 use super::report::{FIELDS, Figures, RankReport, Registration, Report, TRANSFERS};
-use crate::table::{Layout, plain};
 
 /// A rank whose counts of messages are as old as that has called nothing that waits or makes progress for a while.
 const AWAY_SECONDS: f64 = 1.0;

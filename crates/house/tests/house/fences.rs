@@ -26,13 +26,13 @@ const FENCES: &[&str] = &[
     "src/api/bare.rs",
     "src/api/bare/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
-    "crates/cli/src/kernels/job.rs",
+    "crates/studies/src/kernels/job.rs",
     // The study's workers name the addresses of their blocks.
-    "crates/cli/src/kv/job.rs",
+    "crates/studies/src/study/kv/job.rs",
     // The live studies' ranks name the addresses of their peer's memory.
-    "crates/cli/src/study/live/rank.rs",
+    "crates/studies/src/study/live/rank.rs",
     // The benchmark of raw memory names the addresses of its peer's buffers.
-    "crates/cli/src/perf/memory.rs",
+    "crates/studies/src/perf/memory.rs",
 ];
 
 /// Packages that have no unsafe code at all, not even in their tests.
@@ -41,6 +41,7 @@ const FORBIDDING: &[&str] = &[
     "standpipe-sim",
     "standpipe-conformance",
     "standpipe-testbed",
+    "standpipe-cli",
     "standpipe-faces",
     "xtask",
 ];

@@ -31,7 +31,8 @@ const WALLS: &[Wall] = &[
     wall("standpipe-faces", &["standpipe"], &[]),
     wall("standpipe-capi", &["standpipe"], &[]),
     wall("standpipe-python", &["standpipe"], &[]),
-    wall("standpipe-cli", &["standpipe", "standpipe-sim"], &["standpipe-testbed"]),
+    wall("standpipe-studies", &["standpipe", "standpipe-sim"], &["standpipe-testbed"]),
+    wall("standpipe-cli", &["standpipe", "standpipe-sim", "standpipe-studies"], &["standpipe-testbed"]),
     wall("standpipe-house", &[], &[]),
     wall("xtask", &["standpipe-testbed"], &[]),
 ];

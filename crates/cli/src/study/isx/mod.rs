@@ -1,9 +1,0 @@
-//! ISx: integers that each process draws at random are sorted over the whole job, through puts that signal (Hanebutte and
-//! Hemstad, ISx: a scalable integer sort for co-design in the exascale era, 2015).
-
-pub mod command;
-mod outcome;
-mod plan;
-pub mod rank;
-mod shown;
-mod sort;

@@ -1,0 +1,398 @@
+//! What `perf` measures: each case is an operation, its size, and the bound that its ratio has to keep.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// An operation that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Op {
+    /// Put contiguous bytes
+    Put,
+    /// Get contiguous bytes
+    Get,
+    /// Put 8 bytes to memory that must be asked for, which its owner still has registered, beside a message and its reply and a put to
+    /// memory that need not; only over ofi
+    Miss,
+    /// Get many pieces by one call
+    Scatter,
+    /// Put blocks, next to each other here and every second one there, by one call
+    Strided,
+    /// An Active Message and its reply; medians over 9 jobs, unless on the same core
+    Am,
+    /// A put of bytes and then of a signal, there and back; medians over 9 jobs, unless on the same core or over a network
+    PutSignal,
+    /// A fetch-add on a word of the target's heap
+    Atomic,
+    /// A barrier of all processes
+    Barrier,
+    /// An all-reduce: the greatest of each word
+    Allreduce,
+    /// A part of each process's bytes to each
+    Alltoall,
+    /// One process's bytes to all
+    Broadcast,
+    /// Processor time of a process that waits
+    Idle,
+    /// Starting a job until all its processes have met
+    Open,
+    /// What a message that nobody waits for takes of its sender's processor, and (as the limit) of its receiver's
+    #[value(skip)]
+    Overhead,
+}
+
+impl Op {
+    /// Its name, as on the command line.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Op::Put => "put",
+            Op::Get => "get",
+            Op::Miss => "miss",
+            Op::Scatter => "scatter",
+            Op::Strided => "strided",
+            Op::Am => "am",
+            Op::PutSignal => "put-signal",
+            Op::Atomic => "atomic",
+            Op::Barrier => "barrier",
+            Op::Allreduce => "allreduce",
+            Op::Alltoall => "alltoall",
+            Op::Broadcast => "broadcast",
+            Op::Idle => "idle",
+            Op::Open => "open",
+            Op::Overhead => "overhead",
+        }
+    }
+
+    /// Whether all processes of the job do it together.
+    #[must_use]
+    pub(crate) const fn is_collective(self) -> bool {
+        matches!(self, Op::Barrier | Op::Allreduce | Op::Alltoall | Op::Broadcast)
+    }
+
+    /// Whether it moves bytes of the caller's, of which there may be more or fewer.
+    #[must_use]
+    pub(crate) const fn has_size(self) -> bool {
+        !matches!(self, Op::Miss | Op::Atomic | Op::Barrier | Op::Idle | Op::Open | Op::Overhead)
+    }
+
+    /// Whether the target takes no part in it, and can do something else.
+    #[must_use]
+    pub(crate) const fn is_one_sided(self) -> bool {
+        matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Strided)
+    }
+
+    /// Whether it can be between different kinds of memory.
+    #[must_use]
+    pub(crate) const fn has_memory(self) -> bool {
+        matches!(self, Op::Put | Op::Get | Op::Scatter | Op::Allreduce | Op::Alltoall | Op::Broadcast)
+    }
+}
+
+/// Which memory of the target is used; of collectives, which memory at all processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Memory {
+    /// The heap, which is mapped
+    Heap,
+    /// Ordinary memory from the allocator
+    Private,
+}
+
+/// What the target process does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Target {
+    /// It sleeps
+    Asleep,
+    /// It computes, and calls nothing
+    Busy,
+}
+
+/// Where the processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Cores {
+    /// Each on a core of its own, where there are enough; otherwise wherever the system puts them.
+    Apart,
+    /// All on one core.
+    Shared,
+}
+
+/// Bytes of each process up to which a collective is a matter of messages rather than of copies.
+pub(super) const SMALL_MAX: usize = 1 << 10;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// The operation.
+    pub op: Op,
+    /// Bytes of one piece; of the payload for Active Messages; of each process for collectives.
+    pub size: usize,
+    /// Pieces of a scattered get, or blocks of a strided put; processes of a collective, of idling or of opening; otherwise 1.
+    pub n: usize,
+    /// The memory at the target.
+    pub memory: Memory,
+    /// What the target does.
+    pub target: Target,
+    /// Where the processes run.
+    pub cores: Cores,
+    /// What the ratio must not exceed; `None` where no bound is promised.
+    pub bound: Option<f64>,
+}
+
+impl Case {
+    /// Bytes of the target's heap that it uses.
+    #[must_use]
+    pub(crate) const fn heap_bytes(&self) -> usize {
+        match self.op {
+            Op::Strided => self.size.saturating_mul(2).saturating_mul(self.n),
+            _ => self.size,
+        }
+    }
+
+    /// Processes of the job that it is measured in.
+    #[must_use]
+    pub(crate) const fn processes(&self) -> usize {
+        match self.op {
+            Op::Idle | Op::Open => self.n,
+            op if op.is_collective() => self.n,
+            _ => 2,
+        }
+    }
+
+    /// Whether cache lines that go between two cores are what its time depends on.
+    #[must_use]
+    pub(crate) fn is_of_lines(&self) -> bool {
+        let small = self.op.is_collective() && self.n == 2 && self.size <= SMALL_MAX;
+        self.cores == Cores::Apart && (matches!(self.op, Op::Am | Op::PutSignal) || small)
+    }
+}
+
+const fn case(op: Op, size: usize, n: usize, memory: Memory, bound: f64) -> Case {
+    Case { op, size, n, memory, target: Target::Asleep, cores: Cores::Apart, bound: Some(bound) }
+}
+
+const fn busy(case: Case) -> Case {
+    Case { target: Target::Busy, ..case }
+}
+
+const fn shared(case: Case) -> Case {
+    Case { cores: Cores::Shared, ..case }
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Everything that is promised, as `standpipe perf` measures it when no operation is named.
+pub(crate) const PROMISED: &[Case] = &[
+    case(Op::Put, 8, 1, Memory::Heap, 2.0),
+    case(Op::Get, 8, 1, Memory::Heap, 2.0),
+    case(Op::Put, 8, 1, Memory::Private, 1.15),
+    case(Op::Get, 8, 1, Memory::Private, 1.15),
+    case(Op::Put, 64 * KIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, 64 * KIB, 1, Memory::Heap, 1.053),
+    case(Op::Put, MIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, MIB, 1, Memory::Heap, 1.053),
+    case(Op::Put, 64 * MIB, 1, Memory::Heap, 1.053),
+    case(Op::Get, 64 * MIB, 1, Memory::Heap, 1.053),
+    case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1),
+    busy(case(Op::Scatter, 8 * KIB, 1024, Memory::Private, 1.1)),
+    case(Op::Strided, 64, 1024, Memory::Heap, 1.1),
+    case(Op::Am, 0, 1, Memory::Heap, 1.5),
+    shared(case(Op::Am, 0, 1, Memory::Heap, 4.0)),
+    case(Op::PutSignal, 8, 1, Memory::Heap, 1.5),
+    case(Op::Atomic, 8, 1, Memory::Heap, 1.2),
+    case(Op::Barrier, 0, 2, Memory::Heap, 2.0),
+    case(Op::Barrier, 0, 8, Memory::Heap, 1.5),
+    case(Op::Allreduce, 8, 2, Memory::Heap, 2.0),
+    case(Op::Allreduce, 8 * MIB, 4, Memory::Heap, 1.3),
+    case(Op::Allreduce, 8 * MIB, 4, Memory::Private, 1.3),
+    case(Op::Alltoall, 8 * MIB, 4, Memory::Heap, 1.3),
+    case(Op::Alltoall, 8 * MIB, 4, Memory::Private, 1.3),
+    case(Op::Idle, 0, 2, Memory::Heap, 1.0),
+    case(Op::Open, 0, 8, Memory::Heap, 1.0),
+];
+
+/// The bound for a case that the user composed: that of the promised case it falls under.
+#[must_use]
+pub(crate) fn bound_for(case: &Case) -> Option<f64> {
+    let bulk = 64 * KIB..=64 * MIB;
+    match (case.op, case.memory) {
+        (Op::Put | Op::Get, Memory::Heap) if case.size == 8 => Some(2.0),
+        (Op::Put | Op::Get, Memory::Private) if case.size == 8 => Some(1.15),
+        (Op::Put | Op::Get, Memory::Heap) if bulk.contains(&case.size) => Some(1.053),
+        (Op::Scatter, Memory::Private) if case.size == 8 * KIB && case.n == 1024 => Some(1.1),
+        (Op::Strided, _) if case.size == 64 && case.n == 1024 => Some(1.1),
+        (Op::Am, _) if case.size == 0 => Some(1.5),
+        (Op::PutSignal, _) if case.size == 8 => Some(1.5),
+        (Op::Atomic, _) => Some(1.2),
+        (Op::Barrier, _) if case.n == 8 => Some(1.5),
+        (Op::Barrier, _) if case.n == 2 => Some(2.0),
+        (Op::Allreduce, _) if case.n == 2 && case.size == 8 => Some(2.0),
+        (Op::Allreduce | Op::Alltoall, _) if case.n == 4 && case.size == 8 * MIB => Some(1.3),
+        (Op::Idle, _) => Some(1.0),
+        (Op::Open, _) if case.n == 8 => Some(1.0),
+        _ => None,
+    }
+}
+
+/// What one job measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Samples {
+    /// What the limit is.
+    pub limit_name: String,
+    /// Operations in one sample, whose mean the sample is.
+    pub batch: u32,
+    /// Our times for one operation, in nanoseconds.
+    pub ours: Vec<f64>,
+    /// The limit's, taken in turn with ours.
+    pub limit: Vec<f64>,
+}
+
+impl Samples {
+    /// Samples of ours and of the limit.
+    #[must_use]
+    pub(crate) fn new(limit_name: &str, batch: u32, ours: Vec<f64>, limit: Vec<f64>) -> Samples {
+        Samples { limit_name: limit_name.to_owned(), batch, ours, limit }
+    }
+}
+
+/// What a measurement came to: one line of `perf`'s table, and one object of its JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// The operation.
+    pub op: String,
+    /// Bytes of one piece.
+    pub size: usize,
+    /// Pieces, or processes.
+    pub n: usize,
+    /// The memory at the target.
+    pub memory: Memory,
+    /// What the target did.
+    pub target: Target,
+    /// Whether the processes shared a core.
+    pub cores: Cores,
+    /// How the bytes travelled.
+    pub transport: String,
+    /// Median of our time for one operation, in nanoseconds.
+    pub median_ns: f64,
+    /// 99th percentile of our time, in nanoseconds; below a microsecond, of means over batches.
+    pub p99_ns: f64,
+    /// What the limit is.
+    pub limit_name: String,
+    /// Median of the limit's time, in nanoseconds.
+    pub limit_ns: f64,
+    /// `median_ns / limit_ns`.
+    pub ratio: f64,
+    /// What the ratio is promised not to exceed.
+    pub bound: Option<f64>,
+    /// Whether it does not; `None` without a promise.
+    pub holds: Option<bool>,
+    /// Operations in one sample, whose mean the sample is.
+    pub batch: u32,
+    /// Samples of ours and of the limit, taken in turn.
+    pub samples: usize,
+    /// Jobs that they were taken in. Where there are several, all times are medians over them.
+    pub jobs: usize,
+    /// Our bandwidth, for bulk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gbps: Option<f64>,
+    /// The limit's bandwidth, for bulk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_gbps: Option<f64>,
+}
+
+impl Row {
+    /// The row for what was measured.
+    #[must_use]
+    pub(crate) fn new(case: &Case, samples: &Samples) -> Row {
+        let Samples { limit_name, batch, ours, limit } = samples;
+        let (median_ns, limit_ns) = (quantile(ours, 0.5), quantile(limit, 0.5));
+        let ratio = median_ns / limit_ns;
+        let bytes = (case.size * case.n) as f64;
+        let bulk = case.op.has_memory() && !case.op.is_collective() && bytes >= 4096.0;
+        Row {
+            op: case.op.name().to_owned(),
+            size: case.size,
+            n: case.n,
+            memory: case.memory,
+            target: case.target,
+            cores: case.cores,
+            transport: "shm".to_owned(),
+            median_ns,
+            p99_ns: quantile(ours, 0.99),
+            limit_name: limit_name.clone(),
+            limit_ns,
+            ratio,
+            bound: case.bound,
+            holds: case.bound.map(|bound| ratio <= bound),
+            batch: *batch,
+            samples: ours.len(),
+            jobs: 1,
+            gbps: bulk.then(|| bytes / median_ns),
+            limit_gbps: bulk.then(|| bytes / limit_ns),
+        }
+    }
+
+    /// The row for a case of Active Messages that was measured in several jobs: of each time the median over them, and
+    /// the ratio of these. `None` without jobs.
+    #[must_use]
+    pub(crate) fn over_jobs(rows: &[Row]) -> Option<Row> {
+        let first = rows.first()?;
+        let median = |of: fn(&Row) -> f64| quantile(&rows.iter().map(of).collect::<Vec<f64>>(), 0.5);
+        let (median_ns, limit_ns) = (median(|row| row.median_ns), median(|row| row.limit_ns));
+        let ratio = median_ns / limit_ns;
+        Some(Row {
+            median_ns,
+            p99_ns: median(|row| row.p99_ns),
+            limit_ns,
+            ratio,
+            holds: first.bound.map(|bound| ratio <= bound),
+            samples: rows.iter().map(|row| row.samples).sum(),
+            jobs: rows.len(),
+            ..first.clone()
+        })
+    }
+}
+
+/// The `q`-quantile of some samples; NaN of none.
+fn quantile(samples: &[f64], q: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (q * sorted.len().saturating_sub(1) as f64).round() as usize;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_promise_is_found_again_for_the_same_case() {
+        for case in PROMISED.iter().filter(|case| case.cores == Cores::Apart) {
+            assert_eq!(bound_for(case), case.bound, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_whether_the_promise_holds() {
+        let case = PROMISED[0];
+        let row = Row::new(&case, &Samples::new("memcpy", 1024, vec![4.0, 3.0, 100.0], vec![2.0; 3]));
+        assert_eq!((row.median_ns, row.p99_ns, row.ratio, row.holds), (4.0, 100.0, 2.0, Some(true)));
+        let row = Row::new(&case, &Samples::new("memcpy", 1024, vec![5.0], vec![2.0]));
+        assert_eq!((row.holds, row.gbps), (Some(false), None));
+    }
+
+    #[test]
+    fn of_several_jobs_each_time_is_the_median() {
+        let case =
+            PROMISED.iter().find(|case| case.op == Op::Am && case.bound == Some(1.5)).expect("promised");
+        let job =
+            |ours: f64, limit: f64| Row::new(case, &Samples::new("line", 9, vec![ours; 3], vec![limit; 3]));
+        let row = Row::over_jobs(&[job(30.0, 10.0), job(14.0, 20.0), job(12.0, 8.0)]).expect("three jobs");
+        assert_eq!((row.median_ns, row.p99_ns, row.limit_ns, row.ratio), (14.0, 14.0, 10.0, 1.4));
+        assert_eq!((row.holds, row.samples, row.jobs), (Some(true), 9, 3));
+        assert!(Row::over_jobs(&[]).is_none());
+    }
+}

@@ -1,0 +1,11 @@
+//! ISx: integers that each process draws at random are sorted over the whole job, through puts that signal (Hanebutte and
+//! Hemstad, ISx: a scalable integer sort for co-design in the exascale era, 2015).
+
+mod command;
+mod outcome;
+mod plan;
+pub(crate) mod rank;
+mod shown;
+mod sort;
+
+pub(crate) use command::STUDY;

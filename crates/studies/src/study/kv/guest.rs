@@ -1,0 +1,85 @@
+//! One worker of a replay during which workers die and join: what `standpipe study kv --phases` starts.
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use standpipe::Node;
+
+use super::{
+    args::KvArgs,
+    directory::{Directory, Layout, Status},
+    elastic::Elastic,
+    lines::Line,
+    statistics::Statistics,
+    worker::{Worker, await_others},
+};
+use crate::lines::tell;
+use crate::own;
+
+/// The hidden subcommand that runs such a worker.
+pub(crate) const SUBCOMMAND: &str = "kv-guest";
+
+/// What such a worker is told.
+#[derive(Debug, Args)]
+pub(crate) struct GuestArgs {
+    /// Its number; the one after those of --workers joins later
+    #[arg(long)]
+    rank: usize,
+    /// Where workers find each other
+    #[arg(long)]
+    folder: PathBuf,
+    #[command(flatten)]
+    kv: KvArgs,
+}
+
+/// Serves requests that nobody has taken until there are none, telling on standard output of each, and stays until the
+/// others need its blocks no more.
+///
+/// # Errors
+/// If the others cannot be met, an operation fails for another reason than a peer's death, or nobody listens.
+pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
+    let plan = args.kv.plan().map_err(anyhow::Error::msg)?;
+    let requests = args.kv.requests()?;
+    let node = Node::open(own::config()?).context("opening a node")?;
+    let blocks = Statistics::of(&requests).distinct_blocks;
+    let layout = Layout::new(usize::try_from(args.kv.workers)?, blocks, plan.slots(), plan.layers).and_one();
+    let elastic = Elastic::join(&node, args.rank, layout, &args.folder)?;
+    let before = elastic.counts();
+    let (mut worker, begun) = (Worker::new(Directory::new(elastic, layout), plan), Instant::now());
+    // That it is there.
+    told(&mut worker)?;
+    while let Some(number) = worker.directory().words().take_request(layout)? {
+        let Some(request) = requests.get(number) else { break };
+        worker.directory().words().look_around()?;
+        worker.serve(request, |_| Ok(()))?;
+        told(&mut worker)?;
+    }
+    wait_for_the_others(worker.directory(), begun.elapsed())?;
+    tell(&Line::Done(worker.directory().words().counts().since(&before)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what was done since the last time.
+fn told(worker: &mut Worker<Elastic>) -> Result<()> {
+    let mut tick = worker.take_tick();
+    let elastic = worker.directory().words();
+    (tick.at_ms, tick.pinned_peak_bytes) = (elastic.now_ms(), elastic.pinned_peak_bytes());
+    Ok(tell(&Line::Tick(tick))?)
+}
+
+/// Waits until every worker that lives, one that has joined late included, has served its last request.
+fn wait_for_the_others(directory: &Directory<Elastic>, worked: Duration) -> Result<()> {
+    directory.set_status(Status::Done);
+    loop {
+        await_others(directory, worked)?;
+        directory.words().await_announced()?;
+        if !directory.words().look_around()? {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The key-value-cache study: workers that hold blocks of a language model's cache in ordinary memory replay a
+//! trace of requests and pull each other's blocks.
+
+pub(crate) mod args;
+pub(crate) mod charts;
+mod command;
+pub(crate) mod directory;
+#[cfg(test)]
+mod directory_tests;
+pub(crate) mod elastic;
+pub(crate) mod generate;
+pub(crate) mod guest;
+pub(crate) mod job;
+pub(crate) mod lines;
+pub(crate) mod outcome;
+pub(crate) mod phased;
+pub(crate) mod phases;
+pub(crate) mod plan;
+pub(crate) mod progress;
+pub(crate) mod report;
+pub(crate) mod statistics;
+pub(crate) mod store;
+pub(crate) mod sweep;
+pub(crate) mod trace;
+pub(crate) mod worker;
+pub(crate) mod worker_process;
+
+pub(crate) use command::STUDY;

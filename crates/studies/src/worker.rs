@@ -1,0 +1,98 @@
+//! Processes that this library starts for parts of its work: the same program, with subcommands that nobody else knows.
+
+use std::env;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser};
+
+use crate::kernels::worker as kernel_worker;
+use crate::signals::Attended;
+use crate::study::{
+    gups, isx,
+    kv::{args::KvArgs, guest, worker_process},
+    live::rank,
+    scale,
+};
+use crate::{attach, perf};
+
+/// The part of a study, a kernel or a measurement that this process was started for. A program that uses this library runs
+/// it before it looks at its own command line.
+#[derive(Debug)]
+pub struct Worker(Part);
+
+impl Worker {
+    /// The worker that this process was started as.
+    #[must_use]
+    pub fn asked_for() -> Option<Worker> {
+        let name = env::args_os().nth(1)?;
+        let is_one = |command: &clap::Command| name.to_str() == Some(command.get_name());
+        Part::command().get_subcommands().any(is_one).then(|| Worker(Part::parse()))
+    }
+
+    /// Does its part, telling on standard output what it does.
+    ///
+    /// # Errors
+    /// If it cannot do it, or nobody listens.
+    pub fn run(self) -> Result<ExitCode> {
+        match self.0 {
+            Part::DoctorPeer => attach::run(),
+            Part::KvWorker(args) => worker_process::run(&args),
+            Part::KvGuest(args) => guest::run(&args),
+            Part::KernelWorker(args) => kernel_worker::run(&args),
+            Part::ScaleRow(args) => {
+                let attended = Attended::begin("there is no result").context("minding signals")?;
+                let ended = scale::run_row(&args);
+                attended.finish();
+                ended
+            }
+            Part::StudyRank(args) => rank::run(&args),
+            Part::GupsRank(args) => gups::rank::run(&args),
+            Part::IsxRank(args) => isx::rank::run(&args),
+            Part::PerfWorker(args) => perf::run_worker(&args),
+        }
+    }
+}
+
+/// Apart from the user's commands, so that neither help nor hints nor completions name one.
+#[derive(Debug, Parser)]
+#[command(name = "standpipe")]
+enum Part {
+    /// A process that `doctor` starts, to have its memory read
+    #[command(name = attach::SUBCOMMAND)]
+    DoctorPeer,
+    /// A worker that `study kv` starts
+    #[command(name = worker_process::SUBCOMMAND)]
+    KvWorker(KvArgs),
+    /// A worker that `study kv --phases` starts
+    #[command(name = guest::SUBCOMMAND)]
+    KvGuest(guest::GuestArgs),
+    /// A rank that `kernel` starts
+    #[command(name = kernel_worker::SUBCOMMAND)]
+    KernelWorker(kernel_worker::WorkerArgs),
+    /// A process that `study scale` starts
+    #[command(name = scale::SUBCOMMAND)]
+    ScaleRow(scale::RowArgs),
+    /// A rank that a study over a network starts
+    #[command(name = rank::SUBCOMMAND)]
+    StudyRank(rank::RankArgs),
+    /// A rank that `study gups` starts
+    #[command(name = gups::rank::SUBCOMMAND)]
+    GupsRank(gups::rank::RankArgs),
+    /// A rank that `study isx` starts
+    #[command(name = isx::rank::SUBCOMMAND)]
+    IsxRank(isx::rank::RankArgs),
+    /// A process that `perf` starts
+    #[command(name = perf::SUBCOMMAND)]
+    PerfWorker(perf::WorkerArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_lines_of_workers_are_well_formed() {
+        Part::command().debug_assert();
+    }
+}
