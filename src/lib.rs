@@ -65,6 +65,7 @@ pub use base::global::{GlobalPtr, Remote};
 pub use base::limits;
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
+pub use engine::path;
 pub use engine::registration::Strategy;
 pub use engine::{AtomicOp, Mechanism, Operation, Rank, Rights, Tally, Why};
 #[doc(hidden)]

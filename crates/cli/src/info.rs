@@ -6,6 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use standpipe::network::{Library, Offer, Tested, library, untested};
+use standpipe::path::{self, Access, Facts, Keys, Limits, MemId, Wanted};
+use standpipe::{STAGED_MIN, Why};
 use studies::printed::print;
 use studies::table::{Layout, Table, plain, wrapped};
 
@@ -37,14 +39,61 @@ struct Transport {
 #[derive(Debug, Serialize)]
 struct Info {
     transports: Vec<Transport>,
+    paths: Vec<PathRow>,
 }
+
+/// Which path is taken to what.
+#[derive(Debug, Serialize)]
+struct PathRow {
+    /// Where the memory lies.
+    memory: &'static str,
+    /// Where the peer is, and what may be done there.
+    peer: &'static str,
+    /// What is transferred.
+    what: &'static str,
+    path: &'static str,
+}
+
+/// The paths that the library takes: what it is asked itself, for examples of all that decides.
+fn paths() -> Vec<PathRow> {
+    const SHORT: u64 = 1 << 10;
+    let row = |memory, peer, what, bytes, access| {
+        let limits = Limits { small: SHORT, staged_min: STAGED_MIN, stages: true };
+        let mem = if memory == HEAP { MemId::Heap } else { MemId::Space };
+        let facts = Facts { wanted: Wanted::Put, bytes, alone: true, memory: mem, access, limits };
+        PathRow { memory, peer, what, path: path::choose(&facts).path.name() }
+    };
+    let refused = Access::Attach(Err(Why::PtraceDenied));
+    let (near, nearby, far) = ("near", "near, attach refused", "far");
+    vec![
+        row(HEAP, near, "any", SHORT, Access::Mapped),
+        row(PRIVATE, near, "any", SHORT, Access::Attach(Ok(()))),
+        row(PRIVATE, nearby, "short", SHORT, refused),
+        row(PRIVATE, nearby, "long", STAGED_MIN, refused),
+        row(HEAP, far, "a word", 8, Access::No(Why::Network)),
+        row(HEAP, far, "more", SHORT, Access::Direct),
+        row(PRIVATE, "far, not registered", "short", SHORT, Access::No(Why::Network)),
+        row(PRIVATE, "far, not registered", "long", STAGED_MIN, Access::No(Why::Network)),
+        row(PRIVATE, "far, registered", "a hit", SHORT, Access::Keys(Keys::Held)),
+        row(PRIVATE, "far, registered", "a miss, short", SHORT, Access::Keys(Keys::Absent { pays: true })),
+        row(PRIVATE, "far, registered", "a miss", STAGED_MIN, Access::Keys(Keys::Absent { pays: true })),
+        row(PRIVATE, "far, registered", "no room", SHORT, Access::Keys(Keys::Refused)),
+    ]
+}
+
+const HEAP: &str = "heap";
+const PRIVATE: &str = "private";
+
+const PATHS: &str = "paths: mapped, a store; attached, one system call; direct and registered, one-sided by a key; \
+                     asked, the owner is asked for a key first, and short bytes ride in the question; staged, through \
+                     the owner's heap; chunks, inside messages.";
 
 /// Looks at what there is, and prints it.
 ///
 /// # Errors
 /// If standard output cannot take the result.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode> {
-    let info = Info { transports: vec![SHM, ofi()] };
+    let info = Info { transports: vec![SHM, ofi()], paths: paths() };
     if args.json {
         print(serde_json::to_string_pretty(&info)?)?;
     } else {
@@ -98,6 +147,11 @@ fn text(info: &Info, layout: Layout) -> String {
         let note = format!("{names}: untested on hardware; each is chosen all the same where it is found.");
         lines.push(format!("\n{}", wrapped(&note, layout)));
     }
+    let mut table = plain(&["memory", "peer", "transfer", "path"]);
+    for PathRow { memory, peer, what, path } in &info.paths {
+        table.add_row([memory, peer, what, path]);
+    }
+    lines.push(format!("\n{}\n\n{}", table.text(layout), wrapped(PATHS, layout)));
     lines.join("\n")
 }
 
@@ -162,7 +216,7 @@ mod tests {
     fn what_cannot_be_used_says_why() {
         let error = Some("no library".to_owned());
         let ofi = Transport { name: "ofi", usable: false, error, untested: vec!["efa"], library: None };
-        let info = Info { transports: vec![SHM, ofi] };
+        let info = Info { transports: vec![SHM, ofi], paths: paths() };
         let text = text(&info, Layout::FILE);
         assert!(
             text.contains("shm: processes of one host") && text.contains("cannot be used: no library\n"),
@@ -176,10 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn each_path_that_there_is_has_an_example() {
+        let mut shown: Vec<&str> = paths().iter().map(|row| row.path).collect();
+        shown.sort_unstable();
+        shown.dedup();
+        let all =
+            ["asked", "asked, riding", "attached", "chunks", "direct", "mapped", "registered", "staged"];
+        assert_eq!(shown, all);
+    }
+
+    #[test]
     fn what_nobody_could_try_is_named() {
         let ofi = ofi();
         assert_eq!(ofi.untested, ["cxi", "efa", "psm3"]);
-        let note = text(&Info { transports: vec![SHM, ofi] }, Layout::FILE);
+        let note = text(&Info { transports: vec![SHM, ofi], paths: Vec::new() }, Layout::FILE);
         assert!(note.contains("\ncxi, efa, psm3: untested on hardware"), "{note}");
         for offer in [Tested::Yes, Tested::Emulated, Tested::Untried, Tested::No] {
             let json = serde_json::to_value(offer).expect("plain data");

@@ -4,7 +4,7 @@
 //! inputs, and printed. Two bypasses skip the question, as they know the answer: a put or get in a mapped heap, and a *hit* by
 //! the firehose that was used last. Both assert, where assertions are on, that this is the answer.
 
-use crate::MemId;
+pub use crate::MemId;
 
 /// How the bytes of a transfer travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use standpipe::{STAGED_MIN, Transport, network};
+use standpipe::path::{self, Access, Facts, Limits, MemId, Path, Wanted};
+use standpipe::{STAGED_MIN, Transport, Why, network};
 
 use crate::attach::{Attach, try_attach};
 use crate::perf::case::{Case, Cores, Memory, Op, Target};
@@ -78,38 +79,64 @@ const WAYS: [Way; 8] = [
     way("tcp: private, registered", TCP, Memory::Private, FIREHOSE, Sizes::All),
 ];
 
-/// Two ways of which the library takes the first for less than so many bytes, and then the second, or always one of them.
+/// Two ways to private memory that is reached like this, of which the library may take the first for less than so many bytes, and then
+/// the second.
 struct Choice {
     first: &'static str,
     then: &'static str,
-    /// From how many bytes on it takes the second; `None`: never, unless it is told to.
-    from: Option<u64>,
+    access: Access,
+    /// The path that the second way is.
+    path: Path,
     setting: &'static str,
+}
+
+impl Choice {
+    /// From how many bytes on the library takes the second; `None`: never, unless it is told to.
+    fn from(&self) -> Option<u64> {
+        let taken = |bytes: u64| {
+            let limits = Limits { staged_min: STAGED_MIN, stages: true, ..Limits::default() };
+            let (wanted, memory, access) = (Wanted::Put, MemId::Space, self.access);
+            path::choose(&Facts { wanted, bytes, alone: true, memory, access, limits }).path == self.path
+        };
+        let (mut less, mut enough) = (0, u64::MAX);
+        if !taken(enough) {
+            return None;
+        }
+        while enough - less > 1 {
+            let middle = less + (enough - less) / 2;
+            (less, enough) = if taken(middle) { (less, middle) } else { (middle, enough) };
+        }
+        Some(enough)
+    }
 }
 
 const CHOICES: [Choice; 4] = [
     Choice {
         first: "shm: private, chunks",
         then: "shm: private, stages",
-        from: Some(STAGED_MIN),
+        access: Access::Attach(Err(Why::Configured)),
+        path: Path::Staged,
         setting: "none: fixed in the library",
     },
     Choice {
         first: "shm: private, attach",
         then: "shm: private, stages",
-        from: None,
+        access: Access::Attach(Ok(())),
+        path: Path::Staged,
         setting: "STANDPIPE_ATTACH=never",
     },
     Choice {
         first: "tcp: private, chunks",
         then: "tcp: private, stages",
-        from: Some(STAGED_MIN),
+        access: Access::No(Why::Network),
+        path: Path::Staged,
         setting: "none: fixed in the library",
     },
     Choice {
         first: "tcp: private, stages",
         then: "tcp: private, registered",
-        from: None,
+        access: Access::No(Why::Network),
+        path: Path::Registered,
         setting: "STANDPIPE_STRATEGY=firehose, where the program keeps mapped what peers may still transfer (else a put can \
                   end it, or write elsewhere)",
     },
@@ -278,7 +305,7 @@ fn verdict(choice: &Choice, op: &'static str, lines: &[Line]) -> Option<Verdict>
     let crossed = range.map(|(from, _)| from);
     let (cheaper, or_less) =
         (crossed.map(|bytes| bytes.max(least)), crossed.is_some_and(|bytes| bytes < least));
-    let agrees = match (choice.from, cheaper) {
+    let agrees = match (choice.from(), cheaper) {
         (None, cheaper) => Some(cheaper.is_none()),
         // It is taken for all that are more.
         (Some(_), None) => Some(false),
@@ -293,7 +320,7 @@ fn verdict(choice: &Choice, op: &'static str, lines: &[Line]) -> Option<Verdict>
         op,
         first: choice.first,
         then: choice.then,
-        taken_from_bytes: choice.from,
+        taken_from_bytes: choice.from(),
         cheaper_from_bytes: cheaper,
         or_less,
         cheaper_to_bytes: range.and_then(|(_, to)| to),
@@ -474,6 +501,12 @@ mod tests {
         assert_eq!(line(50.0, 0.5, 0.0).undercut_by(&cheap), None);
         let same = Line { fixed_ns: 50.0, ..cheap.clone() };
         assert_eq!((cheap.undercut_by(&same), cheap.undercut_by(&cheap)), (Some((0, None)), None));
+    }
+
+    #[test]
+    fn the_library_is_asked_what_it_takes() {
+        let taken: Vec<Option<u64>> = CHOICES.iter().map(Choice::from).collect();
+        assert_eq!(taken, [Some(STAGED_MIN), None, Some(STAGED_MIN), None]);
     }
 
     #[test]

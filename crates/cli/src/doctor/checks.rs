@@ -1,7 +1,9 @@
 //! What the facts mean.
 
+use standpipe::Why;
 use standpipe::host::{Limit, Seccomp, ShmemHugePages, Userfaultfd};
 use standpipe::network::LEAST_BUDGET;
+use standpipe::path::{self, Access, Facts as PathFacts, Limits, MemId, Path, Wanted};
 use studies::{attach::Attach, units::bytes};
 
 use super::{
@@ -362,7 +364,10 @@ fn heap_path(facts: &Facts) -> Check {
             format!("the network, by {network}: one-sided by a key, also within this host"),
             "unset STANDPIPE_TRANSPORT to map the heaps of this host's processes",
         ),
-        (Ok(()), None) => check(name, Status::Ok, "mapped: a put is a store, a get is a load", ""),
+        (Ok(()), None) => {
+            let path = path_to(MemId::Heap, Ok(())).name();
+            check(name, Status::Ok, format!("{path}: a put is a store, a get is a load"), "")
+        }
     }
 }
 
@@ -377,20 +382,14 @@ fn private_path(facts: &Facts) -> Check {
         );
         return check(name, Status::Info, value, "");
     }
-    match facts.attach {
-        _ if set(&facts.attach_set, "never") => check(
-            name,
-            Status::Warn,
-            format!("{messages} (STANDPIPE_ATTACH=never)"),
-            "unset STANDPIPE_ATTACH to use cross-memory attach",
-        ),
-        _ if set(&facts.expose_set, "ranges") => check(
-            name,
-            Status::Warn,
-            format!("{messages} (STANDPIPE_EXPOSE=ranges)"),
-            "unset STANDPIPE_EXPOSE to use cross-memory attach in jobs",
-        ),
-        Attach::Works => {
+    let [never, ranges] = [set(&facts.attach_set, "never"), set(&facts.expose_set, "ranges")];
+    let attach = match facts.attach {
+        _ if never || ranges => Err(Why::Configured),
+        Attach::Works => Ok(()),
+        _ => Err(Why::PtraceDenied),
+    };
+    match path_to(MemId::Space, attach) {
+        Path::Attached => {
             let strict = match set(&facts.attach_set, "strict") {
                 true => "puts by a descriptor of the peer's memory, two system calls a piece; gets by ",
                 false => "",
@@ -403,8 +402,27 @@ fn private_path(facts: &Facts) -> Check {
             let remedy = if set(&facts.expose_set, "everything") { "" } else { outside };
             check(name, Status::Ok, value, remedy)
         }
+        _ if never => check(
+            name,
+            Status::Warn,
+            format!("{messages} (STANDPIPE_ATTACH=never)"),
+            "unset STANDPIPE_ATTACH to use cross-memory attach",
+        ),
+        _ if ranges => check(
+            name,
+            Status::Warn,
+            format!("{messages} (STANDPIPE_EXPOSE=ranges)"),
+            "unset STANDPIPE_EXPOSE to use cross-memory attach in jobs",
+        ),
         _ => check(name, Status::Warn, messages, "see cross-memory attach"),
     }
+}
+
+/// The path that the library takes to memory of a process of this host.
+fn path_to(memory: MemId, attach: Result<(), Why>) -> Path {
+    let access = Access::near(memory, attach);
+    let (wanted, limits) = (Wanted::Put, Limits::default());
+    path::choose(&PathFacts { wanted, bytes: 1, alone: true, memory, access, limits }).path
 }
 
 #[cfg(test)]
