@@ -269,6 +269,18 @@ mod tests {
     }
 
     #[test]
+    fn each_study_is_a_subcommand_with_help() {
+        let command = Cli::command();
+        let study = command.find_subcommand("study").expect("it is one of the commands");
+        let names: Vec<&str> = study.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names, studies::study::ALL.map(|study| study.name()));
+        for name in names {
+            let asked = Cli::command().try_get_matches_from(["standpipe", "study", name, "--help"]);
+            assert!(asked.is_err_and(|help| help.kind() == clap::error::ErrorKind::DisplayHelp), "{name}");
+        }
+    }
+
+    #[test]
     fn what_may_be_pinned_is_for_studies_over_a_network() {
         for study in ["firehose", "pindown"] {
             let parsed = |over: &[&str]| {

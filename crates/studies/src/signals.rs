@@ -3,7 +3,7 @@
 //! One thread waits for these signals and ends the whole process in order, whatever its other threads are at: it kills
 //! what the command has started, removes what the command would have removed, says so in one line and exits with 128
 //! and the signal's number, as shells expect. A second signal, later, ends the process at once. So a command needs to do little
-//! about signals: ask [`ending`] before it complains of processes that were killed, and do [undisturbed] what must not
+//! about signals: ask `ending` before it complains of processes that were killed, and do `undisturbed` what must not
 //! be half done.
 
 use std::fmt::Display;

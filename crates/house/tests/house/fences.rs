@@ -27,6 +27,8 @@ const FENCES: &[&str] = &[
     "src/api/bare/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
+    // The example's ranks name the addresses of their peers' blocks.
+    "examples/block-directory/src/main.rs",
     // The study's workers name the addresses of their blocks.
     "crates/studies/src/study/kv/job.rs",
     // The live studies' ranks name the addresses of their peer's memory.

@@ -2,10 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use block_directory::WORKERS_MAX;
 use clap::Args;
 
 use super::{
-    directory::WORKERS_MAX,
     generate::Generator,
     plan::Plan,
     trace::{self, Request, TraceError},

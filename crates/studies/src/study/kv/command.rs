@@ -3,12 +3,12 @@
 use std::{env, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result, bail};
+use block_directory::WORKERS_MAX;
 use clap::Args;
 use standpipe::launch::{End, Launch, Stream};
 
 use super::{
     args::KvArgs,
-    directory::WORKERS_MAX,
     outcome::{Outcome, Record},
     phased, phases,
     plan::Plan,

@@ -9,13 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use block_directory::{Layout, Pieces, Place, Words, read, write};
 use serde::{Deserialize, Serialize};
 use standpipe::{Error, GlobalPtr, HeapArray, MeetError, Node, Rank, host};
 
-use super::directory::{Layout, Place, Words};
 use super::job;
 use super::lines::Done;
-use super::store::Pieces;
 use super::worker::Peers;
 
 /// What a worker leaves in the folder for the others. The address is a secret: the folder is the user's alone.
@@ -228,7 +227,7 @@ impl Words for Elastic {
             self.own.read_slice(at.word, words);
             return Ok(());
         }
-        job::read(&self.node, self.ptr(at)?, words)
+        read(&self.node, self.ptr(at)?, words)
     }
 
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
@@ -236,7 +235,7 @@ impl Words for Elastic {
             self.own.write_slice(at.word, words);
             return Ok(());
         }
-        job::write(&self.node, self.ptr(at)?, words)
+        write(&self.node, self.ptr(at)?, words)
     }
 
     fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error> {

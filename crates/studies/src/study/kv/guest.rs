@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use block_directory::{Directory, Layout, Status};
 use clap::Args;
 use standpipe::Node;
 
 use super::{
     args::KvArgs,
-    directory::{Directory, Layout, Status},
     elastic::Elastic,
     lines::Line,
     statistics::Statistics,

@@ -1,26 +1,18 @@
 //! The study's words and blocks on a Standpipe job.
 
-use std::{mem::ManuallyDrop, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use standpipe::{
-    Error, GetPiece, GlobalPtr, HeapArray, Mechanism, Node, Operation, Rank, Remote, Stats, Why,
-};
+use block_directory::{Layout, NodeWords, Pieces, Place, Words};
+use standpipe::{Error, GetPiece, GlobalPtr, Mechanism, Node, Operation, Rank, Remote, Stats, Why};
 
-use super::{
-    directory::{Layout, Place, Words},
-    lines::Done,
-    store::Pieces,
-    worker::Peers,
-};
+use super::{lines::Done, worker::Peers};
 
-/// One worker's place in the job: its node, its own words, and where the others' words are.
+/// One worker's place in the job: its node, and the words of all.
 #[derive(Debug)]
 pub(crate) struct Job {
     node: Node,
-    /// Never freed: peers may read them for as long as this process lives.
-    own: ManuallyDrop<HeapArray<u64>>,
-    arrays: Vec<GlobalPtr<u64>>,
+    words: NodeWords,
 }
 
 impl Job {
@@ -30,13 +22,13 @@ impl Job {
     /// If the heap has no room, or a worker does not come.
     pub(crate) fn join(node: &Node, layout: Layout) -> Result<Self> {
         let own = node.heap().alloc_zeroed::<u64>(layout.words()).context("the study's words")?;
-        let mut job = Self { node: node.clone(), own: ManuallyDrop::new(own), arrays: Vec::new() };
-        job.publish(WORDS, &job.own.ptr(0).to_words())?;
-        for rank in 0..job.size() {
-            let place = job.find(rank, WORDS)?;
-            job.arrays
-                .push(GlobalPtr::from_words(place.try_into().map_err(|_| anyhow!("worker {rank}'s words"))?));
-        }
+        publish(node, WORDS, &own.ptr(0).to_words())?;
+        let array = |rank: usize| {
+            let place = find(node, rank, WORDS)?;
+            anyhow::Ok(GlobalPtr::from_words(place.try_into().map_err(|_| anyhow!("worker {rank}'s words"))?))
+        };
+        let arrays = (0..node.size() as usize).map(array).collect::<Result<_>>()?;
+        let job = Self { node: node.clone(), words: NodeWords::new(node, own, arrays) };
         job.barrier()?;
         Ok(job)
     }
@@ -46,8 +38,7 @@ impl Job {
     /// # Errors
     /// If there are too many, or the heap has no room.
     pub(crate) fn publish(&self, name: &str, words: &[u64]) -> Result<()> {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        Ok(self.node.directory().publish(&full_name(self.rank(), name), &bytes)?)
+        publish(&self.node, name, words)
     }
 
     /// The words that worker `rank` published under `name`, waiting for them if need be.
@@ -55,8 +46,7 @@ impl Job {
     /// # Errors
     /// If that worker dies, or takes more than half a minute.
     pub(crate) fn find(&self, rank: usize, name: &str) -> Result<Vec<u64>> {
-        let bytes = self.node.directory().wait(&full_name(rank, name), PATIENCE)?;
-        Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+        find(&self.node, rank, name)
     }
 
     /// Waits for all workers to come here.
@@ -83,39 +73,27 @@ impl Job {
     pub(crate) fn pinned_peak_bytes(&self) -> u64 {
         self.node.registrations().table.pinned_peak
     }
-
-    fn ptr(&self, at: Place) -> GlobalPtr<u64> {
-        self.arrays[at.rank].add(at.word)
-    }
 }
 
 impl Words for Job {
     fn rank(&self) -> usize {
-        self.node.rank() as usize
+        self.words.rank()
     }
 
     fn size(&self) -> usize {
-        self.node.size() as usize
+        self.words.size()
     }
 
     fn read(&self, at: Place, words: &mut [u64]) -> Result<(), Error> {
-        if at.rank == self.rank() {
-            self.own.read_slice(at.word, words);
-            return Ok(());
-        }
-        read(&self.node, self.ptr(at), words)
+        self.words.read(at, words)
     }
 
     fn write(&self, at: Place, words: &[u64]) -> Result<(), Error> {
-        if at.rank == self.rank() {
-            self.own.write_slice(at.word, words);
-            return Ok(());
-        }
-        write(&self.node, self.ptr(at), words)
+        self.words.write(at, words)
     }
 
     fn compare_swap(&self, at: Place, expected: u64, new: u64) -> Result<u64, Error> {
-        self.node.compare_swap(self.ptr(at), expected, new)
+        self.words.compare_swap(at, expected, new)
     }
 }
 
@@ -141,29 +119,6 @@ pub(super) fn counts(node: &Node) -> Done {
     Done { mechanisms: mechanisms.into(), reasons: reasons.into() }
 }
 
-/// Reads words of a peer's heap, each whole.
-///
-/// # Errors
-/// What the get ends with.
-pub(super) fn read(node: &Node, at: GlobalPtr<u64>, words: &mut [u64]) -> Result<(), Error> {
-    match words {
-        [word] => *word = node.get(at)?,
-        words => node.get_slice(at, words)?,
-    }
-    Ok(())
-}
-
-/// Writes words of a peer's heap, each whole.
-///
-/// # Errors
-/// What the put ends with.
-pub(super) fn write(node: &Node, at: GlobalPtr<u64>, words: &[u64]) -> Result<(), Error> {
-    match words {
-        [word] => node.put(at, *word),
-        words => node.put_slice(at, words),
-    }
-}
-
 /// Copies pieces at these addresses of a peer's private memory, in one scatter get.
 ///
 /// # Errors
@@ -187,6 +142,16 @@ pub(super) fn pull(node: &Node, owner: Rank, addresses: &[u64], pieces: &mut Pie
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The name of the words that [`Words`] speaks of.
 const WORDS: &str = "words";
+
+fn publish(node: &Node, name: &str, words: &[u64]) -> Result<()> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok(node.directory().publish(&full_name(node.rank() as usize, name), &bytes)?)
+}
+
+fn find(node: &Node, rank: usize, name: &str) -> Result<Vec<u64>> {
+    let bytes = node.directory().wait(&full_name(rank, name), PATIENCE)?;
+    Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
 
 fn full_name(rank: usize, name: &str) -> String {
     format!("study kv: {name} of {rank}")

@@ -4,9 +4,6 @@
 pub(crate) mod args;
 pub(crate) mod charts;
 mod command;
-pub(crate) mod directory;
-#[cfg(test)]
-mod directory_tests;
 pub(crate) mod elastic;
 pub(crate) mod generate;
 pub(crate) mod guest;
@@ -15,11 +12,11 @@ pub(crate) mod lines;
 pub(crate) mod outcome;
 pub(crate) mod phased;
 pub(crate) mod phases;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod statistics;
-pub(crate) mod store;
 pub(crate) mod sweep;
 pub(crate) mod trace;
 pub(crate) mod worker;

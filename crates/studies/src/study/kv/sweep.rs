@@ -4,16 +4,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use block_directory::{Directory, Pieces, Status, Words, addresses};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{
-    directory::{Directory, Status, Words},
-    job::Job,
-    lines::Sweep,
-    store::{self, Pieces},
-    worker::Peers,
-};
+use super::{job::Job, lines::Sweep, pieces::allocate, worker::Peers};
 use crate::{pattern, processor::burn};
 
 /// Runs the sweep over blocks of about `block_bytes`; all workers must call this, and come out of it together. Gives
@@ -50,7 +45,7 @@ fn offer(directory: &Directory<Job>, block_bytes: usize) -> Result<()> {
         for (layer, piece) in (0..).zip(&mut pieces) {
             pattern::fill(count as u64, layer, piece);
         }
-        job.publish(&name(count), &store::addresses(&pieces))?;
+        job.publish(&name(count), &addresses(&pieces))?;
         blocks.push(pieces);
     }
     directory.set_status(Status::Computing);
@@ -94,7 +89,7 @@ fn counts(block_bytes: usize) -> impl Iterator<Item = usize> {
 }
 
 fn new_block(count: usize, block_bytes: usize) -> Pieces {
-    store::allocate(count, block_bytes / count, &mut ChaCha8Rng::seed_from_u64(count as u64))
+    allocate(count, block_bytes / count, &mut ChaCha8Rng::seed_from_u64(count as u64))
 }
 
 fn name(count: usize) -> String {

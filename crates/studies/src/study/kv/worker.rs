@@ -6,15 +6,15 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use block_directory::{Directory, Location, Pieces, Status, Store, Words, addresses};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use standpipe::Error;
 
 use super::{
-    directory::{Directory, Location, Status, Words},
     lines::{Pull, Tick},
+    pieces::allocate,
     plan::Plan,
-    store::{self, Pieces, Pins, Slot, Store},
     trace::Request,
 };
 use crate::{pattern, processor};
@@ -153,7 +153,7 @@ impl<P: Peers> Worker<P> {
 
     fn pull_from(&mut self, id: u64, location: Location) -> Result<Option<Pieces>, Error> {
         let owner = location.owner;
-        let mut pieces = store::allocate(self.plan.layers, self.plan.piece_bytes, &mut self.rng);
+        let mut pieces = allocate(self.plan.layers, self.plan.piece_bytes, &mut self.rng);
         let computing = unless_lost(self.directory.status(owner))? == Some(Status::Computing);
         let Some(addresses) = unless_lost(self.directory.pin(location))?.flatten() else { return Ok(None) };
         let (start, before) = (Instant::now(), processor::time());
@@ -175,7 +175,7 @@ impl<P: Peers> Worker<P> {
     /// Computes a block, as a model would, for want of anyone who holds it.
     fn make(&mut self, id: u64) -> Pieces {
         self.directory.set_status(Status::Computing);
-        let mut pieces = store::allocate(self.plan.layers, self.plan.piece_bytes, &mut self.rng);
+        let mut pieces = allocate(self.plan.layers, self.plan.piece_bytes, &mut self.rng);
         for (layer, piece) in (0..).zip(&mut pieces) {
             pattern::fill(id, layer, piece);
         }
@@ -187,9 +187,8 @@ impl<P: Peers> Worker<P> {
 
     /// Stores a block and tells the others. Without room for it, it is used once and dropped.
     fn keep(&mut self, id: u64, pieces: Pieces) -> Result<(), Error> {
-        let addresses: Vec<u64> =
-            pieces.iter().map(|piece| piece.as_ptr().expose_provenance() as u64).collect();
-        match self.store.insert(id, pieces, &mut Recycler(&self.directory)) {
+        let addresses = addresses(&pieces);
+        match self.store.insert(id, pieces, &mut &self.directory) {
             Ok(slot) => {
                 unless_lost(self.directory.publish(id, slot, &addresses))?;
             }
@@ -208,15 +207,6 @@ impl<P: Peers> Worker<P> {
     }
 }
 
-/// The store's question goes to the directory.
-struct Recycler<'a, P>(&'a Directory<P>);
-
-impl<P: Words> Pins for Recycler<'_, P> {
-    fn recycle(&mut self, slot: Slot, id: u64) -> bool {
-        self.0.recycle(id, slot)
-    }
-}
-
 /// Takes the loss of a peer for `None`: what it held is gone, and that is all.
 fn unless_lost<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
@@ -231,7 +221,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     use super::*;
-    use crate::study::kv::directory::{Layout, Place};
+    use block_directory::{Layout, Place};
 
     /// Worker 0; worker 1, which says this of itself, and the last of it for ever; and a dead one.
     struct First {

@@ -6,11 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use block_directory::{Directory, Layout, Status};
 use standpipe::Node;
 
 use super::{
     args::KvArgs,
-    directory::{Directory, Layout, Status},
     job::Job,
     lines::{Line, Tick},
     statistics::Statistics,

@@ -18,8 +18,10 @@
 
 use standpipe::Error;
 
+use crate::store::{Pins, Slot};
+
 /// Words in every worker's shared array, reached one-sided.
-pub(crate) trait Words {
+pub trait Words {
     /// This worker's number.
     fn rank(&self) -> usize;
     /// Number of workers.
@@ -48,7 +50,7 @@ pub(crate) trait Words {
 
 /// A word of a worker's array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub struct Place {
     /// The worker.
     pub rank: usize,
     /// The word's index in its array.
@@ -57,7 +59,7 @@ pub(crate) struct Place {
 
 /// Where things are in a worker's array; the same for all workers of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// Number of workers, those included that join later.
     pub workers: usize,
     /// Shares of the index: as many as there are workers in the beginning.
@@ -71,7 +73,7 @@ pub(crate) struct Layout {
 }
 
 /// One reader bit a worker.
-pub(crate) const WORKERS_MAX: usize = u32::BITS as usize;
+pub const WORKERS_MAX: usize = u32::BITS as usize;
 
 impl Layout {
     /// A layout for `blocks` different blocks in all.
@@ -79,7 +81,7 @@ impl Layout {
     /// # Panics
     /// If there are no workers or more than [`WORKERS_MAX`].
     #[must_use]
-    pub(crate) fn new(workers: usize, blocks: usize, slots: usize, layers: usize) -> Self {
+    pub fn new(workers: usize, blocks: usize, slots: usize, layers: usize) -> Self {
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers");
         // Half empty on average, with room for an uneven spread: searches stay short.
         let entries = (2 * blocks.div_ceil(workers) + SPARE_ENTRIES).next_power_of_two();
@@ -91,14 +93,14 @@ impl Layout {
     /// # Panics
     /// If there are then more than [`WORKERS_MAX`].
     #[must_use]
-    pub(crate) fn and_one(self) -> Self {
+    pub fn and_one(self) -> Self {
         assert!(self.workers < WORKERS_MAX, "{} workers and one", self.workers);
         Self { workers: self.workers + 1, ..self }
     }
 
     /// Words in a worker's array.
     #[must_use]
-    pub(crate) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.records_at() + self.slots * self.record_words()
     }
 
@@ -126,7 +128,7 @@ const INDEX_AT: usize = 1;
 
 /// What a worker does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub enum Status {
     /// It looks blocks up, pulls them, or waits.
     Moving = 0,
     /// It makes a block, and has no thought for others.
@@ -137,7 +139,7 @@ pub(crate) enum Status {
 
 /// Where a worker keeps a block, as the index says: a slot and the generation it had then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Location {
+pub struct Location {
     /// The worker that holds the block.
     pub owner: usize,
     slot: usize,
@@ -146,25 +148,28 @@ pub(crate) struct Location {
 
 /// The directory as one worker uses it.
 #[derive(Debug)]
-pub(crate) struct Directory<W> {
+pub struct Directory<W> {
     words: W,
     layout: Layout,
 }
 
 impl<W: Words> Directory<W> {
     /// The directory over `words`, whose arrays of `layout.words()` words were all zero at the start.
-    pub(crate) fn new(words: W, layout: Layout) -> Self {
+    ///
+    /// # Panics
+    /// If the layout is for another number of workers.
+    pub fn new(words: W, layout: Layout) -> Self {
         assert_eq!(words.size(), layout.workers, "a layout is made for its job");
         Self { words, layout }
     }
 
     /// The words beneath.
-    pub(crate) fn words(&self) -> &W {
+    pub fn words(&self) -> &W {
         &self.words
     }
 
     /// Tells the others what this worker does.
-    pub(crate) fn set_status(&self, status: Status) {
+    pub fn set_status(&self, status: Status) {
         // A worker can always reach its own words.
         let _ = self.words.write(Place { rank: self.words.rank(), word: 0 }, &[status as u64]);
     }
@@ -173,7 +178,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if that worker is dead.
-    pub(crate) fn status(&self, rank: usize) -> Result<Status, Error> {
+    pub fn status(&self, rank: usize) -> Result<Status, Error> {
         Ok(match self.state(Place { rank, word: 0 })? {
             0 => Status::Moving,
             1 => Status::Computing,
@@ -185,7 +190,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead: then nobody can find the block.
-    pub(crate) fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
+    pub fn look_up(&self, id: u64) -> Result<Vec<Location>, Error> {
         let mut entry = vec![0; self.layout.entry_words()];
         for place in self.probes(id) {
             self.words.read(place, &mut entry)?;
@@ -203,7 +208,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the worker that keeps this part of the index is dead; the block is then this worker's alone.
-    pub(crate) fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
+    pub fn publish(&self, id: u64, slot: usize, addresses: &[u64]) -> Result<bool, Error> {
         assert_eq!(addresses.len(), self.layout.layers, "one address a layer");
         let state = self.layout.state_at(self.words.rank(), slot);
         self.words.write(Place { word: state.word + 1, ..state }, addresses)?;
@@ -219,7 +224,7 @@ impl<W: Words> Directory<W> {
     }
 
     /// Takes this worker's `slot` back from block `id`, unless a peer reads it or read it since the last time asked.
-    pub(crate) fn recycle(&self, id: u64, slot: usize) -> bool {
+    pub fn recycle(&self, id: u64, slot: usize) -> bool {
         let state = self.layout.state_at(self.words.rank(), slot);
         let Ok(now) = self.state(state) else { return false };
         assert!(now & VALID != 0, "slot {slot} holds no block: {now:#x}");
@@ -247,7 +252,7 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead.
-    pub(crate) fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
+    pub fn pin(&self, location: Location) -> Result<Option<Vec<u64>>, Error> {
         let state = self.layout.state_at(location.owner, location.slot);
         let mut now = self.state(state)?;
         loop {
@@ -268,12 +273,12 @@ impl<W: Words> Directory<W> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the owner is dead; there is nothing to give back then.
-    pub(crate) fn unpin(&self, location: Location) -> Result<(), Error> {
+    pub fn unpin(&self, location: Location) -> Result<(), Error> {
         self.clear_readers(self.layout.state_at(location.owner, location.slot), self.reader())
     }
 
     /// Gives back, in this worker's own `slots`, every pin of a worker that died.
-    pub(crate) fn release(&self, slots: impl Iterator<Item = usize>, dead: usize) {
+    pub fn release(&self, slots: impl Iterator<Item = usize>, dead: usize) {
         for slot in slots {
             // A worker can always reach its own words.
             let _ = self.clear_readers(self.layout.state_at(self.words.rank(), slot), 1 << dead);
@@ -309,7 +314,7 @@ impl<W: Words> Directory<W> {
     fn probes(&self, id: u64) -> impl Iterator<Item = Place> + use<W> {
         let Layout { shares, entries, .. } = self.layout;
         let entry_words = self.layout.entry_words();
-        let hash = crate::pattern::mix(id) as usize;
+        let hash = mix(id) as usize;
         let (rank, first) = (self.words.keeper(hash % shares), hash / shares);
         (0..entries).map(move |step| Place {
             rank,
@@ -339,6 +344,20 @@ impl<W: Words> Directory<W> {
         }
         Ok(None)
     }
+}
+
+/// The store's question goes to the directory.
+impl<W: Words> Pins for &Directory<W> {
+    fn recycle(&mut self, slot: Slot, id: u64) -> bool {
+        Directory::recycle(self, id, slot)
+    }
+}
+
+/// splitmix64's finaliser: each bit of an id moves half of its hash's.
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 const EMPTY: u64 = 0;

@@ -9,11 +9,10 @@ use std::{
     thread,
 };
 
+use block_directory::{Directory, Layout, Place, Words};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use standpipe::Error;
-
-use super::directory::{Directory, Layout, Place, Words};
 
 /// A job in one process.
 struct Job {

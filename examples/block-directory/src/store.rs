@@ -2,16 +2,15 @@
 //! reading it.
 
 use lru::LruCache;
-use rand::{RngExt, seq::SliceRandom};
 
 /// A block's memory: one ordinary allocation a layer, as serving engines hold it.
-pub(crate) type Pieces = Vec<Vec<u8>>;
+pub type Pieces = Vec<Vec<u8>>;
 
 /// The place of a block in the worker's table of records, where peers look it up.
-pub(crate) type Slot = usize;
+pub type Slot = usize;
 
 /// Says whether a block's memory may be taken back.
-pub(crate) trait Pins {
+pub trait Pins {
     /// Asks for the memory of block `id` in `slot`. True means that it was taken back: from now on no peer starts to
     /// read it, and none is reading it. False means that a peer reads it, or has wanted it lately: the store then
     /// treats it as just used and asks for another.
@@ -20,7 +19,7 @@ pub(crate) trait Pins {
 
 /// Blocks in order of their last use, at most `cap_bytes` of them.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     blocks: LruCache<u64, Block>,
     free_slots: Vec<Slot>,
     used_bytes: usize,
@@ -38,7 +37,7 @@ struct Block {
 impl Store {
     /// A store of at most `cap_bytes` of block memory and at most `slots` blocks.
     #[must_use]
-    pub(crate) fn new(cap_bytes: usize, slots: usize) -> Self {
+    pub fn new(cap_bytes: usize, slots: usize) -> Self {
         Self {
             blocks: LruCache::unbounded(),
             free_slots: (0..slots).rev().collect(),
@@ -49,7 +48,7 @@ impl Store {
     }
 
     /// The block's pieces, if it is held; it becomes the most recently used.
-    pub(crate) fn get(&mut self, id: u64) -> Option<&Pieces> {
+    pub fn get(&mut self, id: u64) -> Option<&Pieces> {
         self.blocks.get(&id).map(|block| &block.pieces)
     }
 
@@ -61,7 +60,7 @@ impl Store {
     ///
     /// # Panics
     /// If the block is held already.
-    pub(crate) fn insert(&mut self, id: u64, pieces: Pieces, pins: &mut impl Pins) -> Result<Slot, Pieces> {
+    pub fn insert(&mut self, id: u64, pieces: Pieces, pins: &mut impl Pins) -> Result<Slot, Pieces> {
         assert!(!self.blocks.contains(&id), "block {id} is held already");
         let bytes = pieces.iter().map(Vec::len).sum();
         if bytes > self.cap_bytes {
@@ -80,19 +79,19 @@ impl Store {
     }
 
     /// The slots of all blocks held, with their ids.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, u64)> {
+    pub fn slots(&self) -> impl Iterator<Item = (Slot, u64)> {
         self.blocks.iter().map(|(&id, block)| (block.slot, id))
     }
 
     /// Bytes of block memory held now; never more than the cap.
     #[must_use]
-    pub(crate) fn used_bytes(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.used_bytes
     }
 
     /// Blocks recycled so far.
     #[must_use]
-    pub(crate) fn evictions(&self) -> u64 {
+    pub fn evictions(&self) -> u64 {
         self.evictions
     }
 
@@ -120,21 +119,9 @@ impl Store {
     }
 }
 
-/// Allocates `layers` pieces of `piece_bytes` in a random order, so that, as in an engine that has run for a while,
-/// neighbouring layers are not neighbours in memory.
-pub(crate) fn allocate(layers: usize, piece_bytes: usize, rng: &mut impl RngExt) -> Pieces {
-    let mut order: Vec<usize> = (0..layers).collect();
-    order.shuffle(rng);
-    let mut pieces = vec![Vec::new(); layers];
-    for layer in order {
-        pieces[layer] = vec![0; piece_bytes];
-    }
-    pieces
-}
-
 /// Where the pieces lie in this process, for peers to pull them from.
 #[must_use]
-pub(crate) fn addresses(pieces: &Pieces) -> Vec<u64> {
+pub fn addresses(pieces: &Pieces) -> Vec<u64> {
     pieces.iter().map(|piece| piece.as_ptr().expose_provenance() as u64).collect()
 }
 
@@ -143,8 +130,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use rand::SeedableRng;
-    use rand_chacha::ChaCha8Rng;
 
     use super::*;
 
@@ -274,13 +259,5 @@ mod tests {
         assert_eq!(pins.recycled, [2]);
         assert!(store.get(1).is_some() && store.get(2).is_none() && store.get(3).is_some());
         assert_eq!(store.insert(4, block(65), &mut pins), Err(block(65)), "it can never fit");
-    }
-
-    #[test]
-    fn pieces_are_whole_and_lie_in_no_order() {
-        let pieces = allocate(64, 4096, &mut ChaCha8Rng::seed_from_u64(1));
-        assert!(pieces.len() == 64 && pieces.iter().all(|piece| piece.len() == 4096));
-        let ascending = pieces.windows(2).filter(|pair| pair[0].as_ptr() < pair[1].as_ptr()).count();
-        assert!((10..54).contains(&ascending), "{ascending} of 63 neighbours ascend");
     }
 }
