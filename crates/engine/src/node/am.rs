@@ -5,7 +5,7 @@ use super::table::Node;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{
-    Direction, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
+    Direction, Header, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
 };
 
 /// What an Active Message carries besides its arguments.
@@ -65,11 +65,25 @@ pub enum Polled {
 impl AmSend<'_> {
     #[inline(always)]
     fn am(&self, stamp: u64) -> Am {
-        let form = match self.body {
-            AmBody::Short => AmForm::Short,
-            AmBody::Medium(_) => AmForm::Medium,
-            AmBody::Long(place, len) => AmForm::Long(place, len),
-        };
+        match self.body {
+            AmBody::Short => self.in_form(stamp, AmForm::Short),
+            AmBody::Medium(_) => self.in_form(stamp, AmForm::Medium),
+            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)),
+        }
+    }
+
+    /// As [`Am::encode`] of [`AmSend::am`], with the form looked at once.
+    #[inline(always)]
+    fn encode(&self, stamp: u64) -> [u64; Header::WORDS] {
+        match self.body {
+            AmBody::Short => self.in_form(stamp, AmForm::Short).encode(0),
+            AmBody::Medium(payload) => self.in_form(stamp, AmForm::Medium).encode(payload.len()),
+            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)).encode(0),
+        }
+    }
+
+    #[inline(always)]
+    const fn in_form(&self, stamp: u64, form: AmForm) -> Am {
         Am { handler: self.handler, args: self.args, stamp, form }
     }
 
@@ -116,8 +130,7 @@ impl<T: Transport> Node<T> {
             self.count_am(message.lane, payload.len() as u64);
             return Ok(());
         }
-        let words = message.am(stamp).encode(payload.len());
-        self.transport.send(message.peer, message.lane, &words, payload)?;
+        self.transport.send(message.peer, message.lane, &message.encode(stamp), payload)?;
         self.count_am(message.lane, payload.len() as u64);
         Ok(())
     }

@@ -287,6 +287,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a message that is for the engine itself, if it is one.
+    #[inline(always)]
     fn on_service(&mut self, peer: Rank, lane: Lane, message: &Message, payload: &[u8]) -> Polled {
         match (message, lane) {
             (Message::Put(chunk), Lane::Request) => self.serve_put(peer, chunk, payload),
@@ -294,8 +295,7 @@ impl<T: Transport> Node<T> {
                 self.serve_put_signal(peer, chunk, signal, payload);
             }
             (Message::Get(chunk, len), Lane::Request) => self.serve_get(peer, chunk, *len),
-            (Message::PutDone { done, old }, Lane::Reply) => self.on_put_done(peer, done, *old),
-            (Message::GetData(done), Lane::Reply) => self.on_get_data(peer, done, payload),
+            (Message::ChunkDone(done), Lane::Reply) => self.on_chunk(peer, done, payload),
             (Message::Stage(ask), Lane::Request) => self.serve_stage(peer, ask),
             (Message::StageGive { stage }, Lane::Request) => self.on_stage_give(peer, *stage),
             (Message::Staged(staged), Lane::Reply) => self.on_staged(peer, staged),

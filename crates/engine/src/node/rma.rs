@@ -397,29 +397,21 @@ impl<T: Transport> Node<T> {
         Ok(signal.is_some())
     }
 
-    /// Takes the answer to a put's chunk. `old` is what the word was that it was to change.
-    pub(super) fn on_put_done(&mut self, peer: Rank, done: &ChunkDone, old: u64) {
-        self.on_chunk(peer, Direction::Put, done, old, &[]);
-    }
-
-    /// Takes the answer to a get's chunk.
-    pub(super) fn on_get_data(&mut self, peer: Rank, done: &ChunkDone, payload: &[u8]) {
-        self.on_chunk(peer, Direction::Get, done, 0, payload);
-    }
-
-    fn on_chunk(&mut self, peer: Rank, direction: Direction, done: &ChunkDone, old: u64, payload: &[u8]) {
+    /// Takes the answer to a chunk.
+    #[inline(always)]
+    pub(super) fn on_chunk(&mut self, peer: Rank, done: &ChunkDone, payload: &[u8]) {
         let key = done.op.key();
         // Several tokens lead to one place in the table; only one of them was sent.
         if OpId::of(key) != done.op || self.ops.get(key).is_none_or(|op| op.outcome.is_some()) {
             // A late answer to an operation that timed out is no offence.
             return;
         }
-        let Some(chunk) = self.chunk_under_way(key, peer, direction, done.slot) else {
+        let Some(chunk) = self.chunk_under_way(key, peer, done) else {
             self.counters.malformed += 1;
             return;
         };
-        let mut result = chunk_result(done.status, peer, direction, chunk.remote, chunk.len);
-        if direction == Direction::Get && result.is_ok() {
+        let mut result = chunk_result(done.status, peer, done.direction, chunk.remote, chunk.len);
+        if done.direction == Direction::Get && result.is_ok() {
             result = if payload.len() as u64 == chunk.len {
                 self.transport.write(chunk.local, payload)
             } else {
@@ -429,7 +421,7 @@ impl<T: Transport> Node<T> {
         if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
             if let (Some(_), Some(After::Signal(word, atomic))) = (transfer.signalled, transfer.after) {
                 let len = atomic.size();
-                transfer.signalled = Some(old);
+                transfer.signalled = Some(done.old);
                 if done.status == Some(Status::NoWord) {
                     result = Err(OpError::Fault { peer, mem: word.mem, addr: word.offset, len });
                 }
@@ -445,12 +437,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes the chunk that an answer is about out of its transfer's window.
-    fn chunk_under_way(&mut self, key: OpKey, peer: Rank, direction: Direction, slot: u64) -> Option<Piece> {
+    fn chunk_under_way(&mut self, key: OpKey, peer: Rank, done: &ChunkDone) -> Option<Piece> {
         let OpKind::Transfer(transfer) = &mut self.ops.get_mut(key)?.kind else { return None };
-        if (transfer.peer, transfer.direction) != (peer, direction) {
+        if (transfer.peer, transfer.direction) != (peer, done.direction) {
             return None;
         }
-        transfer.window.get_mut(usize::try_from(slot).ok()?)?.take()
+        transfer.window.get_mut(usize::try_from(done.slot).ok()?)?.take()
     }
 
     fn end_transfer(&mut self, key: OpKey) {
@@ -486,6 +478,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Stores a chunk that a peer sent.
+    #[inline(always)]
     pub(super) fn serve_put(&mut self, peer: Rank, chunk: &Chunk, payload: &[u8]) {
         let stored = self.store_chunk(peer, chunk, payload);
         self.answer_put(peer, chunk, Status::of(&stored), 0);
@@ -513,7 +506,8 @@ impl<T: Transport> Node<T> {
     }
 
     fn answer_put(&mut self, peer: Rank, chunk: &Chunk, status: Status, old: u64) {
-        self.answer(peer, Message::PutDone { done: ChunkDone::to(chunk, status), old }, 0);
+        let done = ChunkDone::to(chunk, Direction::Put, status, old);
+        self.answer(peer, Message::ChunkDone(done), 0);
     }
 
     /// Sends a chunk that a peer asked for.
@@ -530,12 +524,12 @@ impl<T: Transport> Node<T> {
         if result.is_ok() {
             self.count_served(peer, len as u64);
         }
-        let done = ChunkDone::to(chunk, Status::of(&result));
-        self.answer(peer, Message::GetData(done), len);
+        let done = ChunkDone::to(chunk, Direction::Get, Status::of(&result), 0);
+        self.answer(peer, Message::ChunkDone(done), len);
     }
 
     /// Answers a request with `len` bytes of the scratch space.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
         if self.answer_must_wait(peer) {
             let payload = self.scratch[..len].to_vec();

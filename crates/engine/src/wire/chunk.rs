@@ -2,7 +2,7 @@
 
 use super::header::{Header, Kind};
 use super::status::Status;
-use crate::{Atomic, MemId, OpId, Place};
+use crate::{Atomic, Direction, MemId, OpId, Place};
 
 /// Number of no memory.
 const NO_MEMORY: u64 = u64::MAX;
@@ -68,30 +68,40 @@ impl Signal {
 /// The answer to a [`Chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkDone {
+    /// Whether the chunk is a put's or a get's.
+    pub direction: Direction,
     /// The initiator's operation.
     pub op: OpId,
     /// The chunk's place in the transfer's window.
     pub slot: u64,
     /// How it went. `None`: in a way that no status says.
     pub status: Option<Status>,
+    /// What the word was that was to change after the chunk, if there was one.
+    pub old: u64,
 }
 
 impl ChunkDone {
     /// The answer to `chunk`.
-    pub(crate) const fn to(chunk: &Chunk, status: Status) -> ChunkDone {
-        ChunkDone { op: chunk.op, slot: chunk.slot, status: Some(status) }
+    #[inline(always)]
+    pub(crate) const fn to(chunk: &Chunk, direction: Direction, status: Status, old: u64) -> ChunkDone {
+        ChunkDone { direction, op: chunk.op, slot: chunk.slot, status: Some(status), old }
     }
 
     #[inline(always)]
-    pub(super) const fn header(&self, kind: Kind, len: u32, old: u64) -> Header {
-        let args = [self.slot, Status::to_wire(self.status), old, 0];
-        Header { len, token: self.op.token(), args, ..Header::new(kind) }
+    pub(super) const fn header(&self, payload: usize) -> Header {
+        let kind = match self.direction {
+            Direction::Put => Kind::PutDone,
+            Direction::Get => Kind::GetData,
+        };
+        let args = [self.slot, Status::to_wire(self.status), self.old, 0];
+        Header { len: payload as u32, token: self.op.token(), args, ..Header::new(kind) }
     }
 
     #[inline(always)]
-    pub(super) const fn of(header: &Header) -> ChunkDone {
-        let [slot, status, ..] = header.args;
-        ChunkDone { op: OpId::from_token(header.token), slot, status: Status::from_wire(status) }
+    pub(super) const fn of(header: &Header, direction: Direction) -> ChunkDone {
+        let [slot, status, old, _] = header.args;
+        let (op, status) = (OpId::from_token(header.token), Status::from_wire(status));
+        ChunkDone { direction, op, slot, status, old }
     }
 }
 

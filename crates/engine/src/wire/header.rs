@@ -165,6 +165,7 @@ impl Header {
     }
 
     /// The header that `words` stand for, checked against the payload that came with it.
+    #[inline(always)]
     pub const fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Header, WireError> {
         let [first, token, a, b, c, d, place] = *words;
         let number = first as u8;

@@ -5,9 +5,9 @@ use super::chunk::{Chunk, ChunkDone, Signal, StageAct, StageAsk, Staged, stage_f
 use super::header::{Header, Kind, WireError};
 use super::moves::{Move, Moved, Release};
 use super::team::TeamMessage;
-use crate::Rank;
 use crate::collective::TeamId;
 use crate::registration::table::HolderId;
+use crate::{Direction, Rank};
 
 /// A message, but for its payload.
 ///
@@ -22,21 +22,14 @@ pub enum Message {
         /// The stamp; 0 is none.
         stamp: u64,
     },
-    /// Store the payload. Answered by [`Message::PutDone`].
+    /// Store the payload. Answered by [`Message::ChunkDone`].
     Put(Chunk),
-    /// Store the payload, and then change a word. Answered by [`Message::PutDone`].
+    /// Store the payload, and then change a word. Answered by [`Message::ChunkDone`].
     PutSignal(Chunk, Signal),
-    /// Send so many bytes. Answered by [`Message::GetData`].
+    /// Send so many bytes. Answered by [`Message::ChunkDone`].
     Get(Chunk, u32),
-    /// A put has been done, or not.
-    PutDone {
-        /// How it went.
-        done: ChunkDone,
-        /// What the word was that was to change, if there was one.
-        old: u64,
-    },
-    /// The bytes of a [`Message::Get`], as payload, if it went well.
-    GetData(ChunkDone),
+    /// Answers a chunk: with the bytes as payload, if it is a get's and went well.
+    ChunkDone(ChunkDone),
     /// Everyone has arrived at a barrier.
     BarrierOpen {
         /// Which one, from 1.
@@ -89,6 +82,7 @@ impl Message {
     ///
     /// # Errors
     /// They are no message's.
+    #[inline(always)]
     pub fn decode(words: &[u64; Header::WORDS], payload: usize) -> Result<Message, WireError> {
         Message::of(&Header::decode(words, payload)?)
     }
@@ -104,8 +98,7 @@ impl Message {
             Message::Put(chunk) => chunk.header(Kind::PutChunk, payload as u32),
             Message::PutSignal(chunk, signal) => signal.header(chunk.header(Kind::PutSignal, payload as u32)),
             Message::Get(chunk, len) => chunk.header(Kind::GetChunk, *len),
-            Message::PutDone { done, old } => done.header(Kind::PutDone, 0, *old),
-            Message::GetData(done) => done.header(Kind::GetData, payload as u32, 0),
+            Message::ChunkDone(done) => done.header(payload),
             Message::BarrierOpen { epoch } => only(Kind::BarrierOpen, *epoch),
             Message::BarrierBroken { peer, gone } => {
                 let args = [narrow_to_wire(*peer), u64::from(*gone), 0, 0];
@@ -125,15 +118,15 @@ impl Message {
 
     #[inline(always)]
     fn of(header: &Header) -> Result<Message, WireError> {
-        let [first, second, third, _] = header.args;
+        let [first, second, ..] = header.args;
         Ok(match header.kind {
             Kind::AmShort | Kind::AmMedium | Kind::AmLong => Message::Am(Am::of(header)?),
             Kind::AmDone => Message::AmDone { stamp: stamp_of_token(header.token) },
             Kind::PutChunk => Message::Put(Chunk::of(header)),
             Kind::PutSignal => Message::PutSignal(Chunk::of(header), Signal::of(header)),
             Kind::GetChunk => Message::Get(Chunk::of(header), header.len),
-            Kind::PutDone => Message::PutDone { done: ChunkDone::of(header), old: third },
-            Kind::GetData => Message::GetData(ChunkDone::of(header)),
+            Kind::PutDone => Message::ChunkDone(ChunkDone::of(header, Direction::Put)),
+            Kind::GetData => Message::ChunkDone(ChunkDone::of(header, Direction::Get)),
             Kind::BarrierOpen => Message::BarrierOpen { epoch: first },
             Kind::BarrierBroken => {
                 Message::BarrierBroken { peer: Rank::try_from(first).ok(), gone: second != 0 }

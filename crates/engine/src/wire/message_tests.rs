@@ -18,7 +18,7 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     let status =
         [Status::Ok, Status::Fault, Status::NoStage, Status::NotExposed, Status::NeverStage, Status::NoWord];
     let status = Some(status[(c % 6) as usize]).filter(|_| !nonsense);
-    let done = ChunkDone { op, slot: b, status };
+    let done = |direction, old| Message::ChunkDone(ChunkDone { direction, op, slot: b, status, old });
     let am = |form| Message::Am(Am { handler: a as u16, args: [b, c, d, e], stamp: f >> 8, form });
     let stage = b.checked_sub(1);
     let ask = |act| Message::Stage(StageAsk { act, op, stage, at: c, len: d as u32 });
@@ -28,8 +28,8 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
         2 => am(AmForm::Long(Place::new(mem(g), h), e as u32)),
         3 => Message::Put(chunk),
         4 => Message::Get(chunk, f as u32),
-        5 => Message::PutDone { done, old: d },
-        6 => Message::GetData(done),
+        5 => done(Direction::Put, d),
+        6 => done(Direction::Get, 0),
         7 => Message::BarrierOpen { epoch: a },
         8 => Message::BarrierBroken { peer: Some(a as u32).filter(|_| !nonsense), gone: b % 2 == 1 },
         9 => {
@@ -100,7 +100,7 @@ fn team_sample(kind: u8, w: [u64; 8], nonsense: bool) -> TeamMessage {
 fn has_payload(message: &Message) -> bool {
     match message {
         Message::Am(am) => am.form == AmForm::Medium,
-        Message::GetData(done) => done.status == Some(Status::Ok),
+        Message::ChunkDone(done) => done.direction == Direction::Get && done.status == Some(Status::Ok),
         Message::Team(_, TeamMessage::Step(step)) => step.data == Some(StepData::Payload),
         Message::Put(_) | Message::PutSignal(..) | Message::Move(_) | Message::Moved(_) => true,
         _ => false,
