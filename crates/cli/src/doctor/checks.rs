@@ -96,7 +96,7 @@ fn settings(facts: &Facts) -> Check {
             let mend = match facts.libfabric {
                 Ok(_) if why.contains("may hide it") => "the variable that hides the provider",
                 Ok(_) => "name a provider that is there",
-                Err(_) => "install libfabric (Debian: `apt install libfabric1`)",
+                Err(_) => GET_LIBFABRIC,
             };
             let remedy =
                 format!("no job can start, and no node reach others: unset STANDPIPE_TRANSPORT, or {mend}");
@@ -203,6 +203,13 @@ fn attach_remedy(facts: &Facts) -> &'static str {
     }
 }
 
+/// What brings a libfabric: one that is compiled in is there unless the environment names another.
+const GET_LIBFABRIC: &str = if cfg!(feature = "bundled") {
+    "unset STANDPIPE_LIBFABRIC"
+} else {
+    "install libfabric (Debian: `apt install libfabric1`) or build with `--features bundled`"
+};
+
 /// Only jobs that ask for it need it.
 fn libfabric(facts: &Facts) -> Check {
     match &facts.libfabric {
@@ -213,8 +220,8 @@ fn libfabric(facts: &Facts) -> Check {
             check("libfabric", Status::Warn, format!("{version}: {why}"), remedy)
         }
         Err(why) => {
-            let remedy = "for STANDPIPE_TRANSPORT=ofi install it (Debian: `apt install libfabric1`); nothing else needs it";
-            check("libfabric", Status::Info, why, remedy)
+            let remedy = format!("for STANDPIPE_TRANSPORT=ofi {GET_LIBFABRIC}; nothing else needs it");
+            check("libfabric", Status::Info, why, &remedy)
         }
     }
 }
