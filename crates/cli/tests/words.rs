@@ -213,7 +213,7 @@ fn assert_refused(words: &[&str], said: &str, output: &Output) {
     assert!(error.contains(said) && error.lines().count() < 8, "{words:?}: {error}");
 }
 
-/// The setting that names libfabric's file.
+/// The variable that names libfabric's file, or the libfabric that is compiled in.
 const LIBFABRIC: &str = "STANDPIPE_LIBFABRIC";
 
 #[test]
@@ -270,6 +270,24 @@ fn a_network_that_is_not_there_is_refused_in_a_line_before_anything_is_run() {
         assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{words:?}");
         assert!(!out.exists(), "{words:?}: a folder is left");
     }
+}
+
+#[cfg(feature = "bundled")]
+#[test]
+fn the_libfabric_compiled_in_has_tcp_and_moves_bytes() {
+    let json = |words: &str| -> serde_json::Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standpipe"));
+        command.args(words.split(' ')).env(LIBFABRIC, "bundled").stdin(Stdio::null());
+        let output = command.output().expect("it was built with this test");
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one object")
+    };
+    let info = json("info --json");
+    let ofi = &info["transports"][1];
+    let providers = ofi["providers"].as_array().expect("a list");
+    assert!(ofi["origin"] == "bundled" && !providers.is_empty(), "{info}");
+    let row = json("perf put --transport ofi:tcp --json");
+    assert!(row["samples"].as_u64().is_some_and(|samples| samples > 0), "{row}");
 }
 
 /// Runs a command in a terminal, and gives its standard output without its standard error.

@@ -2,7 +2,7 @@
 //!
 //! This crate is the second of the project's two fences. Neither headers nor a library are needed to build it:
 //! [`Fabric::load`] finds the system's `libfabric.so.1` (1.17 to 2.x), or says politely that it cannot be used. The
-//! feature `bundled` compiles version 1.22 in (core, tcp, rxm), for machines that have none.
+//! feature `bundled` compiles version 1.22 in (core, tcp, rxm), for machines that have none, and asks for a C compiler.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -23,6 +23,14 @@ const NAMED: &str = "STANDPIPE_LIBFABRIC";
 /// The newest major version that is used.
 const MAJOR_MAX: u16 = 2;
 
+/// What to do where libfabric cannot be loaded. One that is compiled in is there unless the environment names another.
+const WAYS_OUT: &str = if cfg!(feature = "bundled") {
+    "STANDPIPE_LIBFABRIC names it: unset that, or set it to `bundled` for the one compiled in"
+} else {
+    "install it (Debian: `apt install libfabric1`; Fedora: `dnf install libfabric`), or build with `--features bundled`; \
+     STANDPIPE_LIBFABRIC may name its file"
+};
+
 /// A version of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Version {
@@ -52,15 +60,13 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There is no such library here, or it cannot be loaded.
-    #[error(
-        "libfabric cannot be loaded: {reason} (Debian has it as libfabric1; STANDPIPE_LIBFABRIC may name its file)"
-    )]
+    #[error("libfabric cannot be loaded: {reason}; {WAYS_OUT}")]
     Missing {
         /// What the dynamic linker said.
         reason: String,
     },
     /// The environment asks for the library compiled in, and there is none.
-    #[error("no libfabric is compiled in: build with the feature `bundled`")]
+    #[error("no libfabric is compiled in: build with `--features bundled`")]
     NotBundled,
     /// The library lacks a symbol that every usable version has.
     #[error("this libfabric has no {name} of version {version}")]
@@ -276,6 +282,7 @@ mod tests {
     fn a_library_that_is_not_there_is_missing() {
         let missing = load_shared(c"/no/such/libfabric.so.1").expect_err("no such file").to_string();
         assert!(missing.starts_with("libfabric cannot be loaded: /no/such/libfabric.so.1"), "{missing}");
+        assert!(missing.contains("bundled`"), "{missing}");
     }
 
     #[test]

@@ -2,17 +2,17 @@ use std::path::Path;
 
 use super::*;
 
-fn config(name: &'static str, value: &'static str) -> Result<Config, ConfigError> {
+fn config(name: &str, value: &str) -> Result<Config, ConfigError> {
     Config::from_lookup(|asked| (asked == name).then(|| value.to_owned()))
 }
 
 #[test]
 fn byte_counts_take_suffixes_and_refuse_nonsense() {
-    assert_eq!(parse_bytes("4096"), Some(4096));
-    assert_eq!(parse_bytes("64M"), Some(64 << 20));
-    assert_eq!(parse_bytes("2g"), Some(2 << 30));
+    assert_eq!(bytes("4096"), Ok(4096));
+    assert_eq!(bytes("64M"), Ok(64 << 20));
+    assert_eq!(bytes("2g"), Ok(2 << 30));
     for bad in ["", "M", "-1", "1KK", "99999999999T", "0", "1.5G"] {
-        assert_eq!(parse_bytes(bad), None, "{bad}");
+        assert!(bytes(bad).is_err(), "{bad}");
     }
     let said = |value| config("STANDPIPE_PIN", value).expect_err("no such number").to_string();
     assert!(said("0").ends_with("; it must be 1 or more"), "{}", said("0"));
@@ -23,13 +23,49 @@ fn byte_counts_take_suffixes_and_refuse_nonsense() {
 }
 
 #[test]
-fn every_setting_can_be_set_and_refuses_nonsense() {
-    for setting in SETTINGS {
-        let good = |value| config(setting.name, value).is_ok();
-        assert!(["auto", "7", "shm", "bounce", "everything"].into_iter().any(good), "{}", setting.name);
-        let error = config(setting.name, "nonsense").expect_err("no setting takes that word");
-        assert_eq!((error.name, error.value.as_str()), (setting.name, "nonsense"));
+fn every_setting_takes_what_its_row_says_and_refuses_nonsense() {
+    for Setting { name, unit, .. } in SETTINGS {
+        let good = |value: &str| config(name, value).is_ok();
+        let parts = || unit.split(", ");
+        if good("7") {
+            // It counts something, from the first to the last number that the unit has, if it has any.
+            if let Some((first, last)) = parts().find_map(|part| part.split_once(" to ")) {
+                let beyond = last.parse::<u64>().expect("a number") + 1;
+                assert!(good(first) && good(last) && !good(&beyond.to_string()), "{name}: {unit}");
+            }
+            assert!(good("0") || !parts().any(|part| part.starts_with("0 for ")), "{name}: {unit}");
+        } else {
+            let is_word = |part: &&str| part.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+            let words: Vec<&str> = parts().filter(is_word).collect();
+            assert!(!words.is_empty() && words.into_iter().all(good), "{name}: {unit}");
+        }
+        let error = config(name, "nonsense").expect_err("no setting takes that word");
+        assert_eq!((error.name, error.value.as_str()), (*name, "nonsense"));
     }
+}
+
+#[test]
+fn every_default_that_is_a_value_is_what_holds_where_nothing_is_set() {
+    let unset = format!("{:?}", Config::new());
+    for Setting { name, default, .. } in SETTINGS {
+        match config(name, default) {
+            Ok(set) => assert_eq!(format!("{set:?}"), unset, "{name}"),
+            Err(error) => assert!(default.contains(' '), "neither a value nor a sentence: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_method_that_a_row_names_is_there() {
+    let methods = include_str!("../../config.rs");
+    for Setting { name, methods: named, .. } in SETTINGS {
+        let is_there = |method: &&str| methods.contains(&format!("pub fn {method}(mut self"));
+        assert!(!named.is_empty() && named.iter().all(is_there), "{name}: {named:?}");
+    }
+}
+
+#[test]
+fn none_and_for_ever_are_written_0() {
     assert_eq!(
         config("STANDPIPE_TIMEOUT_MS", "250").map(|c| c.timeout),
         Ok(Some(Duration::from_millis(250)))

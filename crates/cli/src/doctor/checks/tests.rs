@@ -1,0 +1,183 @@
+use super::*;
+
+/// A host where everything works.
+fn good() -> Facts {
+    Facts {
+        kernel: "6.1.0".to_owned(),
+        cores: 8,
+        memory_bytes: Some(16 << 30),
+        memory_limit: None,
+        job: Ok(None),
+        no_provider: None,
+        bad_rendezvous: None,
+        segment: Ok(()),
+        membarrier: true,
+        watch: Ok(()),
+        seccomp: Some(Seccomp::Off),
+        ptrace_scope: Some(1),
+        traces_anyone: Some(false),
+        attach: Attach::Works,
+        attach_set: None,
+        expose_set: None,
+        transport_set: None,
+        bad_setting: None,
+        no_network: None,
+        pin_bytes: None,
+        unknown_settings: Vec::new(),
+        memlock: Limit { soft: Some(8 << 20), hard: None },
+        locks_anything: Some(false),
+        verbs_devices: Vec::new(),
+        address_space: Limit { soft: None, hard: None },
+        file_size: Limit { soft: Some(9 << 30), hard: None },
+        open_files: Limit { soft: Some(1024), hard: None },
+        heap_set: false,
+        userfaultfd: Userfaultfd::UserModeOnly,
+        shmem_huge_pages: Some(ShmemHugePages::Advise),
+        dev_shm_bytes: Some(64 << 20),
+        libfabric: Ok("1.17".to_owned()),
+    }
+}
+
+fn find(facts: &Facts, name: &str) -> Check {
+    of(facts).into_iter().find(|check| check.check == name).expect("a check of that name")
+}
+
+#[test]
+fn a_good_host_has_nothing_to_mend() {
+    for check in of(&good()) {
+        assert!(matches!(check.status, Status::Ok | Status::Info), "{check:?}");
+    }
+    assert_eq!(find(&good(), "memlock").value, "8.00 MiB (at most no limit)");
+    assert!(find(&good(), "path: private memory").value.starts_with("cross-memory attach"));
+}
+
+#[test]
+fn a_network_that_is_not_there_and_a_budget_that_cannot_be_are_told() {
+    let facts = Facts { no_network: Some("no provider pigeon".to_owned()), ..good() };
+    let told = find(&facts, "settings");
+    assert_eq!((told.status, told.value.contains("pigeon")), (Status::Fail, true));
+    let budget = |pin_bytes: u64| find(&Facts { pin_bytes: Some(pin_bytes), ..good() }, "pin budget");
+    for (bytes, why) in [(1, "no room"), (5000, "no room"), (9 << 20, "may be locked")] {
+        let told = budget(bytes);
+        assert_eq!((told.status, told.remedy.contains(why)), (Status::Warn, true), "{bytes}");
+    }
+    assert_eq!(budget(4 << 20).status, Status::Ok);
+    let unbound = |pin_bytes: u64| {
+        let facts = Facts { pin_bytes: Some(pin_bytes), locks_anything: Some(true), ..good() };
+        find(&facts, "pin budget")
+    };
+    assert_eq!(unbound(9 << 20).status, Status::Ok);
+    assert!(unbound(17 << 30).remedy.contains("memory"));
+}
+
+#[test]
+fn a_job_that_cannot_be_joined_is_told_and_so_is_what_a_container_may_use() {
+    let facts = Facts { job: Err("RANK is not a number".to_owned()), ..good() };
+    assert_eq!(find(&facts, "job").status, Status::Fail);
+    let facts = Facts { job: Ok(Some("PMIx".to_owned())), ..good() };
+    assert_eq!(find(&facts, "job").value, "by PMIx");
+    let of = |limit| find(&Facts { memory_limit: Some(limit), ..good() }, "memory");
+    assert!(of(1 << 30).value.contains("1.00 GiB") && of(1 << 30).remedy.contains("SIGKILL"));
+    assert_eq!(of(64 << 30).value, "16.0 GiB");
+    let facts = Facts { bad_rendezvous: Some("no secret".to_owned()), ..good() };
+    assert_eq!(find(&facts, "rendezvous").status, Status::Warn);
+    let facts = Facts { no_provider: Some("none".to_owned()), ..good() };
+    assert_eq!(find(&facts, "libfabric").status, Status::Warn);
+}
+
+#[test]
+fn denied_attach_sends_private_memory_by_message_and_names_who_denies() {
+    let denied = Facts { attach: Attach::Denied("EPERM".to_owned()), ..good() };
+    let by_filter = Facts { seccomp: Some(Seccomp::Filter), ..denied.clone() };
+    let by_yama = Facts { ptrace_scope: Some(2), ..by_filter.clone() };
+    for (facts, who) in [(&denied, "one user"), (&by_filter, "seccomp filter"), (&by_yama, "ptrace_scope")] {
+        assert!(find(facts, "cross-memory attach").remedy.contains(who), "{who}");
+        let path = find(facts, "path: private memory");
+        assert_eq!((path.status, path.value.starts_with("messages")), (Status::Warn, true));
+    }
+    let root = Facts { traces_anyone: Some(true), ..by_yama };
+    assert_eq!(find(&root, "ptrace scope").status, Status::Ok);
+    assert!(find(&root, "cross-memory attach").remedy.contains("seccomp filter"), "Yama lets it through");
+}
+
+#[test]
+fn paths_are_those_that_are_taken_under_the_settings() {
+    let heap = |facts: &Facts| find(facts, "path: heap").value;
+    let private = |facts: &Facts| find(facts, "path: private memory").value;
+    let set = |value: &str| Some(value.to_owned());
+    let network = Facts { transport_set: set("ofi:tcp"), ..good() };
+    assert!(heap(&network).contains("ofi:tcp") && private(&network).contains("ofi:tcp"));
+    let ranges = Facts { expose_set: set("ranges"), ..good() };
+    assert!(heap(&ranges).starts_with("mapped") && private(&ranges).contains("STANDPIPE_EXPOSE=ranges"));
+    let never = Facts { attach_set: set("never"), ..good() };
+    assert!(private(&never).contains("STANDPIPE_ATTACH=never"));
+    let strict = Facts { attach_set: set("strict"), ..good() };
+    assert!(private(&strict).starts_with("puts by a descriptor"));
+    let outside = |facts: &Facts| find(facts, "path: private memory").remedy;
+    assert!(outside(&good()).contains("no launcher"));
+    assert_eq!(outside(&Facts { expose_set: set("everything"), ..good() }), "");
+}
+
+#[test]
+fn limits_that_heaps_run_into_are_told() {
+    let limit = Limit { soft: Some(4 << 30), hard: None };
+    let facts = Facts { address_space: limit, file_size: limit, ..good() };
+    for (name, remedy) in [("address space", "ulimit -v"), ("file size", "ulimit -f")] {
+        let check = find(&facts, name);
+        assert!(check.status == Status::Fail && check.remedy.contains(remedy), "{check:?}");
+        let smaller = find(&Facts { heap_set: true, ..facts.clone() }, name);
+        assert_eq!(smaller.status, Status::Warn, "a heap that fits may be set");
+    }
+    let few = Facts { open_files: Limit { soft: Some(20), hard: Some(20) }, ..good() };
+    assert!(find(&few, "open files").remedy.contains("ulimit -n"));
+}
+
+#[test]
+fn a_card_that_cannot_be_used_for_want_of_locked_memory_is_named_with_the_remedy() {
+    let card = Facts { verbs_devices: vec!["mlx5_0".to_owned()], ..good() };
+    let bound = find(&card, "memlock");
+    assert!(bound.status == Status::Warn && bound.value.contains("mlx5_0"), "{bound:?}");
+    for remedy in ["ulimit -l unlimited", "limits.conf", "LimitMEMLOCK"] {
+        assert!(bound.remedy.contains(remedy) && find(&good(), "memlock").remedy.contains(remedy));
+    }
+    let unlimited = Facts { memlock: Limit { soft: None, hard: None }, ..card.clone() };
+    assert_eq!(find(&unlimited, "memlock").status, Status::Ok);
+    let privileged = Facts { locks_anything: Some(true), ..card };
+    assert_eq!(find(&privileged, "memlock").status, Status::Info);
+}
+
+#[test]
+fn what_is_not_told_of_memory_is_named() {
+    assert!(find(&good(), "userfaultfd").remedy.contains("MADV_GUARD_INSTALL"));
+    let refused = Userfaultfd::Refused { errno: rustix::io::Errno::PERM };
+    let check = find(&Facts { userfaultfd: refused, ..good() }, "userfaultfd");
+    assert!(check.status == Status::Info && check.remedy.contains("by message"), "{check:?}");
+}
+
+#[test]
+fn a_host_without_libfabric_is_told_what_needs_it() {
+    let facts = Facts { libfabric: Err("it is not there".to_owned()), ..good() };
+    let check = find(&facts, "libfabric");
+    assert_eq!((check.status, check.value.as_str()), (Status::Info, "it is not there"));
+    assert!(check.remedy.contains("STANDPIPE_TRANSPORT=ofi"));
+}
+
+#[test]
+fn the_users_own_setting_is_named() {
+    let facts = Facts { attach_set: Some("never".to_owned()), ..good() };
+    assert!(find(&facts, "path: private memory").value.contains("STANDPIPE_ATTACH=never"));
+}
+
+#[test]
+fn where_no_process_can_be_watched_the_doctor_fails() {
+    let facts = Facts { watch: Err("Operation not permitted".to_owned()), ..good() };
+    let told = find(&facts, "pidfd_open");
+    assert!(told.status == Status::Fail && told.remedy.contains("seccomp"), "{told:?}");
+}
+
+#[test]
+fn without_memory_files_the_doctor_fails() {
+    let facts = Facts { segment: Err("memfd_create: EPERM".to_owned()), ..good() };
+    assert_eq!(find(&facts, "memfd").status, Status::Fail);
+    assert_eq!(find(&facts, "path: heap").status, Status::Fail);
+}

@@ -1,0 +1,360 @@
+//! Settings: one table, whose rows say what each setting takes, read it, and are its documentation.
+//!
+//! A new setting is a row here, its field in [`Config`], and the method that sets it there. The environment, the
+//! messages and the tests follow from the row, and a test compares the guide's table with it.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use engine::registration::Strategy;
+
+use super::{Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
+use crate::base::readable::debug_is_display;
+use crate::job::bootstrap::addresses::own as own_addresses;
+use crate::transport::shm::Attach;
+
+/// One line of the table of settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub name: &'static str,
+    /// What its value counts, or which words it takes.
+    pub unit: &'static str,
+    /// The value where the variable is not set.
+    pub default: &'static str,
+    /// What a larger value costs.
+    pub cost: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// The methods of [`Config`] that set the same.
+    pub methods: &'static [&'static str],
+    /// Reads a value into a configuration.
+    parse: fn(&mut Config, &str) -> Parsed<()>,
+}
+
+/// What was read, or what the message is to add to the row's unit: mostly nothing.
+type Parsed<T> = Result<T, String>;
+
+/// Every setting that the library reads from the environment.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "STANDPIPE_HEAP",
+        unit: "bytes (K, M, G, T)",
+        default: "half of physical memory, at most 64 TiB over the number of ranks",
+        cost: "address space in every process that talks to this one; pages only when touched",
+        help: "largest size of this process's heap",
+        methods: &["heap_bytes"],
+        parse: |config, text| bytes(text).map(|bytes| config.heap_bytes = Some(bytes)),
+    },
+    Setting {
+        name: "STANDPIPE_SPIN_US",
+        unit: "microseconds",
+        default: "50 where the job has a core for each process, and within a host for each progress thread that is `on`, else 0",
+        cost: "processor time while waiting",
+        help: "how long a wait polls before it sleeps",
+        methods: &["spin"],
+        parse: |config, text| {
+            count(text, 0..=u64::MAX).map(|us| config.spin = Some(Duration::from_micros(us)))
+        },
+    },
+    Setting {
+        name: "STANDPIPE_PROGRESS",
+        unit: "on, off, auto",
+        default: "auto",
+        cost: "a thread that wakes for every message that nobody is polling for",
+        help: "whether a thread of the library runs handlers and serves peers while no call waits; auto: over ofi, once cross-memory \
+               attach turns out to be forbidden, here or to a peer, once memory is exposed that peers reach by messages, once a node \
+               that nobody launched and that has handlers gives its address, and from the first await that has to wait; \
+               off: never, and a thread that only wakes tasks lets their own polls make progress",
+        methods: &["progress"],
+        parse: |config, text| {
+            let words =
+                [("on", ProgressThread::On), ("off", ProgressThread::Off), ("auto", ProgressThread::Auto)];
+            word(text, &words).map(|progress| config.progress = progress)
+        },
+    },
+    Setting {
+        name: "STANDPIPE_ATTACH",
+        unit: "auto, strict, never",
+        default: "auto",
+        cost: "strict: two file descriptors a peer, and two system calls a piece that is put; never: private memory goes through \
+               messages, and needs the peer's progress",
+        help: "whether private memory may be reached by cross-memory attach; strict: puts go by a descriptor of the peer's memory, so \
+               that none is written into another process that has got the peer's number",
+        methods: &["attach_strict", "attach_never"],
+        parse: |config, text| {
+            let words = [("auto", Attach::Auto), ("strict", Attach::Strict), ("never", Attach::Never)];
+            word(text, &words).map(|attach| config.attach = attach)
+        },
+    },
+    Setting {
+        name: "STANDPIPE_TRANSPORT",
+        unit: "shm, ofi, ofi:PROVIDER",
+        default: "shm",
+        cost: "ofi: system calls and copies, and a progress thread",
+        help: "how other ranks are reached: shm: memory and system calls of one host; ofi: libfabric, by its best provider, \
+               or by the one named, such as ofi:tcp; the same at every rank",
+        methods: &["transport"],
+        parse: |config, text| transport(text).map(|transport| config.transport = transport),
+    },
+    Setting {
+        name: "STANDPIPE_STRATEGY",
+        unit: "bounce, firehose, pin-down, rendezvous-unpin, rendezvous-no-unpin, pin-everything",
+        default: "firehose where the provider pins what is registered (verbs, cxi), bounce elsewhere",
+        cost: "over providers that pin nothing, all but bounce: the program must keep mapped what it lets peers know of",
+        help: "over ofi, how memory is registered; bounce: never, it goes by message; the same at every rank",
+        methods: &["strategy"],
+        parse: |config, text| strategy(text).map(|strategy| config.strategy = Some(strategy)),
+    },
+    Setting {
+        name: "STANDPIPE_PIN",
+        unit: "bytes (K, M, G, T)",
+        default: "half of what may be locked (`ulimit -l`), at most a quarter of physical memory",
+        cost: "memory that the system cannot page out",
+        help: "over ofi, how much memory, heaps included, may be registered at a time; the same at every rank",
+        methods: &["pin_bytes"],
+        parse: |config, text| bytes(text).map(|bytes| config.pin_bytes = Some(bytes)),
+    },
+    Setting {
+        name: "STANDPIPE_MEET_MS",
+        unit: "milliseconds",
+        default: "60000",
+        cost: "none, unless a process of the job never comes",
+        help: "how long the processes that another launcher started may take to meet when they open their nodes; each of \
+               the two meetings",
+        methods: &["meet_within"],
+        parse: |config, text| milliseconds(text).map(|time| config.meet = time),
+    },
+    Setting {
+        name: "STANDPIPE_SILENCE_MS",
+        unit: "milliseconds, 0 for ever",
+        default: "60000",
+        cost: "a rank whose host is gone, or cannot be reached, is waited for so long",
+        help: "how long nothing may be heard from a rank or node on another host, though it has a progress thread, before it \
+               is lost; also of one that is stopped, or that the network does not reach. One is lost sooner whose end is told, or \
+               seen: by TCP nobody listens at its port. Long copies end with `Timeout` after about as long, where the network \
+               takes them, carries none, and the peer is heard from",
+        methods: &["silence"],
+        parse: |config, text| milliseconds_or_0(text).map(|time| config.silence = time),
+    },
+    Setting {
+        name: "STANDPIPE_PEERS",
+        unit: "peers, 0 to 65535",
+        default: "1024",
+        cost: "160 KiB of address space a peer in every process that talks to this one; pages only when touched",
+        help: "outside a launched job, how many other nodes may become peers of this one during its life, lost ones counted",
+        methods: &["peers_max"],
+        parse: |config, text| count(text, 0..=PEERS_MAX).map(|peers| config.peers = peers),
+    },
+    Setting {
+        name: "STANDPIPE_EXPOSE",
+        unit: "auto, everything, ranges",
+        default: "auto",
+        cost: "ranges: private memory goes through messages within a host, and needs this process's progress",
+        help: "what of this process's private memory peers may read and write: everything, or only the ranges that it exposes by \
+               Node::expose; heaps always; auto: everything in a launched job, ranges outside one",
+        methods: &["exposure"],
+        parse: |config, text| {
+            let words = [
+                ("auto", Exposure::Auto),
+                ("everything", Exposure::Everything),
+                ("ranges", Exposure::Ranges),
+            ];
+            word(text, &words).map(|exposure| config.exposure = exposure)
+        },
+    },
+    Setting {
+        name: "STANDPIPE_LISTEN",
+        unit: "auto, none, IP:PORT (port 0: any)",
+        default: "auto",
+        cost: "none; with auto, whoever reaches any of the host's addresses can knock",
+        help: "outside a launched job, where the node listens once its program asks for its address or connects: auto: for this \
+               host's processes, and at a free port of all of the host's addresses; IP:PORT: over TCP there only, and what \
+               libfabric opens at that address; none: no socket ever, so that it has no address and can only call nodes of this host",
+        methods: &["listen"],
+        parse: |config, text| {
+            Listen::parse(text).map(|listen| config.listen = listen).ok_or_else(String::new)
+        },
+    },
+    Setting {
+        name: "STANDPIPE_INTERFACE",
+        unit: "auto, the name of an interface that is up, or an IP address",
+        default: "auto",
+        cost: "none",
+        help: "in a job on several hosts, by which of its host's interfaces or addresses other hosts reach this rank over ofi; \
+               auto: the one that leads to rank 0, which takes the one at which most others have met it",
+        methods: &["interface"],
+        parse: |config, text| interface(text).map(|interface| config.interface = interface),
+    },
+    Setting {
+        name: "STANDPIPE_TIMEOUT_MS",
+        unit: "milliseconds, 0 for none",
+        default: "0",
+        cost: "none",
+        help: "how long a blocking call or an await may wait before it ends with Timeout",
+        methods: &["timeout"],
+        parse: |config, text| milliseconds_or_0(text).map(|time| config.timeout = time),
+    },
+];
+
+/// What else begins with [`PREFIX`] and is read by some part of this project: by launchers and jobs, by its commands, and by
+/// its tests, whose names go on.
+const OTHERS: [&str; 15] = [
+    "STANDPIPE_JOB",
+    "STANDPIPE_SECRET",
+    "STANDPIPE_RANK",
+    "STANDPIPE_SIZE",
+    "STANDPIPE_PORT",
+    "STANDPIPE_LAUNCHER",
+    "STANDPIPE_RENDEZVOUS",
+    "STANDPIPE_LIBFABRIC",
+    "STANDPIPE_PMIX",
+    "STANDPIPE_RDMA_VM",
+    "STANDPIPE_INSIDE_RDMA_VM",
+    "STANDPIPE_PERF_STARTED",
+    "STANDPIPE_COST",
+    "STANDPIPE_CHANGE_",
+    "STANDPIPE_TEST_",
+];
+
+/// What all names of variables begin with that this project reads.
+const PREFIX: &str = "STANDPIPE_";
+
+debug_is_display!(ConfigError);
+
+/// A setting's value that could not be used.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value:?} is not {unit}{hint}")]
+pub struct ConfigError {
+    /// The environment variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it should be.
+    pub unit: &'static str,
+    /// What somebody will have meant who set that, or why it is not taken; may be empty.
+    pub hint: String,
+}
+
+impl Config {
+    /// The defaults, changed by the variables of [`SETTINGS`] that are set. Of [others](Config::unknown_variables) with such a name
+    /// a warning is logged.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first variable whose value is not what the table says.
+    pub fn from_env() -> Result<Config, ConfigError> {
+        for name in Config::unknown_variables() {
+            tracing::warn!("{name} is set, and is no setting of standpipe's");
+        }
+        Config::from_lookup(crate::base::environment::variable)
+    }
+
+    /// The names of this process's environment variables that begin like those of [`SETTINGS`], and that nothing of
+    /// Standpipe reads: misspelt ones.
+    pub fn unknown_variables() -> Vec<String> {
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        names.filter(|name| is_unknown(name)).collect()
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        let mut config = Config::new();
+        for setting in SETTINGS {
+            let Some(value) = lookup(setting.name) else { continue };
+            let value = value.trim();
+            if value.is_empty() {
+                continue;
+            }
+            (setting.parse)(&mut config, value).map_err(|hint| ConfigError {
+                name: setting.name,
+                value: value.to_owned(),
+                unit: setting.unit,
+                hint,
+            })?;
+        }
+        Ok(config)
+    }
+}
+
+/// One of these words.
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning).ok_or_else(String::new)
+}
+
+/// A number within a range.
+fn count<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Parsed<T> {
+    text.parse().ok().filter(|count| range.contains(count)).ok_or_else(String::new)
+}
+
+/// A time, in milliseconds.
+fn milliseconds(text: &str) -> Parsed<Duration> {
+    count(text, 0..=u64::MAX).map(Duration::from_millis)
+}
+
+/// A time, in milliseconds; 0 stands for none.
+fn milliseconds_or_0(text: &str) -> Parsed<Option<Duration>> {
+    if text == "0" { Ok(None) } else { milliseconds(text).map(Some) }
+}
+
+/// A byte count of 1 or more with an optional binary suffix: `64M`, `2G`, `4096`.
+fn bytes(text: &str) -> Parsed<u64> {
+    let (count, shift) = count_and_shift(text).ok_or_else(String::new)?;
+    let bytes = count.checked_mul(1 << shift).and_then(|bytes| u64::try_from(bytes).ok());
+    match bytes {
+        Some(0) => Err("; it must be 1 or more".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err("; it is more than 64 bits can count".to_owned()),
+    }
+}
+
+/// A byte count's digits, and the power of two that its suffix stands for.
+fn count_and_shift(text: &str) -> Option<(u128, u32)> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    // More digits than that are too large as well.
+    is_number.then(|| (digits.parse().unwrap_or(u128::MAX), shift))
+}
+
+/// A transport; the bare name of a provider is told how that is written.
+fn transport(text: &str) -> Parsed<Transport> {
+    let hint = || {
+        if text.contains(':') {
+            return String::new();
+        }
+        format!("; if {text} is a provider of libfabric's, it is named by ofi:{text}")
+    };
+    Transport::parse(text).ok_or_else(hint)
+}
+
+/// A strategy that networks can have.
+fn strategy(text: &str) -> Parsed<Strategy> {
+    let mut usable = Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Hardware);
+    usable.find(|strategy| strategy.name() == text).ok_or_else(String::new)
+}
+
+/// The name of an interface of this host's, or an address; `None`: whichever leads to the others.
+fn interface(text: &str) -> Parsed<Option<String>> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    own_addresses(Some(text)).map(|_| Some(text.to_owned())).map_err(|why| format!(": {why}"))
+}
+
+/// Whether a variable looks as if it were one of this project's, and is not.
+fn is_unknown(name: &str) -> bool {
+    let is_setting = SETTINGS.iter().any(|setting| setting.name == name);
+    let is_other =
+        || OTHERS.iter().any(|other| *other == name || other.ends_with('_') && name.starts_with(other));
+    name.starts_with(PREFIX) && !is_setting && !is_other()
+}
+
+#[cfg(test)]
+mod tests;
