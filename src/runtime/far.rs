@@ -95,7 +95,7 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
 
 /// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
 pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Outsider) -> Result<(), Error> {
-    let peer = inner.peers.from_card(number, card)?;
+    let peer = inner.peers.far_by_card(number, card)?;
     // With the engine held no message of its is looked at before it is known.
     let mut engine = inner.engine();
     let ours = engine.transport().provider().unwrap_or_default();

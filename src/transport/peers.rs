@@ -298,7 +298,7 @@ impl Peers {
         let (near, far) = (&self.near.0[rank as usize], &self.far[rank as usize]);
         let peer = match self.elsewhere(rank) {
             Some(card) => {
-                let new = self.from_card(rank, card)?;
+                let new = self.far_by_card(rank, card)?;
                 Peer::Far(far.get_or_init(|| Box::new(new)))
             }
             None => {
@@ -308,7 +308,7 @@ impl Peers {
                     Terms { rank, size: self.own.size, places: self.own.places, place: self.own.rank };
                 match self.own.network {
                     true => {
-                        let new = self.from_control(rank, handles, terms)?;
+                        let new = self.far_by_control(rank, handles, terms)?;
                         Peer::Far(far.get_or_init(|| Box::new(new)))
                     }
                     false => {
@@ -393,7 +393,7 @@ impl Peers {
     }
 
     /// A peer on this host that is reached over the network all the same: its control segment says where.
-    fn from_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
+    fn far_by_control(&self, rank: Rank, handles: PeerHandles, terms: Terms) -> Result<Far, Error> {
         let (control, identity) = self.control_of(rank, handles.control, terms)?;
         Ok(Far::new(rank, control.endpoint(), identity.directory))
     }
@@ -409,7 +409,7 @@ impl Peers {
     }
 
     /// A peer on another host, with what it has told of itself, which is checked.
-    pub(crate) fn from_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
+    pub(crate) fn far_by_card(&self, rank: Rank, card: &Card) -> Result<Far, Error> {
         self.agree(rank, &card.names)?;
         if card.endpoint.len() > ENDPOINT_MAX {
             let what = format!(

@@ -118,7 +118,7 @@ fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
     let config = Config::new().heap_bytes(1 << 20);
     let seat = Seat::take(&config, None, Some(port.address()), Box::new(|_| {})).expect("a job of one");
     let peers = &seat.peers;
-    let far = peers.from_card(1, &peers.card(0, String::new(), true)).expect("a fair card");
+    let far = peers.far_by_card(1, &peers.card(0, String::new(), true)).expect("a fair card");
     peers.admit_far(1, far).expect("the first");
     let own = || {
         let checked = CheckedCopy::new().expect("a scratch file");
