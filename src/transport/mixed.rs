@@ -293,8 +293,6 @@ impl Registers for Mixed {
     }
 }
 
-// Whatever it does not hand on is lost, in silence.
-#[deny(clippy::missing_trait_methods)]
 impl Transport for Mixed {
     #[inline(always)]
     fn send(
