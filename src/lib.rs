@@ -82,6 +82,8 @@ pub use vm::GlobalHeap;
 mod documents {
     #[doc = include_str!("../README.md")]
     struct Readme;
+    #[doc = include_str!("../docs/EXAMPLES.md")]
+    struct Examples;
     #[doc = include_str!("../docs/API.md")]
     struct Guide;
 }

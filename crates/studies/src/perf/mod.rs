@@ -449,9 +449,9 @@ mod tests {
             "ratio",
         ];
         assert!(keys.iter().all(|key| one.get(key).is_some()) && one.get("rows").is_none(), "{one}");
-        let readme = include_str!("../../../../README.md");
-        let named = |key: &String| readme.contains(&format!("`{key}`"));
-        assert!(one.as_object().is_some_and(|all| all.keys().all(named)), "the README names them all: {one}");
+        let page = include_str!("../../../../docs/COMMANDS.md");
+        let named = |key: &String| page.contains(&format!("`{key}`"));
+        assert!(one.as_object().is_some_and(|all| all.keys().all(named)), "the page names them all: {one}");
         let all = to_json(&[row.clone(), row], false).expect("numbers and words");
         assert!(keys.iter().all(|key| all["rows"][1].get(key).is_some() && all.get(key).is_none()), "{all}");
         assert!(one["machine"].is_object() && all["machine"].is_object());
