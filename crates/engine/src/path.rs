@@ -211,7 +211,7 @@ pub enum Keys {
     Refused,
     /// They are not held.
     Absent {
-        /// Whether it pays to ask for them where so little is to be moved: see `registration::weighing`.
+        /// Whether it pays to ask for them where so little is to be moved: see `registration::miss_policy`.
         pays: bool,
     },
 }

@@ -32,19 +32,19 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "what is in use is not evicted",
-        file: "engine/src/registration/entry.rs",
+        file: "engine/src/registration/table/entry.rs",
         keeps: "entry.local + entry.holders > 0 || entry.state != State::Ready",
         breaks: "entry.local > 0 || entry.state != State::Ready",
     },
     Mutation {
         rule: "a revocation is answered when the last use is over",
-        file: "engine/src/registration/firehose.rs",
+        file: "engine/src/registration/firehose/mod.rs",
         keeps: "let idle = hose.refs == 0;",
         breaks: "let idle = true;",
     },
     Mutation {
         rule: "a revoked right is not used any more",
-        file: "engine/src/registration/firehose.rs",
+        file: "engine/src/registration/firehose/mod.rs",
         keeps: "self.forget(at);\n        let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
         breaks: "let hose = &mut self.hoses.0[at as usize];\n        hose.revoked = true;",
     },
@@ -62,7 +62,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "what peers hold is charged to M",
-        file: "engine/src/registration/holders.rs",
+        file: "engine/src/registration/table/holders.rs",
         keeps: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes };",
         breaks: "charge += if entry.is_some_and(|entry| entry.holders > 0) { 0 } else { bytes / 2 };",
     },
@@ -74,7 +74,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",
-        file: "engine/src/registration/table.rs",
+        file: "engine/src/registration/table/mod.rs",
         keeps: "(entry.state == State::Ready && !entry.revoked).then_some(entry.key)",
         breaks: "(!entry.revoked).then_some(entry.key)",
     },
@@ -92,13 +92,13 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a registration begins when it fits",
-        file: "engine/src/registration/table.rs",
+        file: "engine/src/registration/table/mod.rs",
         keeps: "if self.counters.pinned + bytes <= self.counters.budget {",
         breaks: "if self.counters.pinned <= self.counters.budget {",
     },
     Mutation {
         rule: "changed memory is registered anew before it is used",
-        file: "engine/src/registration/table.rs",
+        file: "engine/src/registration/table/mod.rs",
         keeps: "self.counters.invalidations += 1;\n        self.forget(at);",
         breaks: "self.counters.invalidations += 1;",
     },
@@ -158,7 +158,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a right is given back to nobody but who gave it",
-        file: "engine/src/registration/firehose_uses.rs",
+        file: "engine/src/registration/firehose/uses.rs",
         keeps: "return if gone { Released::Gone } else { Released::Wanted(peer, holder) };",
         breaks: "return if gone { Released::Wanted(peer, holder) } else { Released::Wanted(peer, holder) };",
     },

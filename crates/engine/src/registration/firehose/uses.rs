@@ -1,6 +1,8 @@
 //! Using firehoses: what each transfer does.
 
-use super::{Firehoses, Found, Held, HoseId, NONE, Rank, Recent, Released};
+use super::{Firehoses, Found, Held, HoseId, Recent, Released};
+use crate::Rank;
+use crate::registration::slots::NONE;
 
 impl Firehoses {
     /// Uses a firehose for one more operation.

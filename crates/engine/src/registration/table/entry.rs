@@ -1,11 +1,9 @@
 //! The registration table's entries.
 
-use super::queue::{Linked, Links};
-use super::{Key, Run, Settings};
 use crate::Rank;
-
-/// No place.
-pub(super) const NONE: u32 = u32::MAX;
+use crate::registration::slots::NONE;
+use crate::registration::victims::{Linked, Links};
+use crate::registration::{Key, Run, Settings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -77,16 +75,6 @@ impl Entry {
             revoked: false,
         }
     }
-}
-
-/// Adds an item, after making room for a `1 / spare` of what there is where there is none: doubling would leave half of
-/// a large table empty. Returns its place.
-pub(super) fn push<T>(all: &mut Vec<T>, item: T, spare: usize) -> u32 {
-    if all.len() == all.capacity() {
-        all.reserve_exact(all.len() / spare + 16);
-    }
-    all.push(item);
-    all.len() as u32 - 1
 }
 
 pub(super) fn run(entry: &Entry) -> Run {

@@ -11,14 +11,21 @@
 //!
 //! No clock, no messages: what is to be done comes out as [`Action`]s, and the results are told.
 
+mod audit;
+mod entry;
+mod holders;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use self::entry::{Entries, Entry, Holder, State, bytes_of, run};
 use super::counters::TableCounters;
-use super::entry::{Entries, Entry, Holder, NONE, State, bytes_of, push, run};
-use super::leases::Leases;
-use super::queue::Queue;
+use super::quota::Leases;
+use super::slots::{NONE, push};
+use super::victims::Queue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
@@ -541,12 +548,3 @@ impl Table {
         bytes_of(&self.settings, self.run_of(at))
     }
 }
-
-#[path = "audit.rs"]
-mod audit;
-#[path = "holders.rs"]
-mod holders;
-
-#[cfg(test)]
-#[path = "table_tests.rs"]
-mod tests;

@@ -1,8 +1,9 @@
 //! What peers hold of a table: who is given a right to which run, and who gives one back.
 
+use super::entry::{Holder, bytes_of};
 use super::{Action, HolderId, NoRoom, Table};
 use crate::Rank;
-use crate::registration::entry::{Holder, NONE, bytes_of, push};
+use crate::registration::slots::{NONE, push};
 use crate::registration::{Keep, PeerCounters, RegId, Run, end_of};
 
 impl Table {

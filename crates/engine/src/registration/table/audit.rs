@@ -1,7 +1,9 @@
 //! The whole registration table, looked at anew: what its steps keep in mind must be what follows from its entries.
 
-use super::{Entry, NONE, State, Table, bytes_of, run};
+use super::Table;
+use super::entry::{Entry, State, bytes_of, run};
 use crate::Rank;
+use crate::registration::slots::NONE;
 
 impl Table {
     /// # Errors

@@ -3,15 +3,20 @@
 //! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
 //! and given up in the order of a `Queue` when the peer allows no more.
 
+mod audit;
+#[cfg(test)]
+mod tests;
+mod uses;
+
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::entry::{NONE, push};
-use super::queue::{Linked, Links, Queue};
+use super::miss_policy::Weighing;
+use super::slots::{NONE, push};
 use super::table::HolderId;
-use super::weighing::Weighing;
+use super::victims::{Linked, Links, Queue};
 use super::{Key, Order, PeerCounters, Run, end_of};
 use crate::Rank;
 
@@ -378,7 +383,7 @@ impl Firehoses {
     }
 
     /// Whether to ask `peer` for so many bytes more that little is to be done with: there is room for them, as far as the peer
-    /// has said, or it pays to make room ([`weighing`](super::weighing)).
+    /// has said, or it pays to make room ([`miss_policy`](super::miss_policy)).
     pub(crate) fn is_worth_asking(&self, peer: Rank, bytes: u64) -> bool {
         let Some(known) = self.place_of(peer) else { return true };
         let known = &self.peers[known as usize];
@@ -582,13 +587,3 @@ impl Firehoses {
         u64::from(run.count) * self.bucket_bytes
     }
 }
-
-#[path = "firehose_audit.rs"]
-mod audit;
-
-#[path = "firehose_uses.rs"]
-mod uses;
-
-#[cfg(test)]
-#[path = "firehose_tests.rs"]
-mod tests;

@@ -4,9 +4,7 @@
 //! picking a victim does on average.
 
 use super::Order;
-
-/// No place.
-const NONE: u32 = u32::MAX;
+use super::slots::NONE;
 
 /// An entry's neighbours in its list. Entries are linked into one list at most. Packed, so that an entry's other flags
 /// fit into the same word.
