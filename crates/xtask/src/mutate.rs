@@ -26,7 +26,7 @@ struct Mutation {
 const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "every reference is given back",
-        file: "engine/src/node/keyed.rs",
+        file: "engine/src/node/transfer/keyed.rs",
         keeps: "locals.into_iter().for_each(|reg| registrar.table.release(reg));",
         breaks: "locals.into_iter().skip(1).for_each(|reg| registrar.table.release(reg));",
     },
@@ -104,7 +104,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a transfer is over when all of its parts are",
-        file: "engine/src/node/keyed.rs",
+        file: "engine/src/node/transfer/keyed.rs",
         keeps: "if keyed.children == 0 {\n                    self.end_keyed(key);",
         breaks: "if keyed.children <= 1 {\n                    self.end_keyed(key);",
     },
@@ -122,7 +122,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "puts without a key are held back, too",
-        file: "engine/src/node/rma.rs",
+        file: "engine/src/node/transfer/put_get.rs",
         keeps: "if direction == Direction::Put && self.holds_back() {",
         breaks: "if direction == Direction::Put && self.rank == u32::MAX {",
     },

@@ -1,7 +1,7 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
-use super::after::After;
 use super::table::Node;
+use super::transfer::state::After;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{

@@ -9,29 +9,20 @@
 //!
 //! [`Transport`]: crate::Transport
 
-mod after;
 mod am;
 mod barrier;
 mod collective;
 mod early;
 mod exchange;
 mod exchanging;
-mod exposing;
-mod hints;
-mod hit;
-mod hits;
-mod keyed;
 mod memories;
 mod moves;
 mod offers;
 mod progress;
 mod registering;
 mod registrar;
-mod relay;
 mod revoked;
-mod rma;
 mod spans;
-mod stages;
 mod table;
 mod team_messages;
 mod teams;
@@ -44,5 +35,5 @@ pub use collective::Start;
 pub use exchange::Exchanged;
 pub use memories::{Kept, Memories};
 pub use registrar::RegistrationCounters;
-pub use relay::STAGED_CHUNKS_MIN;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
+pub use transfer::bounce::STAGED_CHUNKS_MIN;

@@ -1,10 +1,10 @@
 //! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to attach,
 //! and is always answered.
 
-use super::exposing::allow_key;
 use super::registrar::{Asked, HELD_BYTES_MAX, Later, Serve, Waiter};
 use super::spans::MoveSpan;
 use super::table::Node;
+use super::transfer::access::allow_key;
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
 use crate::registration::firehose::{HoseId, Released};

@@ -1,8 +1,7 @@
 //! What members of a team offer each other, and get: all of it at once, or part by part.
 
 use super::collective::Came;
-use super::table::Node;
-use super::table::OpKind;
+use super::table::{Node, OpKind};
 use super::team_messages::NOT_OFFERED;
 use super::teams::{Pulling, Received, Receiving, Run};
 use crate::collective::Span;

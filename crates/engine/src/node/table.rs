@@ -6,22 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::HashSet;
 use slotmap::SlotMap;
 
-use super::after::After;
 use super::exchange::Exchange;
-use super::hits::Hits;
 use super::registrar::Registrar;
-use super::stages::{Relay, Stages};
 use super::teams::{Run, Teams};
-use super::transfer::Transfer;
+use super::transfer::bounce_pool::{Relay, Stages};
+use super::transfer::fast_table::Hits;
+use super::transfer::state::{After, HeldStart, Keyed, Part, Transfer};
 use super::waiting::Waiting;
 use crate::exposure::Ranges;
 use crate::op_id::{OpId, OpKey};
-use crate::registration::RegId;
-use crate::registration::firehose::HoseId;
 use crate::wire::Message;
-use crate::{
-    Atomic, Counters, Direction, KeyedPiece, Lane, Nanos, OpError, Piece, Place, Rank, SendError, Transport,
-};
+use crate::{Counters, Lane, Nanos, OpError, Rank, SendError, Transport};
 
 /// The rank that keeps the barrier's counter.
 pub const KEEPER: Rank = 0;
@@ -96,12 +91,6 @@ pub(super) enum Lost {
     Replaced,
 }
 
-/// An operation that is not started before nothing is held back any more.
-pub(super) enum HeldStart {
-    Atomic(Place, Atomic),
-    Put(Vec<Piece>, Option<After>),
-}
-
 /// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
 pub type Outcome = Result<u64, OpError>;
 
@@ -167,57 +156,6 @@ impl OpKind {
 
     fn is_transfer(&self) -> bool {
         matches!(self, OpKind::OneSided { .. } | OpKind::Transfer(_) | OpKind::Keyed(_))
-    }
-}
-
-/// A transfer by keys.
-pub(super) struct Keyed {
-    pub(super) peer: Rank,
-    pub(super) direction: Direction,
-    /// What has not been submitted, last piece first.
-    pub(super) todo: Vec<Piece>,
-    /// It has been counted as an operation.
-    pub(super) counted: bool,
-    /// Parts, pieces by message and moves with data that are under way.
-    pub(super) children: usize,
-    pub(super) error: Option<OpError>,
-    /// What comes after it.
-    pub(super) after: Option<After>,
-    /// What went with a move.
-    pub(super) riding: Option<Piece>,
-    /// Registrations of this process, kept for the next part.
-    pub(super) pins: Vec<RegId>,
-    /// The next piece has been asked for; and its local end.
-    pub(super) asked: bool,
-    pub(super) pinned: bool,
-}
-
-/// A part of a transfer by keys.
-#[derive(Default)]
-pub(super) struct Part {
-    pub(super) peer: Rank,
-    pub(super) pieces: Vec<KeyedPiece>,
-    pub(super) bytes: u64,
-    /// What it uses until it is over.
-    pub(super) hoses: Vec<HoseId>,
-    pub(super) locals: Vec<RegId>,
-}
-
-impl Keyed {
-    pub(super) fn new(peer: Rank, direction: Direction) -> Keyed {
-        Keyed {
-            peer,
-            direction,
-            todo: Vec::new(),
-            counted: false,
-            children: 0,
-            error: None,
-            after: None,
-            riding: None,
-            pins: Vec::new(),
-            asked: false,
-            pinned: false,
-        }
     }
 }
 

@@ -4,10 +4,10 @@
 //! for it is looked at, and no key is handed out that reaches beyond them. What a collective of this process offers to a member,
 //! that member may read until it has.
 
-use super::table::{Node, OpKind};
-use super::teams::{Run as Collective, Sent};
-use super::transfer::Transfer;
+use super::state::Transfer;
 use crate::exposure::{Ranges, Rights};
+use crate::node::table::{Node, OpKind};
+use crate::node::teams::{Run as Collective, Sent};
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::Chunk;
@@ -38,7 +38,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Whether a peer may do that by a message. The error is the initiator's.
-    pub(super) fn permit(
+    pub(in crate::node) fn permit(
         &self,
         peer: Rank,
         direction: Direction,
@@ -61,7 +61,7 @@ impl<T: Transport> Node<T> {
 
     /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name is only taken
     /// for its own if it has just such a part under way: others may write to the rings that it lies in.
-    pub(super) fn permit_chunk(
+    pub(in crate::node) fn permit_chunk(
         &self,
         peer: Rank,
         direction: Direction,
@@ -98,7 +98,7 @@ impl<T: Transport> Node<T> {
 }
 
 /// Whether a key for that run reaches nothing but what may be read and written.
-pub(super) fn allow_key(exposed: Option<&Ranges>, bucket: BucketSize, run: Run) -> bool {
+pub(in crate::node) fn allow_key(exposed: Option<&Ranges>, bucket: BucketSize, run: Run) -> bool {
     let Some(exposed) = exposed else { return true };
     let (start, len) =
         (run.first.checked_mul(bucket.bytes()), u64::from(run.count).checked_mul(bucket.bytes()));

@@ -9,19 +9,19 @@ use crate::{Direction, Piece, Rank};
 const REFUSED_TURNS: u32 = 32;
 
 /// What moves pieces of a transfer through a stage.
-pub(super) struct Relay {
-    pub(super) peer: Rank,
-    pub(super) direction: Direction,
+pub(in crate::node) struct Relay {
+    pub(in crate::node) peer: Rank,
+    pub(in crate::node) direction: Direction,
     /// What it moves now.
-    pub(super) piece: Piece,
+    pub(in crate::node) piece: Piece,
     /// Where in the peer's heap its stage begins.
-    pub(super) stage: Option<u64>,
-    pub(super) step: Step,
+    pub(in crate::node) stage: Option<u64>,
+    pub(in crate::node) step: Step,
 }
 
 /// What a relay waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::node) enum Step {
     /// A stage, for a get with the bytes in it.
     Asked,
     /// The copy between the stage and this process's memory.
@@ -32,7 +32,7 @@ pub(super) enum Step {
 
 /// The stages that a node lends its peers, and what it knows of theirs.
 #[derive(Default)]
-pub(super) struct Stages {
+pub(in crate::node) struct Stages {
     all: Vec<Stage>,
     /// Relays whose transfers have ended, by peer.
     orphans: BTreeMap<Rank, u32>,
@@ -48,7 +48,7 @@ struct Stage {
 
 impl Stages {
     /// How many relays a new transfer with a peer may have.
-    pub(super) fn relays_for(&mut self, peer: Rank) -> u8 {
+    pub(in crate::node) fn relays_for(&mut self, peer: Rank) -> u8 {
         if let Some(turns) = self.refused.get_mut(&peer) {
             *turns -= 1;
             if *turns == 0 {
@@ -61,17 +61,17 @@ impl Stages {
     }
 
     /// A peer has no stages at all.
-    pub(super) fn was_refused(&mut self, peer: Rank) {
+    pub(in crate::node) fn was_refused(&mut self, peer: Rank) {
         self.refused.insert(peer, REFUSED_TURNS);
     }
 
     /// A relay with a peer has lost its transfer.
-    pub(super) fn add_orphan(&mut self, peer: Rank) {
+    pub(in crate::node) fn add_orphan(&mut self, peer: Rank) {
         *self.orphans.entry(peer).or_default() += 1;
     }
 
     /// Such a relay has ended.
-    pub(super) fn end_orphan(&mut self, peer: Rank) {
+    pub(in crate::node) fn end_orphan(&mut self, peer: Rank) {
         if let Some(orphans) = self.orphans.get_mut(&peer) {
             *orphans -= 1;
             if *orphans == 0 {
@@ -81,34 +81,34 @@ impl Stages {
     }
 
     /// Whether the peer may have one more.
-    pub(super) fn may_have(&self, peer: Rank) -> bool {
+    pub(in crate::node) fn may_have(&self, peer: Rank) -> bool {
         self.all.iter().filter(|stage| stage.holder == Some(peer)).count() < STAGES_OF_PEER_MAX
     }
 
     /// Lends the peer a stage that nobody has, if there is one.
-    pub(super) fn lend(&mut self, peer: Rank) -> Option<u64> {
+    pub(in crate::node) fn lend(&mut self, peer: Rank) -> Option<u64> {
         let free = self.all.iter_mut().find(|stage| stage.holder.is_none())?;
         free.holder = Some(peer);
         Some(free.offset)
     }
 
     /// Whether there are none.
-    pub(super) fn are_none(&self) -> bool {
+    pub(in crate::node) fn are_none(&self) -> bool {
         self.all.is_empty()
     }
 
     /// A new stage, which begins there.
-    pub(super) fn add(&mut self, offset: u64) {
+    pub(in crate::node) fn add(&mut self, offset: u64) {
         self.all.push(Stage { offset, holder: None });
     }
 
     /// Whether the peer has a stage that begins there.
-    pub(super) fn is_held(&self, peer: Rank, offset: u64) -> bool {
+    pub(in crate::node) fn is_held(&self, peer: Rank, offset: u64) -> bool {
         self.all.iter().any(|stage| (stage.offset, stage.holder) == (offset, Some(peer)))
     }
 
     /// Takes the stages back that the peer has: the one that begins there, or all.
-    pub(super) fn take_back(&mut self, peer: Rank, offset: Option<u64>) {
+    pub(in crate::node) fn take_back(&mut self, peer: Rank, offset: Option<u64>) {
         let held = self.all.iter_mut().filter(|stage| stage.holder == Some(peer));
         held.filter(|stage| offset.is_none_or(|offset| stage.offset == offset)).for_each(|s| s.holder = None);
     }

@@ -1,20 +1,16 @@
-//! Puts, gets and atomics: one-sided where the transport can, by messages where it cannot.
+//! Transfers by messages: cut into chunks, sent at one end and served at the other.
 //!
-//! By message, a transfer is cut into chunks that fit a message and stay inside one bucket of the target. A window of
+//! A transfer is cut into chunks that fit a message and stay inside one bucket of the target. A window of
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::after::After;
-use super::keyed;
-use super::table::{HeldStart, Node, OpKind};
-use super::transfer::Transfer;
+use super::state::{After, Transfer};
+use crate::node::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
-use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::span::BucketSize;
 use crate::wire::{Chunk, ChunkDone, Message, Signal, Status, chunk_result};
 use crate::{
-    Atomic, Direction, Lane, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, SendError,
-    Submit, Transport, Why,
+    Atomic, Direction, Lane, Mechanism, MemId, OpError, Operation, Piece, Place, Rank, SendError, Transport,
 };
 
 /// Chunks of private memory stay inside buckets of this size, so that a fault names the bucket: 8 KiB. Heaps have no holes.
@@ -29,262 +25,8 @@ const fn bucket(shift: u32) -> BucketSize {
 }
 
 impl<T: Transport> Node<T> {
-    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
-    /// has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
-    pub fn transfer(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        if let [piece] = pieces
-            && let Some(held) = self.acquire_recent(peer, direction, piece)
-        {
-            debug_assert_eq!(self.path(peer, direction, pieces, None).0.path, Path::Registered);
-            return self.submit_hit(peer, direction, *piece, deadline, held, None);
-        }
-        self.transfer_otherwise(peer, direction, pieces, deadline)
-    }
-
-    /// As [`Node::transfer`], where the firehose that was found last does not do.
-    #[inline(never)]
-    fn transfer_otherwise(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        if let [piece] = pieces
-            && let Some(piece) = self.piece_in_spaces(peer, *piece)
-            && let Some(id) = self.start_hit(peer, direction, piece, deadline)
-        {
-            debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
-            return id;
-        }
-        self.start_transfer(peer, direction, pieces, deadline, None)
-    }
-
-    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
-    pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
-        if self.is_lost(peer) {
-            self.finish(key, Err(OpError::PeerLost { peer }));
-            return OpId::of(key);
-        }
-        self.start_atomic(key, peer, word, atomic);
-        OpId::of(key)
-    }
-
-    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees the change by an
-    /// atomic sees the bytes. The outcome is the old word; where that is a failure, the bytes may
-    /// have been put, or some of them, and the word only after all of them.
-    pub fn transfer_then_signal(
-        &mut self,
-        peer: Rank,
-        pieces: &[Piece],
-        word: Place,
-        atomic: Atomic,
-        deadline: Option<Nanos>,
-    ) -> OpId {
-        self.start_transfer(
-            peer,
-            Direction::Put,
-            pieces,
-            deadline,
-            Some(After::Signal(word, atomic.signalling())),
-        )
-    }
-
-    /// Ends a transfer whose bytes lie in place, once what comes after them is done.
-    pub(super) fn conclude(&mut self, key: OpKey, peer: Rank, after: Option<After>) {
-        match after {
-            None => self.finish(key, Ok(0)),
-            Some(After::Tell(lane, am)) => {
-                let told = self.send_soon(peer, lane, Message::Am(am));
-                self.finish(key, told.map(|()| 0));
-            }
-            Some(After::Signal(word, atomic)) => {
-                self.ops[key].kind = OpKind::OneSided { peer, after: None };
-                self.start_atomic(key, peer, word, atomic);
-            }
-        }
-    }
-
-    /// Starts an atomic now, or as soon as nothing is held back any more.
-    fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
-        if self.holds_back() {
-            self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
-        } else {
-            self.submit_atomic(key, peer, word, atomic);
-        }
-    }
-
-    fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
-        match self.transport.atomic(OpId::of(key), peer, word, atomic) {
-            Submit::Done(old) => {
-                self.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
-                self.finish(key, Ok(old));
-            }
-            // Somebody else does it: the owner, in answer to a message, or a network's card.
-            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
-            Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
-            Submit::Failed(error) => self.finish(key, Err(error)),
-        }
-    }
-
-    /// Starts the puts and atomics that were held back, and have not ended since.
-    pub(super) fn submit_held(&mut self) {
-        for (key, start) in std::mem::take(&mut self.held_starts) {
-            let waiting = self.ops.get(key).filter(|op| op.outcome.is_none());
-            let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
-            match start {
-                HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
-                HeldStart::Put(pieces, after) => {
-                    let (choice, _) = self.path(peer, Direction::Put, &pieces, after);
-                    self.submit(key, peer, Direction::Put, &pieces, after, choice);
-                }
-            }
-        }
-    }
-
-    /// Starts a transfer that has a place among operations of all kinds, so that it may be another's part.
-    #[inline(never)]
-    pub(super) fn start_transfer(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        deadline: Option<Nanos>,
-        after: Option<After>,
-    ) -> OpId {
-        if self.is_lost(peer) {
-            let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
-            self.finish(key, Err(OpError::PeerLost { peer }));
-            return OpId::of(key);
-        }
-        let (choice, in_spaces) = self.path(peer, direction, pieces, after);
-        if choice.path == Path::Registered {
-            return self.start_keyed(
-                peer,
-                direction,
-                in_spaces.as_deref().unwrap_or(pieces),
-                deadline,
-                after,
-            );
-        }
-        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
-        let id = OpId::of(key);
-        if direction == Direction::Put && self.holds_back() {
-            // Who looks at what is put may know of what this process did before.
-            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), after)));
-        } else {
-            self.submit(key, peer, direction, pieces, after, choice);
-        }
-        id
-    }
-
-    /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and do not lie there
-    /// as they are given.
-    fn path(
-        &mut self,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        after: Option<After>,
-    ) -> (Choice, Option<Vec<Piece>>) {
-        let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
-        let wanted = match (direction, after) {
-            (Direction::Get, _) => Wanted::Get,
-            (Direction::Put, Some(After::Signal(..))) => Wanted::PutSignal {
-                one_message: matches!(pieces, [piece] if is_short(piece))
-                    && self.transport.signals_by_message(peer),
-            },
-            (Direction::Put, _) => Wanted::Put,
-        };
-        let (mut access, mut in_spaces) = (Access::No(Why::Network), None);
-        if wanted != (Wanted::PutSignal { one_message: true }) {
-            (access, in_spaces) = self.access(peer, pieces);
-        }
-        // A transfer by messages looks at its pieces one by one.
-        let facts = Facts {
-            wanted,
-            bytes: pieces.iter().map(|piece| piece.len).fold(0, u64::saturating_add),
-            alone: pieces.len() == 1,
-            memory: MemId::Heap,
-            access,
-            limits: Limits::default(),
-        };
-        (path::choose(&facts), in_spaces)
-    }
-
-    /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the processes' spaces, if they are
-    /// given otherwise.
-    fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, Option<Vec<Piece>>) {
-        if self.goes_by_key(peer) {
-            if pieces.iter().all(keyed::is_in_spaces) {
-                return (Access::Keys(Keys::Held), None);
-            }
-            let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
-            if let Some(found) = pieces.iter().map(find).collect::<Option<_>>() {
-                return (Access::Keys(Keys::Held), Some(found));
-            }
-        }
-        match self.transport.reaches(peer, pieces) {
-            Ok(()) => (Access::Direct, None),
-            Err(why) => (Access::No(why), None),
-        }
-    }
-
-    /// Starts a transfer that does not go by key.
-    fn submit(
-        &mut self,
-        key: OpKey,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        after: Option<After>,
-        Choice { path, why }: Choice,
-    ) {
-        if path != Path::Direct {
-            self.counters.add_why(why.unwrap_or(Why::NotOffered), 1);
-            return self.by_message(key, peer, direction, pieces, after);
-        }
-        match self.transport.copy(OpId::of(key), peer, direction, pieces) {
-            Submit::Done(_) => self.conclude(key, peer, after),
-            Submit::Pending => {
-                self.ops[key].kind = OpKind::OneSided { peer, after: after.map(Box::new) };
-            }
-            Submit::Failed(error) => self.finish(key, Err(error)),
-            // Since it was looked at.
-            Submit::Unreachable(why) => {
-                self.counters.add_why(why, 1);
-                self.by_message(key, peer, direction, pieces, after);
-            }
-        }
-    }
-
-    fn by_message(
-        &mut self,
-        key: OpKey,
-        peer: Rank,
-        direction: Direction,
-        pieces: &[Piece],
-        after: Option<After>,
-    ) {
-        let operation = match direction {
-            Direction::Put => Operation::Put,
-            Direction::Get => Operation::Get,
-        };
-        self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
-        let transfer = self.new_transfer(peer, direction, pieces, after);
-        self.ops[key].kind = OpKind::Transfer(transfer);
-        self.pump(key);
-    }
-
     /// A transfer by messages that has not begun.
-    pub(super) fn new_transfer(
+    pub(in crate::node) fn new_transfer(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -306,7 +48,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer by messages that is not over.
-    pub(super) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut Transfer> {
+    pub(in crate::node) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut Transfer> {
         match &mut self.ops.get_mut(key).filter(|op| op.outcome.is_none())?.kind {
             OpKind::Transfer(transfer) => Some(transfer),
             _ => None,
@@ -315,7 +57,7 @@ impl<T: Transport> Node<T> {
 
     /// Sends as many chunks as there is room for, and ends the transfer when nothing is left of it. Returns whether
     /// anything moved.
-    pub(super) fn pump(&mut self, key: OpKey) -> bool {
+    pub(in crate::node) fn pump(&mut self, key: OpKey) -> bool {
         let mut moved = false;
         loop {
             let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return moved };
@@ -361,7 +103,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// The first chunk of a piece, and what is left of it.
-    fn cut_chunk(&self, piece: Piece) -> (Piece, Option<Piece>) {
+    pub(super) fn cut_chunk(&self, piece: Piece) -> (Piece, Option<Piece>) {
         let bucket = if piece.remote.mem == MemId::Heap { HEAP_BUCKET } else { CHUNK_BUCKET };
         piece.cut(self.transport.payload_max() as u64, bucket)
     }
@@ -398,12 +140,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes the answer to a put's chunk. `old` is what the word was that it was to change.
-    pub(super) fn on_put_done(&mut self, peer: Rank, done: &ChunkDone, old: u64) {
+    pub(in crate::node) fn on_put_done(&mut self, peer: Rank, done: &ChunkDone, old: u64) {
         self.on_chunk(peer, Direction::Put, done, old, &[]);
     }
 
     /// Takes the answer to a get's chunk.
-    pub(super) fn on_get_data(&mut self, peer: Rank, done: &ChunkDone, payload: &[u8]) {
+    pub(in crate::node) fn on_get_data(&mut self, peer: Rank, done: &ChunkDone, payload: &[u8]) {
         self.on_chunk(peer, Direction::Get, done, 0, payload);
     }
 
@@ -470,7 +212,13 @@ impl<T: Transport> Node<T> {
     }
 
     /// Stores a chunk that a peer sent, and then changes the word that this is to be told by.
-    pub(super) fn serve_put_signal(&mut self, peer: Rank, chunk: &Chunk, signal: &Signal, payload: &[u8]) {
+    pub(in crate::node) fn serve_put_signal(
+        &mut self,
+        peer: Rank,
+        chunk: &Chunk,
+        signal: &Signal,
+        payload: &[u8],
+    ) {
         let Some(atomic) = signal.atomic else {
             self.counters.malformed += 1;
             return;
@@ -486,7 +234,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Stores a chunk that a peer sent.
-    pub(super) fn serve_put(&mut self, peer: Rank, chunk: &Chunk, payload: &[u8]) {
+    pub(in crate::node) fn serve_put(&mut self, peer: Rank, chunk: &Chunk, payload: &[u8]) {
         let stored = self.store_chunk(peer, chunk, payload);
         self.answer_put(peer, chunk, Status::of(&stored), 0);
     }
@@ -505,7 +253,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Counts what this process has copied for a peer.
-    pub(super) fn count_served(&mut self, peer: Rank, len: u64) {
+    pub(in crate::node) fn count_served(&mut self, peer: Rank, len: u64) {
         // Its own operations on itself are counted as such.
         if peer != self.rank {
             self.counters.add(Operation::Served, Mechanism::Message, len);
@@ -517,7 +265,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a chunk that a peer asked for.
-    pub(super) fn serve_get(&mut self, peer: Rank, chunk: &Chunk, len: u32) {
+    pub(in crate::node) fn serve_get(&mut self, peer: Rank, chunk: &Chunk, len: u32) {
         let len = len as usize;
         let result = match chunk.at {
             Some(place) if place.mem != MemId::Control && len <= self.scratch.len() => {
@@ -536,7 +284,7 @@ impl<T: Transport> Node<T> {
 
     /// Answers a request with `len` bytes of the scratch space.
     #[inline]
-    pub(super) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
+    pub(in crate::node) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
         if self.answer_must_wait(peer) {
             let payload = self.scratch[..len].to_vec();
             self.hold(peer, Lane::Reply, message, &payload);

@@ -1,9 +1,9 @@
 //! Transfers of one piece whose memory is at hand at both ends: one operation of the transport, and nothing is kept of
 //! them but what they use. Everything else about transfers by keys is in [`super::keyed`].
 
-use super::hits::State;
-use super::registrar::Registrar;
-use super::table::{Node, Outcome};
+use super::fast_table::State;
+use crate::node::registrar::Registrar;
+use crate::node::table::{Node, Outcome};
 use crate::op_id::{HitId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
@@ -39,7 +39,12 @@ impl<T: Transport> Node<T> {
     /// Uses the firehose that was found last, if it reaches all of a piece between two spaces whose local end needs no
     /// registration. It is of a peer that is there, and forgotten whenever puts are to be held back.
     #[inline(always)]
-    pub(super) fn acquire_recent(&mut self, peer: Rank, direction: Direction, piece: &Piece) -> Option<Held> {
+    pub(in crate::node) fn acquire_recent(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        piece: &Piece,
+    ) -> Option<Held> {
         let registrar = self.registrar.as_mut()?;
         let Piece { remote, local, len } = *piece;
         if remote.mem != MemId::Space
@@ -53,7 +58,7 @@ impl<T: Transport> Node<T> {
 
     /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or something keeps it
     /// waiting.
-    pub(super) fn start_hit(
+    pub(in crate::node) fn start_hit(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -87,7 +92,7 @@ impl<T: Transport> Node<T> {
 
     /// Gives the transport a transfer whose memory is at hand.
     #[inline(always)]
-    pub(super) fn submit_hit(
+    pub(in crate::node) fn submit_hit(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -124,7 +129,7 @@ impl<T: Transport> Node<T> {
 
     /// A copy is over, and well: neither end is touched by it any more.
     #[inline(always)]
-    pub(super) fn on_copied(&mut self, op: OpId) {
+    pub(in crate::node) fn on_copied(&mut self, op: OpId) {
         // Nearly all are transfers that hit, are waited for by their callers, have used no registration here, and the firehose
         // that was found last.
         if let Some(id) = op.hit()
@@ -141,7 +146,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer that hit is over: neither end is touched by it any more.
-    pub(super) fn on_hit(&mut self, id: HitId, result: Outcome) {
+    pub(in crate::node) fn on_hit(&mut self, id: HitId, result: Outcome) {
         let Some(hit) = self.hits.get(id) else { return };
         let (hose, local) = (hit.hose, hit.local);
         match hit.state {
@@ -168,7 +173,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends a transfer that hit before the transport is done with it; it goes on using what it does until then.
-    pub(super) fn give_up_hit(&mut self, id: HitId, error: OpError) {
+    pub(in crate::node) fn give_up_hit(&mut self, id: HitId, error: OpError) {
         if !self.hits.is_under_way(id) {
             return;
         }
@@ -183,7 +188,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives up every transfer that hit of which `error` says so.
-    pub(super) fn give_up_hits(&mut self, error: impl Fn(Rank, Option<Nanos>) -> Option<OpError>) {
+    pub(in crate::node) fn give_up_hits(&mut self, error: impl Fn(Rank, Option<Nanos>) -> Option<OpError>) {
         let late: Vec<(HitId, OpError)> = self
             .hits
             .under_way()
@@ -195,7 +200,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives up the transfers that hit whose deadlines are not after `now`. Returns the earliest that is left.
-    pub(super) fn expire_hits(&mut self, now: Nanos) -> Option<Nanos> {
+    pub(in crate::node) fn expire_hits(&mut self, now: Nanos) -> Option<Nanos> {
         self.give_up_hits(|peer, deadline| {
             deadline.is_some_and(|deadline| deadline <= now).then_some(OpError::Timeout { peer })
         });
@@ -203,7 +208,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends a transfer that hit as if its deadline had passed.
-    pub(super) fn cancel_hit(&mut self, id: HitId) {
+    pub(in crate::node) fn cancel_hit(&mut self, id: HitId) {
         if let Some(hit) = self.hits.get(id) {
             let peer = hit.peer;
             self.give_up_hit(id, OpError::Timeout { peer });
@@ -211,7 +216,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives a transfer that hit to nobody.
-    pub(super) fn detach_hit(&mut self, id: HitId) {
+    pub(in crate::node) fn detach_hit(&mut self, id: HitId) {
         let Some(hit) = self.hits.get(id) else { return };
         hit.detached = true;
         if hit.state == State::Plain {

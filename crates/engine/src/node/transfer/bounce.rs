@@ -9,8 +9,8 @@
 //! A relay outlives its transfer when that ends before its time: what the network still brings must not find another's
 //! bytes in the stage, so that this is given back only when nothing is under way to it any more.
 
-use super::stages::{Relay, Step};
-use super::table::{Node, OpKind, Outcome};
+use super::bounce_pool::{Relay, Step};
+use crate::node::table::{Node, OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Limits, Path};
 use crate::wire::{Message, StageAct, StageAsk, Staged, Status};
@@ -21,7 +21,7 @@ pub const STAGED_CHUNKS_MIN: u64 = 16;
 
 impl<T: Transport> Node<T> {
     /// Whether this piece of a transfer by messages is one for relays.
-    pub(super) fn is_for_relays(&mut self, peer: Rank, piece: Piece) -> bool {
+    pub(in crate::node) fn is_for_relays(&mut self, peer: Rank, piece: Piece) -> bool {
         let staged_min = STAGED_CHUNKS_MIN * self.transport.payload_max() as u64;
         // Only where it decides: a network may ask the peer for it.
         let stages = piece.remote.mem == MemId::Space
@@ -33,7 +33,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sets one more relay to work for a transfer. `false`: it has as many as it may.
-    pub(super) fn add_relay(&mut self, transfer: OpKey) -> bool {
+    pub(in crate::node) fn add_relay(&mut self, transfer: OpKey) -> bool {
         let Some(of) = self.transfer_under_way(transfer) else { return false };
         if of.relays >= of.relays_max {
             return false;
@@ -111,7 +111,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// The copy between a relay's stage and this process's memory has ended.
-    pub(super) fn on_staged_copy(&mut self, key: OpKey, result: Outcome) {
+    pub(in crate::node) fn on_staged_copy(&mut self, key: OpKey, result: Outcome) {
         let is_orphan = self.ops.get(key).is_none_or(|op| op.parent.is_none());
         let Some(relay) = self.relay(key) else { return };
         match (result, relay.direction) {
@@ -130,7 +130,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes the answer to what a relay has asked for.
-    pub(super) fn on_staged(&mut self, peer: Rank, staged: &Staged) {
+    pub(in crate::node) fn on_staged(&mut self, peer: Rank, staged: &Staged) {
         let id = staged.op;
         let key = id.key();
         let is_known = OpId::of(key) == id;
@@ -193,14 +193,14 @@ impl<T: Transport> Node<T> {
     }
 
     /// What a relay asked for could not be sent in the end.
-    pub(super) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
+    pub(in crate::node) fn on_unsent_request(&mut self, id: OpId, error: OpError) {
         if OpId::of(id.key()) == id {
             self.end_relay(id.key(), Err(error));
         }
     }
 
     /// A relay of a transfer has ended.
-    pub(super) fn on_relay_over(&mut self, transfer: OpKey, outcome: Outcome) {
+    pub(in crate::node) fn on_relay_over(&mut self, transfer: OpKey, outcome: Outcome) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         of.relays -= 1;
         if let Err(error) = outcome {
@@ -211,7 +211,7 @@ impl<T: Transport> Node<T> {
 
     /// Lets a transfer's relays end without it, which is over before its time: they touch its memory no more. What they have not
     /// asked for yet they do not ask for: it might come after what the caller puts next.
-    pub(super) fn orphan_relays(&mut self, transfer: OpKey) {
+    pub(in crate::node) fn orphan_relays(&mut self, transfer: OpKey) {
         let Some(of) = self.transfer_under_way(transfer) else { return };
         if std::mem::take(&mut of.relays) == 0 {
             return;
@@ -242,7 +242,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends a relay whose peer is gone, which has its stage no more.
-    pub(super) fn drop_relay(&mut self, key: OpKey, error: OpError) {
+    pub(in crate::node) fn drop_relay(&mut self, key: OpKey, error: OpError) {
         let Some(relay) = self.relay(key) else { return };
         relay.stage = None;
         if relay.step == Step::Copying {
@@ -259,7 +259,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a peer's wish for a stage, for one that is filled, or that one is drained, and answers it.
-    pub(super) fn serve_stage(&mut self, peer: Rank, ask: &StageAsk) {
+    pub(in crate::node) fn serve_stage(&mut self, peer: Rank, ask: &StageAsk) {
         let held = ask.stage;
         let stage = match held {
             Some(offset) => held.filter(|_| self.stages.is_held(peer, offset)),
@@ -310,7 +310,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes back a stage that a peer has no use for any more.
-    pub(super) fn on_stage_give(&mut self, peer: Rank, stage: Option<u64>) {
+    pub(in crate::node) fn on_stage_give(&mut self, peer: Rank, stage: Option<u64>) {
         match stage.filter(|offset| self.stages.is_held(peer, *offset)) {
             Some(offset) => self.stages.take_back(peer, Some(offset)),
             // It may have been said before the peer was lost, and its stages were taken back.
@@ -319,7 +319,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes back all stages of a peer that is gone.
-    pub(super) fn take_stages_back(&mut self, peer: Rank) {
+    pub(in crate::node) fn take_stages_back(&mut self, peer: Rank) {
         self.stages.take_back(peer, None);
     }
 }

@@ -2,8 +2,8 @@
 
 use slotmap::Key;
 
-use super::registrar::CHUNK_BYTES;
-use super::table::Node;
+use crate::node::registrar::CHUNK_BYTES;
+use crate::node::table::Node;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Found;
 use crate::registration::{Run, end_of};

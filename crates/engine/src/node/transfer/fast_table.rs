@@ -12,7 +12,7 @@ use crate::{Nanos, OpError, Rank};
 const NONE: u32 = u32::MAX;
 
 /// The transfers that hit, by their places.
-pub(super) struct Hits {
+pub(in crate::node) struct Hits {
     all: Vec<Hit>,
     /// The first free place; each names the next.
     free: u32,
@@ -25,24 +25,24 @@ impl Default for Hits {
 }
 
 /// One of them.
-pub(super) struct Hit {
+pub(in crate::node) struct Hit {
     /// How often its place was used before, as [`HitId`] counts it.
-    pub(super) generation: u32,
-    pub(super) state: State,
+    pub(in crate::node) generation: u32,
+    pub(in crate::node) state: State,
     /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
-    pub(super) detached: bool,
+    pub(in crate::node) detached: bool,
     /// In a free place: the next one.
-    pub(super) peer: Rank,
+    pub(in crate::node) peer: Rank,
     /// What it uses until the transport is done with it.
-    pub(super) hose: HoseId,
-    pub(super) local: Option<RegId>,
-    pub(super) deadline: Option<Nanos>,
+    pub(in crate::node) hose: HoseId,
+    pub(in crate::node) local: Option<RegId>,
+    pub(in crate::node) deadline: Option<Nanos>,
     /// Once it is given up or over.
-    pub(super) outcome: Result<u64, OpError>,
+    pub(in crate::node) outcome: Result<u64, OpError>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(in crate::node) enum State {
     /// Nothing is here.
     Free,
     /// The transport is at it; its caller waits for it, and it uses no registration here.
@@ -62,7 +62,7 @@ pub(super) enum State {
 impl State {
     /// Whether the transport is at it, and it has no outcome yet.
     #[inline]
-    pub(super) fn is_under_way(self) -> bool {
+    pub(in crate::node) fn is_under_way(self) -> bool {
         matches!(self, State::Plain | State::UnderWay)
     }
 }
@@ -70,7 +70,7 @@ impl State {
 impl Hits {
     /// Enters a transfer that is about to be submitted.
     #[inline(always)]
-    pub(super) fn insert(
+    pub(in crate::node) fn insert(
         &mut self,
         peer: Rank,
         hose: HoseId,
@@ -103,13 +103,13 @@ impl Hits {
     }
 
     #[inline(always)]
-    pub(super) fn get(&mut self, id: HitId) -> Option<&mut Hit> {
+    pub(in crate::node) fn get(&mut self, id: HitId) -> Option<&mut Hit> {
         let hit = self.all.get_mut(id.at as usize)?;
         if hit.generation == id.generation { Some(hit) } else { None }
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, at: u32) {
+    pub(in crate::node) fn remove(&mut self, at: u32) {
         let hit = &mut self.all[at as usize];
         hit.state = State::Free;
         hit.generation = HitId::after(hit.generation);
@@ -118,7 +118,7 @@ impl Hits {
 
     /// Takes the outcome of one that has one.
     #[inline(always)]
-    pub(super) fn take(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
+    pub(in crate::node) fn take(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
         let state = self.get(id)?.state;
         if state == State::Done {
             self.remove(id.at);
@@ -139,19 +139,19 @@ impl Hits {
         Some(outcome)
     }
 
-    pub(super) fn is_done(&self, id: HitId) -> bool {
+    pub(in crate::node) fn is_done(&self, id: HitId) -> bool {
         let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
         hit.is_some_and(|hit| matches!(hit.state, State::Done | State::Over | State::GivenUp))
     }
 
     /// Whether one is at the transport, and has no outcome yet.
-    pub(super) fn is_under_way(&self, id: HitId) -> bool {
+    pub(in crate::node) fn is_under_way(&self, id: HitId) -> bool {
         let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
         hit.is_some_and(|hit| hit.state.is_under_way())
     }
 
     /// Those without an outcome, with their peers and deadlines.
-    pub(super) fn under_way(&self) -> impl Iterator<Item = (HitId, Rank, Option<Nanos>)> {
+    pub(in crate::node) fn under_way(&self) -> impl Iterator<Item = (HitId, Rank, Option<Nanos>)> {
         (0..)
             .zip(&self.all)
             .filter(|(_, hit)| hit.state.is_under_way())

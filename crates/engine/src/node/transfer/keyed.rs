@@ -4,10 +4,10 @@
 //! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
-use super::after::After;
-use super::registrar::{CHUNK_BYTES, Waiter};
-use super::table::{Keyed, Node, OpKind, Part};
+use super::state::{After, Keyed, Part};
 use crate::limits::CHILDREN_MAX;
+use crate::node::registrar::{CHUNK_BYTES, Waiter};
+use crate::node::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path, Wanted};
 use crate::registration::firehose::{Found, HoseId};
@@ -33,18 +33,18 @@ enum Next {
     More,
 }
 
-pub(super) fn is_in_spaces(piece: &Piece) -> bool {
+pub(in crate::node) fn is_in_spaces(piece: &Piece) -> bool {
     piece.remote.mem == MemId::Space && piece.local.mem == MemId::Space
 }
 
 impl<T: Transport> Node<T> {
     /// Whether memory of this peer's space is reached by keys.
-    pub(super) fn goes_by_key(&self, peer: Rank) -> bool {
+    pub(in crate::node) fn goes_by_key(&self, peer: Rank) -> bool {
         self.registrar.is_some() && peer != self.rank && self.transport.is_keyed(peer) && !self.is_lost(peer)
     }
 
     /// The same piece with both ends in the processes' spaces, if it may go by key to this peer.
-    pub(super) fn piece_in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
+    pub(in crate::node) fn piece_in_spaces(&mut self, peer: Rank, piece: Piece) -> Option<Piece> {
         if is_in_spaces(&piece) {
             return Some(piece);
         }
@@ -52,7 +52,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Starts a transfer by keys, of pieces between the processes' spaces.
-    pub(super) fn start_keyed(
+    pub(in crate::node) fn start_keyed(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -74,7 +74,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Goes on with a transfer as far as it goes.
-    pub(super) fn advance(&mut self, key: OpKey) {
+    pub(in crate::node) fn advance(&mut self, key: OpKey) {
         loop {
             let holds = self.holds_back();
             let Some(keyed) = self.keyed(key) else { return };
@@ -284,7 +284,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A part is over: neither end is touched by it any more.
-    pub(super) fn on_part(&mut self, key: OpKey, result: Outcome) {
+    pub(in crate::node) fn on_part(&mut self, key: OpKey, result: Outcome) {
         let Some(op) = self.ops.remove(key) else { return };
         let OpKind::Part(mut part) = op.kind else { return };
         self.let_go(part.hoses.drain(..), part.locals.drain(..));
@@ -333,7 +333,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// One child less: a part, a piece by message, data that rode in a move, or a relay.
-    pub(super) fn on_child(&mut self, parent: OpKey, result: Outcome) {
+    pub(in crate::node) fn on_child(&mut self, parent: OpKey, result: Outcome) {
         let Some(keyed) = self.keyed(parent) else { return self.on_relay_over(parent, result) };
         keyed.children -= 1;
         if let Err(error) = result {
@@ -343,7 +343,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// The data that rode in a move has arrived, or not.
-    pub(super) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: Option<Status>) {
+    pub(in crate::node) fn on_ridden(&mut self, op: OpKey, peer: Rank, status: Option<Status>) {
         let Some(keyed) = self.keyed(op) else { return };
         let Some(piece) = keyed.riding.take() else { return };
         let result = wire::chunk_result(status, peer, Direction::Put, piece.remote, piece.len).map(|()| 0);
@@ -364,7 +364,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Lets go of what a transfer holds that ends before its time; its parts go on without it.
-    pub(super) fn abandon_keyed(&mut self, key: OpKey) {
+    pub(in crate::node) fn abandon_keyed(&mut self, key: OpKey) {
         self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
         let pins = std::mem::take(&mut keyed.pins);
@@ -398,7 +398,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer by keys that is not over.
-    pub(super) fn keyed(&mut self, key: OpKey) -> Option<&mut Keyed> {
+    pub(in crate::node) fn keyed(&mut self, key: OpKey) -> Option<&mut Keyed> {
         match self.ops.get_mut(key) {
             Some(op) if op.outcome.is_none() => match &mut op.kind {
                 OpKind::Keyed(keyed) => Some(keyed),
