@@ -50,13 +50,13 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "messages are held back until revoked rights are given back",
-        file: "engine/src/node/revoked.rs",
+        file: "engine/src/node/registration/revocations.rs",
         keeps: "!self.out.is_empty()",
         breaks: "false && !self.out.is_empty()",
     },
     Mutation {
         rule: "a right is given back once",
-        file: "engine/src/node/moves.rs",
+        file: "engine/src/node/registration/moves.rs",
         keeps: "registrar.owed.entry(peer).or_default().push(holder),",
         breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]),",
     },
@@ -68,7 +68,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "bytes are pinned until the deregistration is over",
-        file: "engine/src/node/registering.rs",
+        file: "engine/src/node/registration/actions.rs",
         keeps: "Deregistering::Pending => {}",
         breaks: "Deregistering::Pending => registrar.table.deregistered(reg),",
     },
@@ -80,13 +80,13 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a move names what was given up for it",
-        file: "engine/src/node/moves.rs",
+        file: "engine/src/node/registration/moves.rs",
         keeps: "registrar.hoses.make_room(peer, detach_max, detach);",
         breaks: "registrar.hoses.make_room(peer, detach_max, &mut Vec::new());",
     },
     Mutation {
         rule: "a right that its revocation has overtaken is refused",
-        file: "engine/src/node/moves.rs",
+        file: "engine/src/node/registration/moves.rs",
         keeps: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {",
         breaks: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) && holder.0 == u32::MAX {",
     },
@@ -110,7 +110,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "who waits for a registration goes on when it is there",
-        file: "engine/src/node/registering.rs",
+        file: "engine/src/node/registration/actions.rs",
         keeps: "Waiter::Op(key) => self.ready.push_back(key),",
         breaks: "Waiter::Op(_) => {}",
     },
@@ -146,13 +146,13 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "rights to the memory of a process that is gone are gone",
-        file: "engine/src/node/moves.rs",
+        file: "engine/src/node/registration/moves.rs",
         keeps: "        registrar.hoses.drop_peer(peer);\n",
         breaks: "",
     },
     Mutation {
         rule: "what a process held that is gone is for others",
-        file: "engine/src/node/moves.rs",
+        file: "engine/src/node/registration/moves.rs",
         keeps: "        registrar.drop_holder(peer);\n",
         breaks: "",
     },

@@ -1,7 +1,7 @@
 //! Progress: what a poll, a deadline or a loss does to the operations under way.
 
 use super::am::Polled;
-use super::registrar::Registrar;
+use super::registration::state::Registrar;
 use super::table::{Lost, Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{Am, AmForm, AmHead, Message};

@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use super::exchange::Exchange;
-use super::registrar::Registrar;
+use super::registration::state::Registrar;
 use super::teams::{Run, Teams};
 use super::transfer::bounce_pool::{Relay, Stages};
 use super::transfer::fast_table::Hits;

@@ -2,7 +2,7 @@
 
 use slotmap::Key;
 
-use crate::node::registrar::CHUNK_BYTES;
+use crate::node::registration::state::CHUNK_BYTES;
 use crate::node::table::Node;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Found;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::early::Early;
-use super::revoked::{EACH, Revoked};
-use super::spans::{MoveSpan, RecallSpan};
-use super::waiting::Waiting;
+use super::early_revocations::Early;
+use super::revocations::{EACH, Revoked};
+use super::trace_spans::{MoveSpan, RecallSpan};
+use crate::node::waiting::Waiting;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
@@ -38,12 +38,12 @@ pub struct RegistrationCounters {
 }
 
 /// Bytes, at most, that one miss asks for: a longer piece is asked for and sent by and by, which keeps the pipe full.
-pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+pub(in crate::node) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Bytes of answers, at most, that wait for revoked rights to be given back, but for those of a few polls. Who gives a right
 /// back at all does so at its next poll, or at the end of an operation: in a tenth of a second, say, in which an owner
 /// that copied without pause would answer so much. Without this bound peers could fill its memory while one of them is silent.
-pub(super) const HELD_BYTES_MAX: usize = 256 << 20;
+pub(in crate::node) const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time between two passes. It may lie unread,
 /// as this process was stopped or had much else to do.
@@ -69,99 +69,99 @@ impl Awake {
 }
 
 /// Registration's part of a node.
-pub(super) struct Registrar {
-    pub(super) settings: Settings,
-    pub(super) table: Table,
-    pub(super) hoses: Firehoses,
+pub(in crate::node) struct Registrar {
+    pub(in crate::node) settings: Settings,
+    pub(in crate::node) table: Table,
+    pub(in crate::node) hoses: Firehoses,
     /// Asked of peers, and not answered.
-    pub(super) moves: Slab<Asked>,
+    pub(in crate::node) moves: Slab<Asked>,
     /// Asked by peers, and waiting for registrations.
-    pub(super) serves: Slab<Serve>,
+    pub(in crate::node) serves: Slab<Serve>,
     /// Who waits for a registration of this process.
-    pub(super) waiting: HashMap<RegId, Vec<Waiter>>,
+    pub(in crate::node) waiting: HashMap<RegId, Vec<Waiter>>,
     /// Messages with payload that found their lane full, or are held back, in turn.
-    pub(super) later: Waiting<(Rank, Lane), Later>,
+    pub(in crate::node) later: Waiting<(Rank, Lane), Later>,
     /// Bytes of those that are held back.
-    pub(super) held_bytes: usize,
+    pub(in crate::node) held_bytes: usize,
     /// Moves asked for, in all: their tokens tell them apart.
-    pub(super) serial: u32,
+    pub(in crate::node) serial: u32,
     /// Rights that are to be given back with the next message that asks the peer for others.
-    pub(super) owed: BTreeMap<Rank, Vec<HolderId>>,
+    pub(in crate::node) owed: BTreeMap<Rank, Vec<HolderId>>,
     /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
     /// way.
-    pub(super) early: Early,
-    pub(super) revoked: Revoked,
+    pub(in crate::node) early: Early,
+    pub(in crate::node) revoked: Revoked,
     /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
     /// once anybody has looked.
-    pub(super) recalled: BTreeMap<Rank, Recalled>,
+    pub(in crate::node) recalled: BTreeMap<Rank, Recalled>,
     /// Somebody is waited for, and nobody has looked since when.
-    pub(super) wants_time: bool,
+    pub(in crate::node) wants_time: bool,
     awake: Awake,
-    pub(super) counters: RegistrationCounters,
+    pub(in crate::node) counters: RegistrationCounters,
     /// For encoding.
-    pub(super) payload: Vec<u8>,
-    pub(super) detach: Vec<HolderId>,
+    pub(in crate::node) payload: Vec<u8>,
+    pub(in crate::node) detach: Vec<HolderId>,
     /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at once.
-    pub(super) spare_moves: Vec<Asked>,
-    pub(super) spare_holders: Vec<Vec<HolderId>>,
+    pub(in crate::node) spare_moves: Vec<Asked>,
+    pub(in crate::node) spare_holders: Vec<Vec<HolderId>>,
 }
 
 /// A peer that was asked to give back what it does not use.
-pub(super) struct Recalled {
+pub(in crate::node) struct Recalled {
     /// Since when it is waited for, once anybody has looked.
     since: Option<Nanos>,
     span: RecallSpan,
 }
 
 /// A message that waits.
-pub(super) struct Later {
-    pub(super) message: Message,
-    pub(super) payload: Vec<u8>,
+pub(in crate::node) struct Later {
+    pub(in crate::node) message: Message,
+    pub(in crate::node) payload: Vec<u8>,
     /// It waits until no revoked right is out any more.
-    pub(super) held: bool,
+    pub(in crate::node) held: bool,
 }
 
 impl Later {
     /// What it adds to [`Registrar::held_bytes`].
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::node) fn held_bytes(&self) -> usize {
         if self.held { size_of::<Later>() + self.payload.len() } else { 0 }
     }
 }
 
 /// A move that this process has asked for.
 #[derive(Default)]
-pub(super) struct Asked {
-    pub(super) serial: u32,
-    pub(super) peer: Rank,
-    pub(super) runs: Vec<Run>,
-    pub(super) waiters: Vec<OpKey>,
+pub(in crate::node) struct Asked {
+    pub(in crate::node) serial: u32,
+    pub(in crate::node) peer: Rank,
+    pub(in crate::node) runs: Vec<Run>,
+    pub(in crate::node) waiters: Vec<OpKey>,
     /// The operation whose data went with it.
-    pub(super) rider: Option<OpKey>,
+    pub(in crate::node) rider: Option<OpKey>,
     /// Since when it is waited for, where it gives something up for so little that what it takes is to be known.
-    pub(super) since: Option<Nanos>,
-    pub(super) span: Option<MoveSpan>,
+    pub(in crate::node) since: Option<Nanos>,
+    pub(in crate::node) span: Option<MoveSpan>,
 }
 
 /// A move that a peer has asked for.
-pub(super) struct Serve {
-    pub(super) peer: Rank,
-    pub(super) id: MoveId,
-    pub(super) holders: Vec<HolderId>,
+pub(in crate::node) struct Serve {
+    pub(in crate::node) peer: Rank,
+    pub(in crate::node) id: MoveId,
+    pub(in crate::node) holders: Vec<HolderId>,
     /// Registrations that it waits for.
-    pub(super) pending: usize,
+    pub(in crate::node) pending: usize,
     /// How its data fared.
-    pub(super) status: Status,
+    pub(in crate::node) status: Status,
 }
 
 /// Who waits for a registration.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Waiter {
+pub(in crate::node) enum Waiter {
     Op(OpKey),
     Serve(usize),
 }
 
 impl Registrar {
-    pub(super) fn new(settings: Settings, ranks: u32) -> Registrar {
+    pub(in crate::node) fn new(settings: Settings, ranks: u32) -> Registrar {
         let table = Table::new(settings, ranks);
         // What its owner would let any rank hold that holds nothing yet.
         let limit = table.limit(0);
@@ -191,23 +191,23 @@ impl Registrar {
 
     /// Whether a peer may ask for this run: it is no longer than what one miss asks for, wherever its bytes begin, and
     /// lies in the address space. Beyond, the same memory would have another name, under which nobody revokes it.
-    pub(super) fn may_ask(&self, run: Run) -> bool {
+    pub(in crate::node) fn may_ask(&self, run: Run) -> bool {
         let bucket = self.settings.bucket;
         u64::from(run.count) <= CHUNK_BYTES / bucket.bytes() + 2 && end_of(run) - 1 <= bucket.index(u64::MAX)
     }
 
     /// Bytes, at most, of a piece that can ride in a move, and for which it is weighed whether to ask for room.
-    pub(super) fn small(&self, payload_max: usize) -> u64 {
+    pub(in crate::node) fn small(&self, payload_max: usize) -> u64 {
         u64::from(self.settings.put_in_move_max).min(payload_max as u64 / 4)
     }
 
     /// Whether a move to `peer` has not been answered.
-    pub(super) fn asks(&self, peer: Rank) -> bool {
+    pub(in crate::node) fn asks(&self, peer: Rank) -> bool {
         self.moves.iter().any(|(_, asked)| asked.peer == peer)
     }
 
     /// The rights of `peer`'s that were revoked, have not come, and can come no more.
-    pub(super) fn never_coming(&mut self, peer: Rank) -> Vec<HolderId> {
+    pub(in crate::node) fn never_coming(&mut self, peer: Rank) -> Vec<HolderId> {
         if !self.early.has(peer) {
             return Vec::new();
         }
@@ -218,7 +218,7 @@ impl Registrar {
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.
-    pub(super) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
+    pub(in crate::node) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
         match self.revoked.give_up(peer, holder) {
             true => self.table.detach_reserving(peer, holder),
             false => self.table.detach(peer, holder),
@@ -226,7 +226,7 @@ impl Registrar {
     }
 
     /// A peer answers that it uses a revoked right no more. `false`: none was revoked.
-    pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> bool {
+    pub(in crate::node) fn answered(&mut self, peer: Rank, holder: HolderId) -> bool {
         match self.revoked.answered(peer, holder) {
             Some(true) => self.table.free_name(holder),
             Some(false) => _ = self.table.detach(peer, holder),
@@ -236,7 +236,7 @@ impl Registrar {
     }
 
     /// Forgets what was revoked of a peer that is gone, and all that it held.
-    pub(super) fn drop_holder(&mut self, peer: Rank) {
+    pub(in crate::node) fn drop_holder(&mut self, peer: Rank) {
         self.table.drop_peer(peer);
         let given_up = self.revoked.drop_holder(peer);
         given_up.into_iter().for_each(|holder| self.table.free_name(holder));
@@ -246,14 +246,14 @@ impl Registrar {
     }
 
     /// A peer is asked to give so many bytes back, of those that it does not use.
-    pub(super) fn recall(&mut self, peer: Rank, bytes: u64) {
+    pub(in crate::node) fn recall(&mut self, peer: Rank, bytes: u64) {
         let recalled = || Recalled { since: None, span: RecallSpan::begin(peer, bytes) };
         self.recalled.entry(peer).or_insert_with(recalled);
         self.wants_time = true;
     }
 
     /// A peer has answered that it gave back what it could.
-    pub(super) fn recall_answered(&mut self, peer: Rank) {
+    pub(in crate::node) fn recall_answered(&mut self, peer: Rank) {
         if let Some(recalled) = self.recalled.remove(&peer) {
             recalled.span.answered();
         }
@@ -261,7 +261,7 @@ impl Registrar {
     }
 
     /// Drops what waits to be sent to a peer.
-    pub(super) fn forget_later(&mut self, peer: Rank) {
+    pub(in crate::node) fn forget_later(&mut self, peer: Rank) {
         let mut at = 0;
         while let Some(((to, _), waiting)) = self.later.nth(at) {
             at += 1;
@@ -273,13 +273,13 @@ impl Registrar {
     }
 
     /// Who has not given back a right that was revoked.
-    pub(super) fn owing(&self) -> BTreeSet<Rank> {
+    pub(in crate::node) fn owing(&self) -> BTreeSet<Rank> {
         self.revoked.owing()
     }
 
     /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while answers were looked for, as
     /// they have just been or not, and when to look for the next.
-    pub(super) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
+    pub(in crate::node) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
         let within = self.settings.recall_within;
         let at_least = (within / LOOKS).max(EACH);
@@ -313,12 +313,12 @@ impl Registrar {
     }
 
     /// Pieces of transfers that were held.
-    pub(super) fn hits(&self) -> u64 {
+    pub(in crate::node) fn hits(&self) -> u64 {
         self.counters.hits + self.hoses.recent_hits()
     }
 
     /// What happened at both ends, peer by peer.
-    pub(super) fn by_peer(&self) -> ByPeer {
+    pub(in crate::node) fn by_peer(&self) -> ByPeer {
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
         gone += gone_too;
         let mut peers: BTreeMap<Rank, PeerCounters> = BTreeMap::new();
@@ -330,7 +330,7 @@ impl Registrar {
     ///
     /// # Errors
     /// What does not add up.
-    pub(super) fn audit_by_peer(&self) -> Result<(), String> {
+    pub(in crate::node) fn audit_by_peer(&self) -> Result<(), String> {
         let RegistrationCounters { misses, moves, served, .. } = self.counters;
         let hits = self.hits();
         let ((ours, mut gone), (theirs, gone_too)) = (self.hoses.counters(), self.table.peer_counters());
@@ -347,7 +347,7 @@ impl Registrar {
     }
 
     /// The buckets that hold `len` bytes from `offset` on.
-    pub(super) fn buckets(&self, offset: u64, len: u64) -> Run {
+    pub(in crate::node) fn buckets(&self, offset: u64, len: u64) -> Run {
         let (first, last) = (
             self.settings.bucket.index(offset),
             self.settings.bucket.index(offset.saturating_add(len.max(1) - 1)),

@@ -25,38 +25,38 @@ struct Owner {
 
 /// What was asked of peers, and what they revoked too early.
 #[derive(Default)]
-pub(super) struct Early(BTreeMap<Rank, Owner>);
+pub(in crate::node) struct Early(BTreeMap<Rank, Owner>);
 
 impl Early {
     /// A peer is asked for these buckets.
-    pub(super) fn asked(&mut self, peer: Rank, runs: &[Run]) {
+    pub(in crate::node) fn asked(&mut self, peer: Rank, runs: &[Run]) {
         let buckets: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         self.0.entry(peer).or_default().revocable += buckets;
     }
 
     /// A peer revokes a right. `false`: it has given none that it could.
-    pub(super) fn revoked(&mut self, peer: Rank) -> bool {
+    pub(in crate::node) fn revoked(&mut self, peer: Rank) -> bool {
         let owner = self.0.get_mut(&peer).filter(|owner| owner.revocable > 0);
         owner.map(|owner| owner.revocable -= 1).is_some()
     }
 
     /// Keeps the news of a right that may come with the answer to a move up to this one.
-    pub(super) fn keep(&mut self, peer: Rank, holder: HolderId, newest: u32) {
+    pub(in crate::node) fn keep(&mut self, peer: Rank, holder: HolderId, newest: u32) {
         self.0.entry(peer).or_default().news.entry(holder.0).or_insert(newest);
     }
 
     /// Whether there was news of a right, which has come now.
-    pub(super) fn take(&mut self, peer: Rank, holder: HolderId) -> bool {
+    pub(in crate::node) fn take(&mut self, peer: Rank, holder: HolderId) -> bool {
         self.0.get_mut(&peer).is_some_and(|owner| owner.news.remove(&holder.0).is_some())
     }
 
     /// Whether there is news of a peer's rights.
-    pub(super) fn has(&self, peer: Rank) -> bool {
+    pub(in crate::node) fn has(&self, peer: Rank) -> bool {
         self.0.get(&peer).is_some_and(|owner| !owner.news.is_empty())
     }
 
     /// The rights of a peer's that can come no more: of the moves to it that are under way this is the oldest.
-    pub(super) fn over(&mut self, peer: Rank, oldest: Option<u32>) -> Vec<HolderId> {
+    pub(in crate::node) fn over(&mut self, peer: Rank, oldest: Option<u32>) -> Vec<HolderId> {
         let Some(owner) = self.0.get_mut(&peer) else { return Vec::new() };
         // After the largest number comes 0.
         let is_over = |newest: u32| oldest.is_none_or(|oldest| (newest.wrapping_sub(oldest) as i32) < 0);
@@ -71,7 +71,7 @@ impl Early {
     }
 
     /// Forgets a peer that is gone.
-    pub(super) fn forget(&mut self, peer: Rank) {
+    pub(in crate::node) fn forget(&mut self, peer: Rank) {
         self.0.remove(&peer);
     }
 }

@@ -1,7 +1,7 @@
 //! The node's dealings with its registration table and the transport that registers for it.
 
-use super::registrar::{Later, Registrar, RegistrationCounters, Waiter};
-use super::table::{Lost, Node};
+use super::state::{Later, Registrar, RegistrationCounters, Waiter};
+use crate::node::table::{Lost, Node};
 use crate::registration::table::Action;
 use crate::registration::{ByPeer, Key, RegId, RegisterError, Settings};
 use crate::wire::Message;
@@ -102,19 +102,19 @@ impl<T: Transport> Node<T> {
     }
 
     /// Whether messages are held back: some peer may still use what is no longer this process's memory.
-    pub(super) fn holds_back(&self) -> bool {
+    pub(in crate::node) fn holds_back(&self) -> bool {
         self.registrar.as_ref().is_some_and(|registrar| registrar.revoked.are_out())
     }
 
     /// Whether a message must wait: messages are held back, or others wait to go the same way before it.
-    pub(super) fn must_wait(&self, peer: Rank, lane: Lane) -> bool {
+    pub(in crate::node) fn must_wait(&self, peer: Rank, lane: Lane) -> bool {
         let Some(registrar) = &self.registrar else { return false };
         self.holds_back() || registrar.later.has((peer, lane))
     }
 
     /// Does what the registration table wants done, and goes on with the transfers that waited for it, until neither
     /// leaves anything to the other. Called from within, it leaves that to the call under way.
-    pub(super) fn run_actions(&mut self) {
+    pub(in crate::node) fn run_actions(&mut self) {
         self.actions_due = true;
         if std::mem::replace(&mut self.acting, true) {
             return;
@@ -163,13 +163,13 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    pub(super) fn on_registered(&mut self, reg: RegId, result: Result<Key, RegisterError>) {
+    pub(in crate::node) fn on_registered(&mut self, reg: RegId, result: Result<Key, RegisterError>) {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.table.registered(reg, result);
         self.run_actions();
     }
 
-    pub(super) fn on_deregistered(&mut self, reg: RegId) {
+    pub(in crate::node) fn on_deregistered(&mut self, reg: RegId) {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.table.deregistered(reg);
         self.run_actions();
@@ -187,7 +187,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a message of registration's own now, or as soon as the lane has room; after those that wait already.
-    pub(super) fn post(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
+    pub(in crate::node) fn post(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
         if self.is_gone(peer) {
             return;
         }
@@ -203,7 +203,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Keeps a message until nothing is held back any more.
-    pub(super) fn hold(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
+    pub(in crate::node) fn hold(&mut self, peer: Rank, lane: Lane, message: Message, payload: &[u8]) {
         let Some(registrar) = &mut self.registrar else { return };
         let later = Later { message, payload: payload.to_vec(), held: true };
         registrar.held_bytes += later.held_bytes();
@@ -211,7 +211,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what waits and may go. Returns whether anything moved.
-    pub(super) fn send_later(&mut self) -> bool {
+    pub(in crate::node) fn send_later(&mut self) -> bool {
         let (mut moved, mut at) = (false, 0);
         while let Some(moves) = self.send_waiting(at) {
             moved |= moves;
@@ -255,7 +255,7 @@ impl<T: Transport> Node<T> {
 
     /// Whether an answer to a peer must wait. What waits for the same peer goes first, if it may: each request leaves room for
     /// one answer, so that no more wait than came while answers were held back.
-    pub(super) fn answer_must_wait(&mut self, peer: Rank) -> bool {
+    pub(in crate::node) fn answer_must_wait(&mut self, peer: Rank) -> bool {
         if !self.must_wait(peer, Lane::Reply) {
             return false;
         }

@@ -7,11 +7,11 @@ use crate::{Nanos, Rank};
 
 /// What a holder is given, besides what all are, for each right that was revoked: a program may free very much at once, and each
 /// right is a message there and one back.
-pub(super) const EACH: Nanos = 100_000;
+pub(in crate::node) const EACH: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
 #[derive(Default)]
-pub(super) struct Revoked {
+pub(in crate::node) struct Revoked {
     /// By holders, and the rights' names.
     rights: BTreeMap<(Rank, u32), Right>,
     /// Those that a holder has and may use.
@@ -36,29 +36,29 @@ type Owing = BTreeMap<u64, (Option<Nanos>, u64)>;
 
 impl Revoked {
     /// How many rights have been revoked so far.
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::node) fn count(&self) -> u64 {
         self.count
     }
 
     /// Whether no holder is to answer.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::node) fn is_empty(&self) -> bool {
         self.rights.is_empty()
     }
 
     /// Whether any may still be used.
     #[inline]
-    pub(super) fn are_out(&self) -> bool {
+    pub(in crate::node) fn are_out(&self) -> bool {
         !self.out.is_empty()
     }
 
     /// Whether none of the first so many may still be used.
-    pub(super) fn are_given_back(&self, count: u64) -> bool {
+    pub(in crate::node) fn are_given_back(&self, count: u64) -> bool {
         self.out.first_key_value().is_none_or(|(oldest, _)| *oldest >= count)
     }
 
     /// A right is revoked.
-    pub(super) fn add(&mut self, peer: Rank, holder: HolderId) {
+    pub(in crate::node) fn add(&mut self, peer: Rank, holder: HolderId) {
         let number = self.count;
         self.count += 1;
         self.rights.insert((peer, holder.0), Right { number, given_up: false });
@@ -69,7 +69,7 @@ impl Revoked {
     }
 
     /// The holder gives one up by itself. `false`: this one was not revoked.
-    pub(super) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
+    pub(in crate::node) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
         let Some(right) = self.rights.get_mut(&(peer, holder.0)) else { return false };
         right.given_up = true;
         let number = right.number;
@@ -78,7 +78,7 @@ impl Revoked {
     }
 
     /// The holder answers. Whether it had given the right up before; `None`: this one was not revoked.
-    pub(super) fn answered(&mut self, peer: Rank, holder: HolderId) -> Option<bool> {
+    pub(in crate::node) fn answered(&mut self, peer: Rank, holder: HolderId) -> Option<bool> {
         let right = self.rights.remove(&(peer, holder.0))?;
         self.settle(right.number);
         Some(right.given_up)
@@ -96,7 +96,7 @@ impl Revoked {
     }
 
     /// Forgets what a peer was to answer. Returns the names of the rights that it had given up.
-    pub(super) fn drop_holder(&mut self, peer: Rank) -> Vec<HolderId> {
+    pub(in crate::node) fn drop_holder(&mut self, peer: Rank) -> Vec<HolderId> {
         let mut theirs = self.rights.split_off(&(peer, 0));
         if let Some(next) = peer.checked_add(1) {
             self.rights.append(&mut theirs.split_off(&(next, 0)));
@@ -108,13 +108,13 @@ impl Revoked {
     }
 
     /// Who may still use any.
-    pub(super) fn owing(&self) -> BTreeSet<Rank> {
+    pub(in crate::node) fn owing(&self) -> BTreeSet<Rank> {
         self.holders.keys().copied().collect()
     }
 
     /// Begins to wait for what is not waited for yet, and says when the time of each holder ends for the oldest right that it has not
     /// answered.
-    pub(super) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
+    pub(in crate::node) fn ends(&mut self, now: Nanos, within: Nanos) -> impl Iterator<Item = (Rank, Nanos)> {
         for (peer, number) in self.untimed.drain(..) {
             let Some(owing) = self.holders.get_mut(&peer) else { continue };
             let rights = owing.len() as u64;

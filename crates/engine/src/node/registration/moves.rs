@@ -1,11 +1,11 @@
 //! Asking peers for registration, and answering those who ask: one *move* names what to give up and what to attach,
 //! and is always answered.
 
-use super::registrar::{Asked, HELD_BYTES_MAX, Later, Serve, Waiter};
-use super::spans::MoveSpan;
-use super::table::Node;
-use super::transfer::access::allow_key;
+use super::state::{Asked, HELD_BYTES_MAX, Later, Serve, Waiter};
+use super::trace_spans::MoveSpan;
 use crate::exposure::Ranges;
+use crate::node::table::Node;
+use crate::node::transfer::access::allow_key;
 use crate::op_id::OpKey;
 use crate::registration::firehose::{HoseId, Released};
 use crate::registration::message::{self, Given};
@@ -23,7 +23,7 @@ const FEW_BUCKETS: u32 = 2;
 impl<T: Transport> Node<T> {
     /// Asks `peer` for what is not held of `wanted`. The operation goes on when that is answered; `rider` is the put
     /// whose data goes with it.
-    pub(super) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
+    pub(in crate::node) fn ask(&mut self, peer: Rank, wanted: Run, op: OpKey, rider: Option<Piece>) {
         let mut data: &[u8] = &[];
         if let Some(piece) = rider {
             let into = &mut self.scratch[..piece.len as usize];
@@ -86,7 +86,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Lets an operation wait for a move that is under way.
-    pub(super) fn await_move(&mut self, by: u32, op: OpKey) {
+    pub(in crate::node) fn await_move(&mut self, by: u32, op: OpKey) {
         let Some(registrar) = &mut self.registrar else { return };
         match registrar.moves.get_mut(by as usize) {
             Some(asked) => asked.waiters.push(op),
@@ -105,7 +105,7 @@ impl<T: Transport> Node<T> {
 
     /// Gives nothing to a peer that asks, as this process registers nothing: it goes by message then.
     #[cold]
-    pub(super) fn refuse_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
+    pub(in crate::node) fn refuse_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
         let parts = message::take_move(payload, ask.attach, ask.detach);
         let Some(parts) = parts else {
             self.counters.malformed += 1;
@@ -117,7 +117,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Serves a peer that asks.
-    pub(super) fn serve_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
+    pub(in crate::node) fn serve_move(&mut self, peer: Rank, ask: &Move, payload: &[u8]) {
         let parts = message::take_move(payload, ask.attach, ask.detach);
         let registrar = self.registrar.as_ref();
         let may_ask = |run: Run| registrar.is_some_and(|registrar| registrar.may_ask(run));
@@ -157,7 +157,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// One registration less that a peer's move waits for: after the last it is answered.
-    pub(super) fn on_served(&mut self, key: usize) {
+    pub(in crate::node) fn on_served(&mut self, key: usize) {
         let Some(registrar) = &mut self.registrar else { return };
         let Some(serve) = registrar.serves.get_mut(key) else { return };
         serve.pending -= 1;
@@ -187,7 +187,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a peer's answer.
-    pub(super) fn on_moved(&mut self, peer: Rank, answer: &Moved, payload: &[u8]) {
+    pub(in crate::node) fn on_moved(&mut self, peer: Rank, answer: &Moved, payload: &[u8]) {
         let MoveId { at, serial } = answer.id;
         let key = at as usize;
         let Some(registrar) = &mut self.registrar else { return };
@@ -243,7 +243,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes back a right that its owner wants.
-    pub(super) fn on_revoke(&mut self, peer: Rank, holder: Option<HolderId>) {
+    pub(in crate::node) fn on_revoke(&mut self, peer: Rank, holder: Option<HolderId>) {
         let (Some(registrar), Some(holder)) = (&mut self.registrar, holder) else {
             self.counters.malformed += 1;
             return;
@@ -264,7 +264,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives back so many bytes that are not in use.
-    pub(super) fn on_recall(&mut self, peer: Rank, bytes: u64) {
+    pub(in crate::node) fn on_recall(&mut self, peer: Rank, bytes: u64) {
         let Some(registrar) = &mut self.registrar else { return };
         let mut holders = registrar.owed.remove(&peer).unwrap_or_default();
         registrar.hoses.shed(peer, bytes, &mut holders);
@@ -295,7 +295,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes rights back that a peer gives up.
-    pub(super) fn on_release(&mut self, peer: Rank, release: &Release) {
+    pub(in crate::node) fn on_release(&mut self, peer: Rank, release: &Release) {
         let Some(registrar) = &mut self.registrar else { return };
         for &holder in release.holders() {
             let known = if release.because == Because::Revoked {
@@ -313,7 +313,7 @@ impl<T: Transport> Node<T> {
 
     /// Ends one use of a firehose, and gives it up where nothing is kept.
     #[inline]
-    pub(super) fn release_hose(&mut self, hose: HoseId) {
+    pub(in crate::node) fn release_hose(&mut self, hose: HoseId) {
         let Some(registrar) = &mut self.registrar else { return };
         let released = registrar.hoses.release(hose);
         if released != Released::Kept || registrar.settings.keep != Keep::Firehoses {
@@ -322,7 +322,7 @@ impl<T: Transport> Node<T> {
     }
 
     #[inline(never)]
-    pub(super) fn after_release(&mut self, hose: HoseId, released: Released) {
+    pub(in crate::node) fn after_release(&mut self, hose: HoseId, released: Released) {
         let Some(registrar) = &mut self.registrar else { return };
         let keep = registrar.settings.keep;
         match released {
@@ -338,7 +338,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends the patience with holders that do not answer. Returns when the next one's ends.
-    pub(super) fn expire_holders(&mut self, now: Nanos, looked: bool) -> Option<Nanos> {
+    pub(in crate::node) fn expire_holders(&mut self, now: Nanos, looked: bool) -> Option<Nanos> {
         let (late, next) = self.registrar.as_mut()?.late(now, looked);
         for peer in late {
             self.give_up_peer(peer);
@@ -347,7 +347,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends the patience with holders that do not answer, where too much waits for them.
-    pub(super) fn relieve(&mut self) {
+    pub(in crate::node) fn relieve(&mut self) {
         let Some(registrar) = self.registrar.as_ref().filter(|r| r.held_bytes > HELD_BYTES_MAX) else {
             return;
         };
@@ -358,7 +358,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Forgets what a peer that is gone held, was asked and asked for.
-    pub(super) fn drop_registrations(&mut self, peer: Rank) {
+    pub(in crate::node) fn drop_registrations(&mut self, peer: Rank) {
         let Some(registrar) = &mut self.registrar else { return };
         registrar.hoses.drop_peer(peer);
         let serves = &mut registrar.serves;

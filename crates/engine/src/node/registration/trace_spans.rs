@@ -13,17 +13,17 @@ fn buckets(runs: &[Run]) -> u64 {
 
 /// A move, from its request to its answer.
 #[derive(Debug)]
-pub(super) struct MoveSpan(Span);
+pub(in crate::node) struct MoveSpan(Span);
 
 impl MoveSpan {
     /// Asks `peer` for these runs, and gives so many rights back.
-    pub(super) fn begin(peer: Rank, runs: &[Run], given_back: usize, rides: bool) -> MoveSpan {
+    pub(in crate::node) fn begin(peer: Rank, runs: &[Run], given_back: usize, rides: bool) -> MoveSpan {
         let asked = buckets(runs);
         MoveSpan(tracing::trace_span!("move", peer, asked, given_back, rides, moved = Empty, outcome = Empty))
     }
 
     /// The peer has answered with so many buckets; the rights to some of them may be its again already.
-    pub(super) fn answered(self, runs: &[Run], moved: u64) {
+    pub(in crate::node) fn answered(self, runs: &[Run], moved: u64) {
         let outcome = match moved {
             0 if !runs.is_empty() => "refused",
             _ if moved < buckets(runs) => "partly",
@@ -33,28 +33,28 @@ impl MoveSpan {
     }
 
     /// The peer is gone.
-    pub(super) fn lost(self) {
+    pub(in crate::node) fn lost(self) {
         self.0.record("outcome", "lost");
     }
 }
 
 /// A recall: from asking a holder to give back what it does not use until it says that it has.
 #[derive(Debug)]
-pub(super) struct RecallSpan(Span);
+pub(in crate::node) struct RecallSpan(Span);
 
 impl RecallSpan {
     /// Asks `peer` for so many bytes.
-    pub(super) fn begin(peer: Rank, bytes: u64) -> RecallSpan {
+    pub(in crate::node) fn begin(peer: Rank, bytes: u64) -> RecallSpan {
         RecallSpan(tracing::debug_span!("recall", peer, bytes, outcome = Empty))
     }
 
     /// The holder has answered, or has given back as much by itself.
-    pub(super) fn answered(&self) {
+    pub(in crate::node) fn answered(&self) {
         self.0.record("outcome", "answered");
     }
 
     /// The holder is gone.
-    pub(super) fn lost(&self) {
+    pub(in crate::node) fn lost(&self) {
         self.0.record("outcome", "lost");
     }
 }
