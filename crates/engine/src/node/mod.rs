@@ -12,23 +12,17 @@
 mod am;
 mod barrier;
 mod collective;
-mod exchange;
-mod exchanging;
-mod memories;
-mod offers;
 mod progress;
 mod registration;
 mod table;
-mod team_messages;
-mod teams;
 mod transfer;
 mod waiting;
 
 pub use crate::collective::TeamId;
 pub use am::{AmBody, AmSend, Delivery, Polled};
-pub use collective::Start;
-pub use exchange::Exchanged;
-pub use memories::{Kept, Memories};
+pub use collective::buffers::{Kept, Memories};
+pub use collective::runner::Start;
+pub use collective::small::state::Exchanged;
 pub use registration::state::RegistrationCounters;
 pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
 pub use transfer::bounce::STAGED_CHUNKS_MIN;

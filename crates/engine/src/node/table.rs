@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::HashSet;
 use slotmap::SlotMap;
 
-use super::exchange::Exchange;
+use super::collective::small::state::Exchange;
+use super::collective::state::{Run, Teams};
 use super::registration::state::Registrar;
-use super::teams::{Run, Teams};
 use super::transfer::bounce_pool::{Relay, Stages};
 use super::transfer::fast_table::Hits;
 use super::transfer::state::{After, HeldStart, Keyed, Part, Transfer};

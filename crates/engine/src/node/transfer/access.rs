@@ -6,8 +6,8 @@
 
 use super::state::Transfer;
 use crate::exposure::{Ranges, Rights};
+use crate::node::collective::state::{Run as Collective, Sent};
 use crate::node::table::{Node, OpKind};
-use crate::node::teams::{Run as Collective, Sent};
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::Chunk;

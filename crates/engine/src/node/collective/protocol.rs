@@ -1,9 +1,9 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
-use super::table::{Node, Op, OpKind};
-use super::teams::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
+use super::state::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
 use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
+use crate::node::table::{Node, Op, OpKind};
 use crate::op_id::OpKey;
 use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMessage};
 use crate::{Lane, OpError, Rank, Transport};
@@ -14,13 +14,19 @@ use crate::{Lane, OpError, Rank, Transport};
 const UNTAKEN_MAX: usize = 1 << 13;
 
 /// What is said of a member whose bytes do not lie where it says, or were to lie somewhere.
-pub(super) const NOT_OFFERED: &str = "has offered no memory";
+pub(in crate::node) const NOT_OFFERED: &str = "has offered no memory";
 
 /// What is said of one of two members that differ: which of them is wrong nobody knows.
 const DIFFER: &str = "and another member called different ones";
 
 impl<T: Transport> Node<T> {
-    pub(super) fn on_team_message(&mut self, peer: Rank, id: TeamId, message: &TeamMessage, payload: &[u8]) {
+    pub(in crate::node) fn on_team_message(
+        &mut self,
+        peer: Rank,
+        id: TeamId,
+        message: &TeamMessage,
+        payload: &[u8],
+    ) {
         if self.outbox.len() > UNTAKEN_MAX && self.takes_no_answers(peer) {
             return self.on_garbled(peer);
         }
@@ -72,7 +78,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tells a member something about a team: with what waits to be told there, if one message can say both.
-    pub(super) fn tell(&mut self, to: Rank, id: TeamId, news: TeamMessage) -> Result<(), OpError> {
+    pub(in crate::node) fn tell(&mut self, to: Rank, id: TeamId, news: TeamMessage) -> Result<(), OpError> {
         for (rank, _, waiting) in &mut self.outbox {
             let Message::Team(of, waiting) = waiting else { continue };
             if (*rank, *of) == (to, id)
@@ -101,7 +107,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what waited until a member has come so far.
-    pub(super) fn send_all_unsent(&mut self, id: TeamId) {
+    pub(in crate::node) fn send_all_unsent(&mut self, id: TeamId) {
         let Some(team) = self.teams.all.get_mut(&id) else { return };
         let mut keys: Vec<(u64, OpKey)> = team.runs.iter().map(|(number, key)| (*number, *key)).collect();
         keys.sort_unstable();
@@ -128,7 +134,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Asks the members that a collective waits for whether they called the same: they may wait in vain for each other.
-    pub(super) fn ask_the_awaited(&mut self, key: OpKey) {
+    pub(in crate::node) fn ask_the_awaited(&mut self, key: OpKey) {
         let Some(Op { kind: OpKind::Collective(Some(run)), .. }) = self.ops.get(key) else { return };
         let (id, waits_in) = (run.team, Some((run.number, run.signature)));
         let missing = run.receives.iter().filter(|receive| receive.state == Received::No);
@@ -165,7 +171,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tells the members that have asked, and may send now what they asked for.
-    pub(super) fn tell_askers(&mut self, id: TeamId) {
+    pub(in crate::node) fn tell_askers(&mut self, id: TeamId) {
         let Some(team) = self.teams.all.get_mut(&id).filter(|team| team.asking > 0) else { return };
         let started = team.started;
         let mut near = Vec::new();
@@ -319,7 +325,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// What has come of a collective that only now begins here: all of it is to be of the same.
-    pub(super) fn check_early(&mut self, id: TeamId, number: u64, ours: Signature) -> Result<(), OpError> {
+    pub(in crate::node) fn check_early(
+        &mut self,
+        id: TeamId,
+        number: u64,
+        ours: Signature,
+    ) -> Result<(), OpError> {
         let Some(team) = self.teams.all.get(&id).filter(|team| !team.early.is_empty()) else { return Ok(()) };
         let mut early = team.early.iter().filter(|((of, ..), _)| *of == number);
         match early.find(|(_, arrived)| arrived.signature != ours) {
@@ -332,7 +343,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A step has come of a collective under way.
-    pub(super) fn arrive_at(&mut self, key: OpKey, slot: Slot, arrived: Arrived) {
+    pub(in crate::node) fn arrive_at(&mut self, key: OpKey, slot: Slot, arrived: Arrived) {
         let Some(mut run) = self.take_run(key) else { return };
         let result = self.take_step(key, &mut run, slot, arrived);
         self.put_run(key, run, result);
@@ -370,7 +381,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes what was expected.
-    pub(super) fn receive_step(
+    pub(in crate::node) fn receive_step(
         &mut self,
         key: OpKey,
         run: &mut Run,
@@ -467,14 +478,14 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tells the members that this one has had to do with why the team is broken.
-    pub(super) fn tell_team(&mut self, id: TeamId) {
+    pub(in crate::node) fn tell_team(&mut self, id: TeamId) {
         for rank in self.known_members(id) {
             self.tell_broken_team(id, rank);
         }
     }
 
     /// Tells the members that this one has had to do with that it has the team no more.
-    pub(super) fn tell_dropped(&mut self, id: TeamId) {
+    pub(in crate::node) fn tell_dropped(&mut self, id: TeamId) {
         let next = self.teams.all.get(&id).map_or(0, |team| team.started + 1);
         let dropped = dropped(next, self.rank);
         for rank in self.known_members(id) {

@@ -1,6 +1,6 @@
 //! What a node knows of the exchange that it is at. Nothing here decides what happens next.
 
-use super::teams::{Arrived, Data, Slot};
+use super::super::state::{Arrived, Data, Slot};
 use crate::Rank;
 use crate::collective::{Collective, Rounds, Signature, TeamId};
 use crate::wire::WordHead;
@@ -25,49 +25,49 @@ pub enum Exchanged {
 
 /// The collective by rounds that somebody polls for, if there is one; otherwise the last one, which the next most likely is like.
 #[derive(Default)]
-pub(super) struct Exchange {
-    pub(super) is_under_way: bool,
-    pub(super) team: TeamId,
-    pub(super) what: Option<Collective>,
-    pub(super) signature: Signature,
-    pub(super) rounds: Rounds,
+pub(in crate::node) struct Exchange {
+    pub(in crate::node) is_under_way: bool,
+    pub(in crate::node) team: TeamId,
+    pub(in crate::node) what: Option<Collective>,
+    pub(in crate::node) signature: Signature,
+    pub(in crate::node) rounds: Rounds,
     /// Of each round: whom its word goes to, and whose it gets; and whether that one's operand comes before this member's.
-    pub(super) partners: [(Rank, Rank); Rounds::MAX],
-    pub(super) first: [bool; Rounds::MAX],
+    pub(in crate::node) partners: [(Rank, Rank); Rounds::MAX],
+    pub(in crate::node) first: [bool; Rounds::MAX],
     /// Which one of the team's it is.
-    pub(super) number: u64,
+    pub(in crate::node) number: u64,
     /// The round that it is at, whose word is sent.
-    pub(super) round: usize,
+    pub(in crate::node) round: usize,
     /// The words of the rounds so far, which have come of so many.
-    pub(super) words: [u64; Rounds::MAX],
-    pub(super) come: usize,
+    pub(in crate::node) words: [u64; Rounds::MAX],
+    pub(in crate::node) come: usize,
     /// What has come besides, of members that are ahead or have called something else.
-    pub(super) early: Vec<(Slot, Arrived)>,
+    pub(in crate::node) early: Vec<(Slot, Arrived)>,
     /// Somebody has sent what does not belong here, or the team is broken.
-    pub(super) is_odd: bool,
+    pub(in crate::node) is_odd: bool,
     /// How the awaited word's message begins.
-    pub(super) head: WordHead,
+    pub(in crate::node) head: WordHead,
     /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be one like it.
-    pub(super) is_to_be_noted: bool,
+    pub(in crate::node) is_to_be_noted: bool,
 }
 
 /// What a collective takes over from an exchange.
-pub(super) struct Begun {
-    pub(super) number: u64,
+pub(in crate::node) struct Begun {
+    pub(in crate::node) number: u64,
     /// Rounds whose words have been sent.
-    pub(super) sent: u16,
+    pub(in crate::node) sent: u16,
     /// What has come.
-    pub(super) arrived: Vec<(Slot, Arrived)>,
+    pub(in crate::node) arrived: Vec<(Slot, Arrived)>,
 }
 
 impl Exchange {
     /// Whether this is the collective under way.
-    pub(super) fn is(&self, team: TeamId, number: u64) -> bool {
+    pub(in crate::node) fn is(&self, team: TeamId, number: u64) -> bool {
         self.is_under_way && (self.team, self.number) == (team, number)
     }
 
     /// Its number, if it is of this team and cannot end without that rank.
-    pub(super) fn needs(&self, team: TeamId, rank: Rank) -> Option<u64> {
+    pub(in crate::node) fn needs(&self, team: TeamId, rank: Rank) -> Option<u64> {
         let came = |round| self.early.iter().any(|(slot, _)| *slot == self.slot(round));
         let mut to_come = (self.come..self.rounds.count).filter(|round| !came(*round));
         let mut to_go = self.round + 1..self.rounds.count;
@@ -77,36 +77,36 @@ impl Exchange {
     }
 
     /// The team's collectives from that number on are over.
-    pub(super) fn on_broken(&mut self, team: TeamId, from: u64) {
+    pub(in crate::node) fn on_broken(&mut self, team: TeamId, from: u64) {
         self.is_odd |= self.is(team, self.number) && self.number >= from;
     }
 
-    pub(super) fn slot(&self, round: usize) -> Slot {
+    pub(in crate::node) fn slot(&self, round: usize) -> Slot {
         (self.number, self.partners[round].1, round as u16)
     }
 
     /// Whether it waits for the word of the round that it is at.
     #[inline(always)]
-    pub(super) fn waits(&self) -> bool {
+    pub(in crate::node) fn waits(&self) -> bool {
         self.is_under_way && self.come == self.round
     }
 
     /// The word that it waits for is here.
     #[inline(always)]
-    pub(super) fn come_is(&mut self, word: u64) {
+    pub(in crate::node) fn come_is(&mut self, word: u64) {
         self.words[self.round] = word;
         self.come += 1;
     }
 
     /// Begins with the next one, or the next round.
-    pub(super) fn at_round(&mut self, number: u64, round: usize) {
+    pub(in crate::node) fn at_round(&mut self, number: u64, round: usize) {
         (self.number, self.round) = (number, round);
         let (signature, len) = (self.signature, self.signature.bytes as u32);
         self.head = WordHead::new(self.team, number, round as u16, signature, len);
     }
 
     /// Ends it here. What has come of it is for the collective that goes on with it.
-    pub(super) fn leave(&mut self) -> Begun {
+    pub(in crate::node) fn leave(&mut self) -> Begun {
         self.is_under_way = false;
         let mut arrived = std::mem::take(&mut self.early);
         for round in 0..self.come {

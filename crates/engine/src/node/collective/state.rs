@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::memories::Memories;
+use super::buffers::Memories;
 use crate::collective::{Difference, Plan, Signature, Span, Step, TeamId};
 use crate::limits::{AHEAD, EARLY_MESSAGES};
 use crate::op_id::OpKey;
@@ -13,28 +13,28 @@ use crate::wire::BreakReason;
 use crate::{Nanos, OpError, Place, Rank};
 
 /// Messages of one member for collectives that this one has not come to, at most.
-pub(super) const EARLY_MAX: u64 = AHEAD * EARLY_MESSAGES;
+pub(in crate::node) const EARLY_MAX: u64 = AHEAD * EARLY_MESSAGES;
 
 /// Collectives whose signatures are remembered when they have ended.
-pub(super) const ENDED: usize = 8;
+pub(in crate::node) const ENDED: usize = 8;
 
 /// How long a collective waits before it asks whom it waits for: at first, and at most.
 const ASK_AFTER: Nanos = 100_000_000;
 const ASK_AFTER_MAX: Nanos = 3_200_000_000;
 
 /// All teams of a node.
-pub(super) struct Teams {
-    pub(super) all: HashMap<TeamId, Team>,
+pub(in crate::node) struct Teams {
+    pub(in crate::node) all: HashMap<TeamId, Team>,
     /// Collectives that have something to send and found no room.
-    pub(super) unsent: Vec<OpKey>,
+    pub(in crate::node) unsent: Vec<OpKey>,
     /// Collectives that have come to a step in this process's own memory, where whoever polls is to be told.
-    pub(super) local: VecDeque<OpKey>,
+    pub(in crate::node) local: VecDeque<OpKey>,
     /// Of collectives which somebody was at just then: transfers of theirs that ended, and how.
-    pub(super) missed: Vec<(OpKey, OpKey, Result<(), OpError>)>,
+    pub(in crate::node) missed: Vec<(OpKey, OpKey, Result<(), OpError>)>,
 }
 
 impl Teams {
-    pub(super) fn new(size: u32) -> Teams {
+    pub(in crate::node) fn new(size: u32) -> Teams {
         let world = Team { members: Some(Members::All(size)), ..Team::default() };
         let all = HashMap::from([(TeamId::WORLD, world)]);
         Teams { all, unsent: Vec::new(), local: VecDeque::new(), missed: Vec::new() }
@@ -42,28 +42,28 @@ impl Teams {
 }
 
 /// A team's members, by their numbers in it.
-pub(super) enum Members {
+pub(in crate::node) enum Members {
     /// Every rank of the job.
     All(u32),
     These(Vec<Rank>),
 }
 
 impl Members {
-    pub(super) fn len(&self) -> u32 {
+    pub(in crate::node) fn len(&self) -> u32 {
         match self {
             Members::All(size) => *size,
             Members::These(ranks) => ranks.len() as u32,
         }
     }
 
-    pub(super) fn rank(&self, member: u32) -> Option<Rank> {
+    pub(in crate::node) fn rank(&self, member: u32) -> Option<Rank> {
         match self {
             Members::All(size) => Some(member).filter(|member| member < size),
             Members::These(ranks) => ranks.get(member as usize).copied(),
         }
     }
 
-    pub(super) fn member(&self, rank: Rank) -> Option<u32> {
+    pub(in crate::node) fn member(&self, rank: Rank) -> Option<u32> {
         match self {
             Members::All(size) => Some(rank).filter(|rank| rank < size),
             Members::These(ranks) => ranks.iter().position(|known| *known == rank).map(|at| at as u32),
@@ -73,60 +73,60 @@ impl Members {
 
 /// One team.
 #[derive(Default)]
-pub(super) struct Team {
+pub(in crate::node) struct Team {
     /// `None` while it is being made: its members are not known, but some of them may know it already.
-    pub(super) members: Option<Members>,
+    pub(in crate::node) members: Option<Members>,
     /// Collectives that this process has come to.
-    pub(super) started: u64,
+    pub(in crate::node) started: u64,
     /// Which collectives of it cannot end any more.
-    pub(super) broken: Option<Broken>,
+    pub(in crate::node) broken: Option<Broken>,
     /// What two members called, found just now: by it the team is about to be broken.
-    pub(super) differs: Option<Difference>,
+    pub(in crate::node) differs: Option<Difference>,
     /// The members that this one has had to do with have been told why.
-    pub(super) is_told: bool,
+    pub(in crate::node) is_told: bool,
     /// Nobody here has it any more: it goes when its last collective is over.
-    pub(super) dropped: bool,
-    pub(super) paces: HashMap<Rank, Pace>,
+    pub(in crate::node) dropped: bool,
+    pub(in crate::node) paces: HashMap<Rank, Pace>,
     /// Members that want to be told how far this process has come.
-    pub(super) asking: u32,
+    pub(in crate::node) asking: u32,
     /// What came for collectives that are not there, or not so far.
-    pub(super) early: HashMap<Slot, Arrived>,
+    pub(in crate::node) early: HashMap<Slot, Arrived>,
     /// Collectives under way, by their numbers.
-    pub(super) runs: HashMap<u64, OpKey>,
+    pub(in crate::node) runs: HashMap<u64, OpKey>,
     /// The last that have ended well, by their numbers: for members that called something else.
-    pub(super) ended: [(u64, Signature); ENDED],
+    pub(in crate::node) ended: [(u64, Signature); ENDED],
 }
 
 /// A team's collectives from some number on are over.
 #[derive(Clone, Copy)]
-pub(super) struct Broken {
-    pub(super) from: u64,
+pub(in crate::node) struct Broken {
+    pub(in crate::node) from: u64,
     /// Why, as their callers get to know it.
-    pub(super) error: OpError,
+    pub(in crate::node) error: OpError,
     /// Why, as the other members do, and whose reason it is.
-    pub(super) told: (BreakReason, Rank),
+    pub(in crate::node) told: (BreakReason, Rank),
     /// What two members called, where that is why.
-    pub(super) difference: Option<Difference>,
+    pub(in crate::node) difference: Option<Difference>,
 }
 
 /// How far two members know each other to have come.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(in crate::node) struct Pace {
     /// The last collective that the other is known to have come to.
-    pub(super) come_to: u64,
+    pub(in crate::node) come_to: u64,
     /// The last that it has been told this process has come to.
-    pub(super) told: u64,
+    pub(in crate::node) told: u64,
     /// The last that it has been asked for, to be told when it has come near.
-    pub(super) asked: u64,
+    pub(in crate::node) asked: u64,
     /// What it has asked for, and not been told; 0 if nothing.
-    pub(super) wants: u64,
+    pub(in crate::node) wants: u64,
     /// Its messages for collectives that this process has not come to.
-    pub(super) early: u64,
+    pub(in crate::node) early: u64,
 }
 
 impl Pace {
     /// The other has come to that collective. Returns whether something waits for that.
-    pub(super) fn has_come(&mut self, number: u64) -> bool {
+    pub(in crate::node) fn has_come(&mut self, number: u64) -> bool {
         let is_news = number > self.come_to;
         let awaited = is_news && self.asked > self.come_to.saturating_add(AHEAD);
         self.come_to = self.come_to.max(number);
@@ -136,7 +136,7 @@ impl Pace {
 
 impl Team {
     /// Counts what members have sent for collectives that this process has not come to.
-    pub(super) fn count_early(&mut self) {
+    pub(in crate::node) fn count_early(&mut self) {
         self.paces.values_mut().for_each(|pace| pace.early = 0);
         for (_, from, _) in self.early.keys().filter(|(number, ..)| *number > self.started) {
             self.paces.entry(*from).or_default().early += 1;
@@ -144,29 +144,29 @@ impl Team {
     }
 
     /// What this process had called, if that has ended well not long ago.
-    pub(super) fn ended_as(&self, number: u64) -> Option<Signature> {
+    pub(in crate::node) fn ended_as(&self, number: u64) -> Option<Signature> {
         let (of, signature) = self.ended[number as usize % ENDED];
         (of == number).then_some(signature)
     }
 
     /// Whether nobody can end that collective any more.
-    pub(super) fn is_over(&self, number: u64) -> bool {
+    pub(in crate::node) fn is_over(&self, number: u64) -> bool {
         self.broken.is_some_and(|broken| number >= broken.from)
     }
 }
 
 /// Where a message belongs: collective, sender, and tag.
-pub(super) type Slot = (u64, Rank, u16);
+pub(in crate::node) type Slot = (u64, Rank, u16);
 
 /// A step's data as it came.
-pub(super) struct Arrived {
-    pub(super) signature: Signature,
-    pub(super) len: u64,
-    pub(super) data: Data,
+pub(in crate::node) struct Arrived {
+    pub(in crate::node) signature: Signature,
+    pub(in crate::node) len: u64,
+    pub(in crate::node) data: Data,
 }
 
 /// Where a step's data is.
-pub(super) enum Data {
+pub(in crate::node) enum Data {
     Word([u8; 8]),
     Bytes(Vec<u8>),
     /// There, and how often the sender had given up what it offered.
@@ -174,68 +174,68 @@ pub(super) enum Data {
 }
 
 /// A collective under way.
-pub(super) struct Run {
-    pub(super) team: TeamId,
+pub(in crate::node) struct Run {
+    pub(in crate::node) team: TeamId,
     /// Which one of the team's, from 1.
-    pub(super) number: u64,
-    pub(super) signature: Signature,
-    pub(super) plan: Arc<Plan>,
+    pub(in crate::node) number: u64,
+    pub(in crate::node) signature: Signature,
+    pub(in crate::node) plan: Arc<Plan>,
     /// The next step.
-    pub(super) at: usize,
-    pub(super) memories: Memories,
-    pub(super) sends: Vec<Sending>,
-    pub(super) receives: Vec<Receiving>,
+    pub(in crate::node) at: usize,
+    pub(in crate::node) memories: Memories,
+    pub(in crate::node) sends: Vec<Sending>,
+    pub(in crate::node) receives: Vec<Receiving>,
     /// Parts that are being gotten.
-    pub(super) pulls: Vec<Pulling>,
+    pub(in crate::node) pulls: Vec<Pulling>,
     /// How many of all these are still waited for.
-    pub(super) open: usize,
+    pub(in crate::node) open: usize,
     /// Whose bytes could not be reached, and how that failed: it was asked whether it still is in the collective. Otherwise it may
     /// have freed them, and says why its team is over. No step is done meanwhile, and no news of others ends it well.
-    pub(super) doubted: Option<(Rank, OpError)>,
-    pub(super) steps_told: bool,
+    pub(in crate::node) doubted: Option<(Rank, OpError)>,
+    pub(in crate::node) steps_told: bool,
     /// Messages with smaller tags were sent before it was begun.
-    pub(super) sent: u16,
+    pub(in crate::node) sent: u16,
     /// When those that it waits for are to be asked what they called, and how long to wait for the time after that. `None`: nobody
     /// has looked at the clock yet.
-    pub(super) asks_at: Option<(Nanos, Nanos)>,
+    pub(in crate::node) asks_at: Option<(Nanos, Nanos)>,
 }
 
-pub(super) struct Sending {
-    pub(super) to: Rank,
-    pub(super) tag: u16,
-    pub(super) from: Span,
+pub(in crate::node) struct Sending {
+    pub(in crate::node) to: Rank,
+    pub(in crate::node) tag: u16,
+    pub(in crate::node) from: Span,
     /// It goes when what was released by this tag is confirmed.
-    pub(super) of: Option<u16>,
-    pub(super) state: Sent,
+    pub(in crate::node) of: Option<u16>,
+    pub(in crate::node) state: Sent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(in crate::node) enum Sent {
     No,
     /// The receiver is getting the bytes.
     Offered,
     Over,
 }
 
-pub(super) struct Receiving {
-    pub(super) from: Rank,
-    pub(super) tag: u16,
-    pub(super) len: u64,
+pub(in crate::node) struct Receiving {
+    pub(in crate::node) from: Rank,
+    pub(in crate::node) tag: u16,
+    pub(in crate::node) len: u64,
     /// `None`: only where they lie is to be heard.
-    pub(super) into: Option<Span>,
+    pub(in crate::node) into: Option<Span>,
     /// How often its sender had given up what it offered, once it has offered this.
-    pub(super) given_up: u32,
-    pub(super) state: Received,
+    pub(in crate::node) given_up: u32,
+    pub(in crate::node) state: Received,
 }
 
 /// A transfer that is getting a part of what was awaited.
-pub(super) struct Pulling {
-    pub(super) get: OpKey,
-    pub(super) into: Span,
+pub(in crate::node) struct Pulling {
+    pub(in crate::node) get: OpKey,
+    pub(in crate::node) into: Span,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(in crate::node) enum Received {
     No,
     /// This is where they lie: parts of them are gotten one by one.
     Known(Place),
@@ -250,7 +250,7 @@ pub(super) enum Received {
 
 impl Run {
     /// Does a copy, if the memories are kept here.
-    pub(super) fn keep(&mut self, from: Span, into: Span) -> bool {
+    pub(in crate::node) fn keep(&mut self, from: Span, into: Span) -> bool {
         match &mut self.memories {
             Memories::Kept(kept) => {
                 kept.copy(from, into);
@@ -261,7 +261,7 @@ impl Run {
     }
 
     /// Whether it cannot end without a member: something of its is still to come, or to go there.
-    pub(super) fn needs(&self, team: &Team, member: u32, rank: Rank) -> bool {
+    pub(in crate::node) fn needs(&self, team: &Team, member: u32, rank: Rank) -> bool {
         let came = |tag| {
             let slot = team.early.get(&(self.number, rank, tag));
             slot.is_some_and(|arrived| !matches!(arrived.data, Data::At(..)))
@@ -280,12 +280,12 @@ impl Run {
     }
 
     /// Whether all that was released by a tag is known to have been what was offered.
-    pub(super) fn is_confirmed(&self, tag: u16) -> bool {
+    pub(in crate::node) fn is_confirmed(&self, tag: u16) -> bool {
         !self.receives.iter().any(|receive| receive.tag == tag && receive.state == Received::Taken)
     }
 
     /// Whether a step in own memory has all its bytes.
-    pub(super) fn has_all_of(&self, step: Step) -> bool {
+    pub(in crate::node) fn has_all_of(&self, step: Step) -> bool {
         match step {
             _ if self.doubted.is_some() => false,
             Step::Copy { from, into } | Step::Combine { into, from } => {
@@ -300,7 +300,7 @@ impl Run {
     }
 
     /// Whether those that it waits for are to be asked now, and when they are to be asked next.
-    pub(super) fn asks(&mut self, now: Nanos) -> (bool, Nanos) {
+    pub(in crate::node) fn asks(&mut self, now: Nanos) -> (bool, Nanos) {
         match self.asks_at {
             Some((at, _)) if at > now => (false, at),
             last => {
@@ -313,7 +313,7 @@ impl Run {
     }
 
     /// Somebody whom it waits for; rank 0 if that is nobody.
-    pub(super) fn awaits(&self) -> Rank {
+    pub(in crate::node) fn awaits(&self) -> Rank {
         if let Some((doubted, _)) = self.doubted {
             return doubted;
         }

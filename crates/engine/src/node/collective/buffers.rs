@@ -75,7 +75,7 @@ impl Kept {
         &mut self.bytes[at..at + span.len as usize]
     }
 
-    pub(super) fn copy(&mut self, from: Span, into: Span) {
+    pub(in crate::node) fn copy(&mut self, from: Span, into: Span) {
         let (from, into) = (self.at(from), (self.at(into), into.len as usize));
         self.bytes.copy_within(from..from + into.1, into.0);
     }
@@ -95,7 +95,7 @@ const fn number(memory: Memory) -> usize {
 
 impl Memories {
     /// Where a span lies in the process; `None` if the engine keeps it.
-    pub(super) fn place(&self, span: Span) -> Option<Place> {
+    pub(in crate::node) fn place(&self, span: Span) -> Option<Place> {
         match self {
             Memories::At { input, output, scratch } => {
                 Some([input, output, scratch][number(span.memory)].plus(span.at))
@@ -104,7 +104,7 @@ impl Memories {
         }
     }
 
-    pub(super) fn read<T: Transport>(
+    pub(in crate::node) fn read<T: Transport>(
         &self,
         transport: &mut T,
         span: Span,
@@ -118,7 +118,7 @@ impl Memories {
         Ok(())
     }
 
-    pub(super) fn write<T: Transport>(
+    pub(in crate::node) fn write<T: Transport>(
         &mut self,
         transport: &mut T,
         span: Span,

@@ -1,17 +1,22 @@
 //! What members of a team offer each other, and get: all of it at once, or part by part.
 
-use super::collective::Came;
-use super::table::{Node, OpKind};
-use super::team_messages::NOT_OFFERED;
-use super::teams::{Pulling, Received, Receiving, Run};
+use super::protocol::NOT_OFFERED;
+use super::runner::Came;
+use super::state::{Pulling, Received, Receiving, Run};
 use crate::collective::Span;
+use crate::node::table::{Node, OpKind};
 use crate::op_id::OpKey;
 use crate::wire::{Message, TeamMessage};
 use crate::{Direction, Lane, OpError, Piece, Place, Rank, Transport};
 
 impl<T: Transport> Node<T> {
     /// The offered bytes that the transfer `get` was getting are here, or not. Returns whether `parent` is a collective.
-    pub(super) fn on_read(&mut self, parent: OpKey, get: OpKey, result: Result<(), OpError>) -> bool {
+    pub(in crate::node) fn on_read(
+        &mut self,
+        parent: OpKey,
+        get: OpKey,
+        result: Result<(), OpError>,
+    ) -> bool {
         let Some(OpKind::Collective(_)) = self.ops.get(parent).map(|op| &op.kind) else { return false };
         let Some(mut run) = self.take_run(parent) else {
             if self.ops.get(parent).is_some_and(|op| op.outcome.is_none()) {
@@ -26,7 +31,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Begins to get a part of what has been offered.
-    pub(super) fn pull(
+    pub(in crate::node) fn pull(
         &mut self,
         key: OpKey,
         run: &mut Run,
@@ -52,7 +57,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// All of what was awaited is here.
-    pub(super) fn release(&mut self, run: &mut Run, from: u32, tag: u16) -> Result<(), OpError> {
+    pub(in crate::node) fn release(&mut self, run: &mut Run, from: u32, tag: u16) -> Result<(), OpError> {
         let from = self.member_rank(run.team, from).expect("plans name members");
         let awaited = |receive: &Receiving| (receive.from, receive.tag) == (from, tag);
         let at = run.receives.iter().position(awaited).expect("plans await what they release");
@@ -61,7 +66,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer of offered bytes has ended.
-    pub(super) fn take_read(
+    pub(in crate::node) fn take_read(
         &mut self,
         run: &mut Run,
         get: OpKey,
@@ -82,7 +87,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gets what a member offers.
-    pub(super) fn get_offered(
+    pub(in crate::node) fn get_offered(
         &mut self,
         key: OpKey,
         run: &mut Run,

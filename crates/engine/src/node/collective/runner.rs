@@ -10,13 +10,13 @@
 
 use std::sync::Arc;
 
-use super::memories::{Kept, Memories};
-use super::table::{Node, OpKind};
-use super::teams::{Broken, ENDED, Members, Received, Receiving, Run, Sending, Sent, Team};
+use super::buffers::{Kept, Memories};
+use super::state::{ENDED, Received, Receiving, Run, Sending, Sent};
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step, TeamId};
 use crate::limits::AHEAD;
+use crate::node::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
-use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamMessage};
+use crate::wire::{self, Message, Pace, StepData, TeamMessage};
 use crate::{Lane, Nanos, OpError, Place, Rank, SendError, Transport};
 
 /// How a member takes part in a collective.
@@ -24,7 +24,7 @@ use crate::{Lane, Nanos, OpError, Place, Rank, SendError, Transport};
 pub struct Start {
     /// What it works on.
     pub memories: Memories,
-    /// Whether [`Polled::Local`](super::Polled::Local) is to tell of steps in own memory; otherwise whoever waits for the
+    /// Whether [`Polled::Local`](crate::node::Polled::Local) is to tell of steps in own memory; otherwise whoever waits for the
     /// outcome asks for them.
     pub steps_told: bool,
     /// When it ends by timeout.
@@ -34,23 +34,12 @@ pub struct Start {
 }
 
 /// What a step came to.
-pub(super) enum Came {
+pub(in crate::node) enum Came {
     On,
     Stopped,
 }
 
 impl<T: Transport> Node<T> {
-    /// A team's size, and this process's number in it. `None`: there is no such team, or it is not made yet.
-    pub fn team(&self, team: TeamId) -> Option<(u32, u32)> {
-        let members = self.teams.all.get(&team)?.members.as_ref()?;
-        Some((members.len(), members.member(self.rank)?))
-    }
-
-    /// The rank of a team's member.
-    pub fn member_rank(&self, team: TeamId, member: u32) -> Option<Rank> {
-        self.teams.all.get(&team)?.members.as_ref()?.rank(member)
-    }
-
     /// Starts a team's next collective, by this member's plan for it. All members must start the same, in the same order.
     /// Memories in the process may be used until there is an outcome for what [`Node::local_step`] says only. A failure that concerns the team, or giving up this collective, ends it and all later ones of that team.
     ///
@@ -127,50 +116,6 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Makes room for the team that this process will be in when the next collective of `team`, a split, is over: its other
-    /// members may know of it earlier. `None`: there is such a team already.
-    pub fn begin_split(&mut self, team: TeamId, color: u32) -> Option<TeamId> {
-        let number = self.teams.all.get(&team)?.started + 1;
-        let new = team.of_split(number, color);
-        if self.teams.all.contains_key(&new) {
-            return None;
-        }
-        self.teams.all.insert(new, Team::default());
-        Some(new)
-    }
-
-    /// Gives a team that [`Node::begin_split`] has made room for its members: such of the old one's.
-    ///
-    /// # Panics
-    /// When one of them is not there.
-    pub fn end_split(&mut self, old: TeamId, new: TeamId, members: &[u32]) {
-        let ranks: Vec<Rank> =
-            members.iter().map(|member| self.member_rank(old, *member).expect("it took part")).collect();
-        let lost = ranks.iter().find(|rank| self.barrier.lost.contains(*rank)).copied();
-        let Some(team) = self.teams.all.get_mut(&new) else { return };
-        team.early.retain(|(_, from, _), _| ranks.contains(from));
-        team.members = Some(Members::These(ranks));
-        if let Some(peer) = lost {
-            self.break_team(new, 0, OpError::PeerLost { peer });
-        }
-    }
-
-    /// Nobody has the team here any more.
-    pub fn drop_team(&mut self, team: TeamId) {
-        if let Some(state) = self.teams.all.get_mut(&team).filter(|_| team != TeamId::WORLD) {
-            state.dropped = true;
-            self.forget_team(team);
-        }
-    }
-
-    fn forget_team(&mut self, team: TeamId) {
-        let over = |state: &Team| state.dropped && state.runs.is_empty();
-        if self.teams.all.get(&team).is_some_and(over) {
-            self.tell_dropped(team);
-            self.teams.all.remove(&team);
-        }
-    }
-
     /// The step in own memory that a collective waits for: a [`Step::Copy`], a [`Step::Combine`] or a [`Step::Fold`]. After it
     /// has been done, [`Node::local_done`] must be called.
     pub fn local_step(&self, id: OpId) -> Option<Step> {
@@ -223,12 +168,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// A collective whose step in own memory whoever polls is to do.
-    pub(super) fn next_local(&mut self) -> Option<OpId> {
+    pub(in crate::node) fn next_local(&mut self) -> Option<OpId> {
         self.teams.local.pop_front().map(OpId::of)
     }
 
     /// Takes a collective's state, to be given back by [`Node::put_run`].
-    pub(super) fn take_run(&mut self, key: OpKey) -> Option<Box<Run>> {
+    pub(in crate::node) fn take_run(&mut self, key: OpKey) -> Option<Box<Run>> {
         match &mut self.ops.get_mut(key)?.kind {
             OpKind::Collective(run) => run.take(),
             _ => None,
@@ -236,7 +181,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Goes on with a collective as far as that goes.
-    pub(super) fn go_on_with(&mut self, key: OpKey) {
+    pub(in crate::node) fn go_on_with(&mut self, key: OpKey) {
         while let Some(mut run) = self.take_run(key) {
             let result = self.do_steps(key, &mut run);
             if !self.put_run(key, run, result) {
@@ -247,7 +192,12 @@ impl<T: Transport> Node<T> {
 
     /// Gives a collective's state back, and ends it if it is over. Returns whether there was news of it meanwhile, by
     /// which it may go on.
-    pub(super) fn put_run(&mut self, key: OpKey, mut run: Box<Run>, mut result: Result<(), OpError>) -> bool {
+    pub(in crate::node) fn put_run(
+        &mut self,
+        key: OpKey,
+        mut run: Box<Run>,
+        mut result: Result<(), OpError>,
+    ) -> bool {
         let (team, number) = (run.team, run.number);
         let mut news = false;
         while let Some(at) = self.teams.missed.iter().position(|(of, ..)| *of == key) {
@@ -364,7 +314,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what a step is to send, if what it is made of is confirmed, the receiver has come near enough, and there is room.
-    pub(super) fn send_step(&mut self, key: OpKey, run: &mut Run, at: usize) -> Result<(), OpError> {
+    pub(in crate::node) fn send_step(&mut self, key: OpKey, run: &mut Run, at: usize) -> Result<(), OpError> {
         let Sending { to, from, of, .. } = run.sends[at];
         if of.is_some_and(|tag| !run.is_confirmed(tag)) {
             return Ok(());
@@ -430,7 +380,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what could not be sent of all collectives. Returns whether anything moved.
-    pub(super) fn retry_collectives(&mut self) -> bool {
+    pub(in crate::node) fn retry_collectives(&mut self) -> bool {
         let mut unsent = std::mem::take(&mut self.teams.unsent);
         unsent.sort_unstable();
         unsent.dedup();
@@ -438,7 +388,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what could not be sent of a collective. Returns whether anything moved.
-    pub(super) fn send_unsent(&mut self, key: OpKey) -> bool {
+    pub(in crate::node) fn send_unsent(&mut self, key: OpKey) -> bool {
         let Some(mut run) = self.take_run(key) else { return false };
         let left = |run: &Run| run.sends.iter().filter(|send| send.state == Sent::No).count();
         let before = left(&run);
@@ -464,7 +414,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Gives up a collective, and so all later ones of its team.
-    pub(super) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
+    pub(in crate::node) fn give_up_collective(&mut self, key: OpKey, error: OpError) {
         let Some(run) = self.take_run(key) else { return };
         let (team, number) = (run.team, run.number);
         self.end_run(key, &run, error);
@@ -472,7 +422,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends a collective that failed, and all that it has under way.
-    fn end_run(&mut self, key: OpKey, run: &Run, error: OpError) {
+    pub(super) fn end_run(&mut self, key: OpKey, run: &Run, error: OpError) {
         if let Some(team) = self.teams.all.get_mut(&run.team) {
             team.runs.remove(&run.number);
         }
@@ -489,71 +439,5 @@ impl<T: Transport> Node<T> {
         self.teams.missed.retain(|(of, ..)| *of != key);
         self.tell_of_end(key, run.steps_told);
         self.finish(key, Err(error));
-    }
-
-    /// Ends a team's collectives from some number on, now and ever after, and tells the members that this one has had to
-    /// do with. Others learn of it when they first do.
-    pub(super) fn break_team(&mut self, id: TeamId, from: u64, error: OpError) {
-        let me = self.rank;
-        let told = match error {
-            OpError::PeerLost { peer } => (BreakReason::Lost, peer),
-            OpError::Team { peer, .. } if peer == me => (BreakReason::GivenUp, peer),
-            OpError::Team { peer, .. } => (BreakReason::Differs, peer),
-            _ => (BreakReason::Failed, me),
-        };
-        let difference = self.teams.all.get_mut(&id).and_then(|team| team.differs.take());
-        self.break_team_as(id, Broken { from, error, told, difference });
-    }
-
-    pub(super) fn break_team_as(&mut self, id: TeamId, broken: Broken) {
-        let Some(team) = self.teams.all.get_mut(&id).filter(|team| !team.is_over(broken.from)) else {
-            return;
-        };
-        team.broken = Some(broken);
-        self.exchange.on_broken(id, broken.from);
-        team.early.retain(|(number, ..), _| *number < broken.from);
-        team.count_early();
-        let over = team.runs.iter().filter(|(number, _)| **number >= broken.from);
-        let keys: Vec<OpKey> = over.map(|(_, key)| *key).collect();
-        let any = !keys.is_empty();
-        team.is_told = any || broken.told.0 != BreakReason::Dropped;
-        for key in keys {
-            if let Some(run) = self.take_run(key) {
-                self.end_run(key, &run, broken.error);
-            }
-        }
-        // Each member drops a team when it is done with it: that alone is nothing to tell everyone of.
-        if any || broken.told.0 != BreakReason::Dropped {
-            self.tell_team(id);
-        }
-        self.forget_team(id);
-    }
-
-    /// A rank is lost, and with it all teams that it is in. What has all that it needs of it goes on.
-    pub(super) fn break_teams_of(&mut self, peer: Rank) {
-        let has = |team: &Team| team.members.as_ref().is_some_and(|members| members.member(peer).is_some());
-        let hit: Vec<TeamId> =
-            self.teams.all.iter().filter(|(_, team)| has(team)).map(|(id, _)| *id).collect();
-        for id in hit {
-            let from = self.first_that_needs(id, peer, 0);
-            self.break_team(id, from, OpError::PeerLost { peer });
-        }
-    }
-
-    /// The first of a team's collectives that cannot end without a member, which has done its part of all before `from`: one
-    /// under way, or the next that may need it.
-    pub(super) fn first_that_needs(&self, id: TeamId, peer: Rank, from: u64) -> u64 {
-        let Some(team) = self.teams.all.get(&id) else { return 0 };
-        // While the team is being made, none of its collectives is under way here.
-        let Some(members) = &team.members else { return from.max(team.started + 1) };
-        let Some(member) = members.member(peer) else { return 0 };
-        let needs = |key: &OpKey| match self.ops.get(*key).map(|op| &op.kind) {
-            Some(OpKind::Collective(Some(run))) => run.needs(team, member, peer),
-            // Somebody is at it just now, and it may turn out either way.
-            _ => true,
-        };
-        let runs = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number);
-        let first = runs.chain(self.exchange.needs(id, peer)).min();
-        first.unwrap_or(from.max(team.started + 1))
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! A barrier, or an all-reduce of up to eight bytes, is one message each way in each of a few rounds. An operation in the table,
 //! the steps of its plan and its memories cost several times what these messages do. So whoever polls for it anyway begins it
-//! without them, and goes on with it as a collective like any other ([`Start::goes_on`](super::Start::goes_on)) once it has polled
+//! without them, and goes on with it as a collective like any other ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled
 //! for long enough, or anything is not as it should be. Other members see no difference: it sends what the plan does.
 
-use super::exchange::{Begun, Exchange, Exchanged};
-use super::table::Node;
-use super::teams::{Arrived, Data, EARLY_MAX, Slot, Team};
+use super::super::state::{Arrived, Data, EARLY_MAX, Slot, Team};
+use super::state::{Begun, Exchange, Exchanged};
 use crate::collective::{Collective, Rounds, TeamId};
 use crate::limits::AHEAD;
+use crate::node::table::Node;
 use crate::wire::WordHead;
 use crate::{Lane, OpError, Transport};
 
@@ -131,7 +131,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends the exchange under way, of this team, for the collective that goes on with it.
-    pub(super) fn take_exchange(&mut self, team: TeamId) -> Option<Begun> {
+    pub(in crate::node) fn take_exchange(&mut self, team: TeamId) -> Option<Begun> {
         if self.exchange.team == team { self.leave_exchange() } else { None }
     }
 
@@ -164,7 +164,7 @@ impl<T: Transport> Node<T> {
 
     /// Notes what the last exchange says of how far members have come: before anything else of its team, which would begin with another
     /// number.
-    pub(super) fn note_exchange(&mut self) {
+    pub(in crate::node) fn note_exchange(&mut self) {
         if std::mem::take(&mut self.exchange.is_to_be_noted) {
             self.note_paces();
         }
@@ -198,7 +198,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A step of the collective that an exchange is at, but not what it waits for just now.
-    pub(super) fn on_exchange(&mut self, slot: Slot, arrived: Arrived) {
+    pub(in crate::node) fn on_exchange(&mut self, slot: Slot, arrived: Arrived) {
         let exchange = &mut self.exchange;
         let awaited = exchange.come == exchange.round && slot == exchange.slot(exchange.round);
         exchange.is_odd |= arrived.signature != exchange.signature;
