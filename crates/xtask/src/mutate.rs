@@ -116,7 +116,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a lost peer is given nothing",
-        file: "engine/src/node/progress.rs",
+        file: "engine/src/node/poll.rs",
         keeps: "_ if self.is_gone(peer) => {}",
         breaks: "_ if self.is_gone(u32::MAX) => {}",
     },
@@ -140,7 +140,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "who was given up is let in no more",
-        file: "engine/src/node/progress.rs",
+        file: "engine/src/node/peer_loss.rs",
         keeps: "            self.transport.disconnect(peer);\n",
         breaks: "",
     },

@@ -9,20 +9,175 @@
 //!
 //! [`Transport`]: crate::Transport
 
-mod am;
 mod barrier;
 mod collective;
-mod progress;
+mod deadlines;
+mod messages;
+mod op;
+mod op_table;
+mod peer_loss;
+mod poll;
 mod registration;
-mod table;
 mod transfer;
-mod waiting;
 
 pub use crate::collective::TeamId;
-pub use am::{AmBody, AmSend, Delivery, Polled};
+pub use barrier::state::KEEPER as BARRIER_KEEPER;
 pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
 pub use collective::small::state::Exchanged;
+pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
+pub use op::Outcome;
 pub use registration::state::RegistrationCounters;
-pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
 pub use transfer::bounce::STAGED_CHUNKS_MIN;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashSet;
+use slotmap::SlotMap;
+
+use self::barrier::state::{Barrier, Unsent};
+use self::collective::small::state::Exchange;
+use self::collective::state::Teams;
+use self::messages::wait_queues::Waiting;
+use self::op::Op;
+use self::registration::state::Registrar;
+use self::transfer::bounce_pool::Stages;
+use self::transfer::fast_table::Hits;
+use self::transfer::state::{HeldStart, Keyed, Part, Transfer};
+use crate::exposure::Ranges;
+use crate::op_id::OpKey;
+use crate::wire::Message;
+use crate::{Counters, Lane, Nanos, OpError, Rank, Transport};
+
+/// One process's operations over one transport. Not for sharing: one thread at a time.
+pub struct Node<T> {
+    rank: Rank,
+    size: u32,
+    handlers: u16,
+    transport: T,
+    /// Operations under way, but for transfers that hit.
+    ops: SlotMap<OpKey, Op>,
+    /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
+    none_due_before: Nanos,
+    hits: Hits,
+    pending: usize,
+    /// By peer: transfers that found the lane full and go on at a later poll, in turn.
+    stalled: Waiting<Rank, OpKey>,
+    /// Messages without payload that found the lane full.
+    outbox: VecDeque<(Rank, Lane, Message)>,
+    unsent: Unsent,
+    barrier: Barrier,
+    teams: Teams,
+    /// A collective by rounds, for whoever polls for it just now.
+    exchange: Exchange,
+    stages: Stages,
+    lost: BTreeMap<Rank, Lost>,
+    /// How many processes of its rank came before a peer's, where any did.
+    incarnations: BTreeMap<Rank, u32>,
+    /// The first failure of an operation that nobody waits for.
+    detached_error: Option<OpError>,
+    /// What is registered, where the transport needs that.
+    registrar: Option<Box<Registrar>>,
+    /// What of its private memory peers may reach by messages and keys; `None`: everything.
+    exposed: Option<Box<Ranges>>,
+    /// Transfers that can go on.
+    ready: VecDeque<OpKey>,
+    /// Puts that wait until nothing is held back any more.
+    held: Vec<OpKey>,
+    /// Puts and atomics without a key likewise, and this rank's arrival at the barrier.
+    held_starts: Vec<(OpKey, HeldStart)>,
+    held_arrival: bool,
+    /// The registration table may want something done.
+    actions_due: bool,
+    /// Somebody is at it.
+    acting: bool,
+    scratch: Vec<u8>,
+    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once, but
+    /// those with long lists.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_keyed: Vec<Box<Keyed>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_parts: Vec<Box<Part>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_transfers: Vec<Box<Transfer>>,
+    /// For lanes that are found full while others are tried.
+    full: HashSet<(Rank, Lane)>,
+    /// Polls in turn that brought news.
+    busy_polls: u32,
+    counters: Counters,
+}
+
+/// What became of a peer that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// It is gone: nothing is sent to it.
+    Gone,
+    /// Another process has its rank, and is answered. The program has not been told: it starts nothing there.
+    Replaced,
+}
+
+impl<T: Transport> Node<T> {
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have numbers from `size`
+    /// on: they are no part of the job, and neither meet at its barrier nor break it.
+    ///
+    /// # Panics
+    /// When `rank` is not below `size`.
+    pub fn new(rank: Rank, size: u32, handlers: u16, transport: T) -> Node<T> {
+        assert!(rank < size, "rank {rank} is not below the job's size {size}");
+        let scratch = vec![0; transport.payload_max()];
+        Node {
+            rank,
+            size,
+            handlers,
+            transport,
+            ops: SlotMap::with_key(),
+            hits: Hits::default(),
+            none_due_before: Nanos::MAX,
+            pending: 0,
+            stalled: Waiting::default(),
+            outbox: VecDeque::new(),
+            unsent: Unsent::default(),
+            barrier: Barrier::default(),
+            teams: Teams::new(size),
+            exchange: Exchange::default(),
+            stages: Stages::default(),
+            lost: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
+            detached_error: None,
+            registrar: None,
+            exposed: None,
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            held_starts: Vec::new(),
+            held_arrival: false,
+            actions_due: false,
+            acting: false,
+            scratch,
+            spare_keyed: Vec::new(),
+            spare_parts: Vec::new(),
+            spare_transfers: Vec::new(),
+            full: HashSet::new(),
+            busy_polls: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
+    #[must_use]
+    pub fn as_replacement(mut self) -> Node<T> {
+        self.barrier.lost.insert(self.rank);
+        self.break_teams_of(self.rank);
+        self
+    }
+
+    /// The transport, for what only its owner knows how to ask of it.
+    #[inline]
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// What this node has done so far, except for operations that never entered it.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

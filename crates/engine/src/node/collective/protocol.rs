@@ -3,7 +3,8 @@
 use super::state::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
 use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
-use crate::node::table::{Node, Op, OpKind};
+use crate::node::Node;
+use crate::node::op::{Op, OpKind};
 use crate::op_id::OpKey;
 use crate::wire::{self, BreakReason, Message, Pace, StepData, TeamBroken, TeamMessage};
 use crate::{Lane, OpError, Rank, Transport};

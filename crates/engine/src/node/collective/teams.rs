@@ -2,7 +2,8 @@
 
 use super::state::{Broken, Members, Team};
 use crate::collective::TeamId;
-use crate::node::table::{Node, OpKind};
+use crate::node::Node;
+use crate::node::op::OpKind;
 use crate::op_id::OpKey;
 use crate::wire::BreakReason;
 use crate::{OpError, Rank, Transport};

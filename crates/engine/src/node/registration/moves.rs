@@ -4,7 +4,7 @@
 use super::state::{Asked, HELD_BYTES_MAX, Later, Serve, Waiter};
 use super::trace_spans::MoveSpan;
 use crate::exposure::Ranges;
-use crate::node::table::Node;
+use crate::node::Node;
 use crate::node::transfer::access::allow_key;
 use crate::op_id::OpKey;
 use crate::registration::firehose::{HoseId, Released};

@@ -8,7 +8,7 @@ use slab::Slab;
 use super::early_revocations::Early;
 use super::revocations::{EACH, Revoked};
 use super::trace_spans::{MoveSpan, RecallSpan};
-use crate::node::waiting::Waiting;
+use crate::node::messages::wait_queues::Waiting;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};

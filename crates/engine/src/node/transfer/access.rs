@@ -6,8 +6,9 @@
 
 use super::state::Transfer;
 use crate::exposure::{Ranges, Rights};
+use crate::node::Node;
 use crate::node::collective::state::{Run as Collective, Sent};
-use crate::node::table::{Node, OpKind};
+use crate::node::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
 use crate::wire::Chunk;

@@ -1,7 +1,8 @@
 //! Atomics on words of a peer's heap.
 
 use super::state::HeldStart;
-use crate::node::table::{Node, OpKind};
+use crate::node::Node;
+use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
 use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
 

@@ -10,7 +10,8 @@
 //! bytes in the stage, so that this is given back only when nothing is under way to it any more.
 
 use super::bounce_pool::{Relay, Step};
-use crate::node::table::{Node, OpKind, Outcome};
+use crate::node::Node;
+use crate::node::op::{OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Limits, Path};
 use crate::wire::{Message, StageAct, StageAsk, Staged, Status};

@@ -5,7 +5,8 @@
 //! window, and are believed only for chunks that are really under way with that very peer.
 
 use super::state::{After, Transfer};
-use crate::node::table::{Node, OpKind};
+use crate::node::Node;
+use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
 use crate::span::BucketSize;
 use crate::wire::{Chunk, ChunkDone, Message, Signal, Status, chunk_result};
@@ -280,20 +281,5 @@ impl<T: Transport> Node<T> {
         }
         let done = ChunkDone::to(chunk, Status::of(&result));
         self.answer(peer, Message::GetData(done), len);
-    }
-
-    /// Answers a request with `len` bytes of the scratch space.
-    #[inline]
-    pub(in crate::node) fn answer(&mut self, peer: Rank, message: Message, len: usize) {
-        if self.answer_must_wait(peer) {
-            let payload = self.scratch[..len].to_vec();
-            self.hold(peer, Lane::Reply, message, &payload);
-            return;
-        }
-        // The transport handed the request out, so there is room; only a peer that corrupts its own lane sees none,
-        // and it alone then waits in vain.
-        if self.transport.send(peer, Lane::Reply, &message.encode(len), &self.scratch[..len]).is_err() {
-            self.counters.malformed += 1;
-        }
     }
 }

@@ -2,8 +2,9 @@
 //! them but what they use. Everything else about transfers by keys is in [`super::keyed`].
 
 use super::fast_table::State;
+use crate::node::Node;
+use crate::node::op::Outcome;
 use crate::node::registration::state::Registrar;
-use crate::node::table::{Node, Outcome};
 use crate::op_id::{HitId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};

@@ -6,8 +6,9 @@
 
 use super::state::{After, Keyed, Part};
 use crate::limits::CHILDREN_MAX;
+use crate::node::Node;
+use crate::node::op::OpKind;
 use crate::node::registration::state::{CHUNK_BYTES, Waiter};
-use crate::node::table::{Node, OpKind};
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Facts, Keys, Limits, Path, Wanted};
 use crate::registration::firehose::{Found, HoseId};

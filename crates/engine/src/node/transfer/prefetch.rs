@@ -2,8 +2,8 @@
 
 use slotmap::Key;
 
+use crate::node::Node;
 use crate::node::registration::state::CHUNK_BYTES;
-use crate::node::table::Node;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Found;
 use crate::registration::{Run, end_of};

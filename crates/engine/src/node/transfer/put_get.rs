@@ -2,7 +2,8 @@
 
 use super::keyed;
 use super::state::{After, HeldStart};
-use crate::node::table::{Node, OpKind};
+use crate::node::Node;
+use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
 use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
 use crate::wire::Message;

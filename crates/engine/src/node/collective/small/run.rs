@@ -5,11 +5,11 @@
 //! without them, and goes on with it as a collective like any other ([`Start::goes_on`](crate::node::Start::goes_on)) once it has polled
 //! for long enough, or anything is not as it should be. Other members see no difference: it sends what the plan does.
 
-use super::super::state::{Arrived, Data, EARLY_MAX, Slot, Team};
 use super::state::{Begun, Exchange, Exchanged};
 use crate::collective::{Collective, Rounds, TeamId};
 use crate::limits::AHEAD;
-use crate::node::table::Node;
+use crate::node::Node;
+use crate::node::collective::state::{Arrived, Data, EARLY_MAX, Slot, Team};
 use crate::wire::WordHead;
 use crate::{Lane, OpError, Transport};
 

@@ -1,8 +1,8 @@
 //! What a node knows of the exchange that it is at. Nothing here decides what happens next.
 
-use super::super::state::{Arrived, Data, Slot};
 use crate::Rank;
 use crate::collective::{Collective, Rounds, Signature, TeamId};
+use crate::node::collective::state::{Arrived, Data, Slot};
 use crate::wire::WordHead;
 
 /// What an exchange has come to.

@@ -4,7 +4,11 @@
 //! is woken once, by the message that it waits for: with more processes than cores this costs what a bare futex
 //! barrier costs, where rounds of messages would wake everyone several times.
 
-use super::table::{KEEPER, Node, OpKind, Outcome, Unsent};
+pub(super) mod state;
+
+use self::state::KEEPER;
+use crate::node::Node;
+use crate::node::op::{OpKind, Outcome};
 use crate::op_id::{OpId, OpKey};
 use crate::wire::{self, Message};
 use crate::{Atomic, Lane, Mechanism, MemId, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
@@ -17,17 +21,6 @@ const LOOKED_AT: u32 = 4;
 
 /// Polls, at most, between two trials to tell a peer that a barrier is open.
 const PAUSE_POLLS_MAX: u32 = 31;
-
-impl Unsent {
-    /// Keeps the news for `peer` in place of older news, to be tried at the next poll.
-    pub(super) fn keep(&mut self, peer: Rank, news: Message) {
-        let kept = self.news.entry(peer).or_insert(news);
-        if !matches!(kept, Message::BarrierBroken { .. }) {
-            *kept = news;
-        }
-        (self.polls_left, self.pause) = (0, 0);
-    }
-}
 
 impl<T: Transport> Node<T> {
     /// Arrives at the next barrier, or waits on for the one whose wait ended early by timeout or cancellation. The
@@ -96,7 +89,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Adds this rank to the counter, unless that must wait: who sees it there may know of what it did before.
-    pub(super) fn arrive(&mut self) {
+    pub(in crate::node) fn arrive(&mut self) {
         self.held_arrival = self.holds_back();
         if self.held_arrival {
             return;
@@ -122,7 +115,7 @@ impl<T: Transport> Node<T> {
 
     /// Takes the counter's value from before this rank arrived at barrier `epoch`. That barrier may be open by now,
     /// and this rank waiting at the next: the message that opens it can overtake the counter's answer.
-    pub(super) fn on_arrival(&mut self, key: OpKey, epoch: u64, counted: Outcome) {
+    pub(in crate::node) fn on_arrival(&mut self, key: OpKey, epoch: u64, counted: Outcome) {
         self.ops.remove(key);
         let size = u64::from(self.size);
         match counted {
@@ -138,7 +131,7 @@ impl<T: Transport> Node<T> {
 
     /// A rank that was needed at the barrier is gone. If it had arrived, and all others too, the barrier is open
     /// whoever was to say so: the counter knows.
-    pub(super) fn recount(&mut self) {
+    pub(in crate::node) fn recount(&mut self) {
         let waiting =
             self.ops.values().any(|op| op.outcome.is_none() && matches!(op.kind, OpKind::BarrierWait));
         // It does not know of this rank yet: `Node::arrive` asks it.
@@ -163,7 +156,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes the counter's value for [`Node::recount`].
-    pub(super) fn on_count(&mut self, key: OpKey, counted: Outcome) {
+    pub(in crate::node) fn on_count(&mut self, key: OpKey, counted: Outcome) {
         self.ops.remove(key);
         let epoch = self.barrier.arrived;
         match counted {
@@ -190,7 +183,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tells all others that this rank has given up `peer`, whose process may be `gone`, and comes to no barrier any more.
-    pub(super) fn tell_broken(&mut self, peer: Rank, gone: bool) {
+    pub(in crate::node) fn tell_broken(&mut self, peer: Rank, gone: bool) {
         self.tell_all(Message::BarrierBroken { peer: Some(peer), gone });
     }
 
@@ -208,7 +201,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tries again to tell those that could not be told about the barrier. Returns whether one has been.
-    pub(super) fn retry_news(&mut self) -> bool {
+    pub(in crate::node) fn retry_news(&mut self) -> bool {
         let (unsent, transport) = (&mut self.unsent, &mut self.transport);
         if unsent.polls_left > 0 {
             unsent.polls_left -= 1;
@@ -222,7 +215,7 @@ impl<T: Transport> Node<T> {
         unsent.news.len() < before
     }
 
-    pub(super) fn on_barrier_open(&mut self, epoch: u64) {
+    pub(in crate::node) fn on_barrier_open(&mut self, epoch: u64) {
         // Nobody can open a barrier that this rank has not arrived at.
         if epoch == 0 || epoch > self.barrier.arrived {
             self.counters.malformed += 1;
@@ -232,7 +225,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a peer's word that it has given up another, which may well run, and be heard from here.
-    pub(super) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
+    pub(in crate::node) fn on_barrier_broken(&mut self, given_up: Option<Rank>, gone: bool) {
         match given_up {
             // Whoever gives this rank up does not tell it so: the transport does.
             Some(given_up) if given_up < self.size && given_up != self.rank => {

@@ -1,11 +1,12 @@
-//! Progress: what a poll, a deadline or a loss does to the operations under way.
+//! Progress: what a poll, and what arrives, does to the operations under way.
 
-use super::am::Polled;
+use super::Node;
+use super::messages::active_message::Polled;
+use super::op::OpKind;
 use super::registration::state::Registrar;
-use super::table::{Lost, Node, OpKind};
-use crate::op_id::{OpId, OpKey};
+use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
-use crate::{Copied, Event, Inbox, Lane, Nanos, OpError, Rank, Transport};
+use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
 
 /// Polls, at most, that may bring news in turn before what could not be sent is tried again: otherwise that is when
 /// nothing has come.
@@ -67,12 +68,6 @@ impl<T: Transport> Node<T> {
             && self.teams.unsent.is_empty())
     }
 
-    /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
-    /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
-    pub fn wants_time(&self) -> bool {
-        self.registrar.as_ref().is_some_and(|registrar| registrar.wants_time)
-    }
-
     /// Whether a poll may do something though the transport has no news: something could not be sent yet, or is to be
     /// gone on with.
     #[inline]
@@ -80,142 +75,6 @@ impl<T: Transport> Node<T> {
         self.waits()
             || !self.teams.local.is_empty()
             || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
-    }
-
-    /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
-    /// more. Loses every peer that was told to give something back, and has not answered within [`Settings::recall_within`], which counts from
-    /// the next call on. Asks the members that a collective has waited for in vain what they called.
-    /// Returns the earliest deadline that is left, or when to ask or look next; or earlier, where what was due then has ended since.
-    ///
-    /// To be called when polling finds nothing, as answers may lie there until then; and now and then where it always finds something.
-    ///
-    /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
-    pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
-        self.expire_where(now, true)
-    }
-
-    /// The same for who does not poll, as somebody else is at it, and may be long: no peer's time to answer passes.
-    pub fn expire_unpolled(&mut self, now: Nanos) -> Option<Nanos> {
-        self.expire_where(now, false)
-    }
-
-    fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
-        let hits = self.expire_hits(now);
-        let ops = self.expire_ops(now);
-        let holders = self.expire_holders(now, polled);
-        [hits, ops, holders].into_iter().flatten().min()
-    }
-
-    /// Looks at all operations only where one may be late, or a collective may have to ask.
-    fn expire_ops(&mut self, now: Nanos) -> Option<Nanos> {
-        if self.ops.is_empty() {
-            self.none_due_before = Nanos::MAX;
-        }
-        if now < self.none_due_before && self.collectives_in_flight() == 0 {
-            return Some(self.none_due_before).filter(|at| *at != Nanos::MAX);
-        }
-        let (mut late, mut in_vain) = (Vec::new(), Vec::new());
-        let (mut due, mut ask) = (Nanos::MAX, Nanos::MAX);
-        for (key, op) in &mut self.ops {
-            if op.outcome.is_some() {
-                continue;
-            }
-            if let OpKind::Collective(Some(run)) = &mut op.kind {
-                let (asks_now, at) = run.asks(now);
-                if asks_now {
-                    in_vain.push(key);
-                }
-                ask = ask.min(at);
-            }
-            let Some(deadline) = op.deadline else { continue };
-            if deadline <= now {
-                late.push((key, op.kind.peer()));
-            } else {
-                due = due.min(deadline);
-            }
-        }
-        self.none_due_before = due;
-        for (key, peer) in late {
-            self.give_up(key, OpError::Timeout { peer });
-        }
-        for key in in_vain {
-            self.ask_the_awaited(key);
-        }
-        Some(due.min(ask)).filter(|at| *at != Nanos::MAX)
-    }
-
-    /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
-    /// whatever is started with it later.
-    #[cold]
-    pub fn lose(&mut self, peer: Rank) {
-        if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
-            // Before what it holds is others', and while it is still kept from being anything else.
-            self.transport.disconnect(peer);
-            self.forget(peer);
-        }
-    }
-
-    /// Loses a peer, and tells all others: for who judges so by itself, or knows that nobody else tells them. They may still
-    /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
-    #[cold]
-    pub fn give_up_peer(&mut self, peer: Rank) {
-        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
-        self.lose(peer);
-        if news {
-            self.tell_broken(peer, false);
-        }
-    }
-
-    /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
-    #[cold]
-    pub fn tell_gone(&mut self, peer: Rank) {
-        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
-        self.lose(peer);
-        if news {
-            self.tell_broken(peer, true);
-        }
-    }
-
-    /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
-    #[cold]
-    fn on_returned(&mut self, peer: Rank, incarnation: u32) {
-        if incarnation > self.incarnation_of(peer) {
-            self.lost.insert(peer, Lost::Gone);
-            // Answers to what it had asked before it was given up may have come together since.
-            self.forget(peer);
-            self.incarnations.insert(peer, incarnation);
-            self.lost.insert(peer, Lost::Replaced);
-        }
-    }
-
-    /// Ends what is under way with a peer that is gone, and keeps nothing of it.
-    fn forget(&mut self, peer: Rank) {
-        if self.is_of_job(peer) {
-            self.barrier.lost.insert(peer);
-        }
-        self.outbox.retain(|(to, ..)| *to != peer);
-        self.unsent.news.remove(&peer);
-        let ended: Vec<OpKey> = self
-            .ops
-            .iter()
-            .filter(|(_, op)| op.outcome.is_none() && op.kind.needs(peer))
-            .map(|(key, _)| key)
-            .collect();
-        for key in ended {
-            self.give_up(key, OpError::PeerLost { peer });
-        }
-        self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
-        self.drop_registrations(peer);
-        self.take_stages_back(peer);
-        self.break_teams_of(peer);
-        if self.is_of_job(peer) {
-            self.recount();
-        }
-    }
-
-    /// Whether the peer is one of those that meet at the barrier. Others are numbered from the job's size on.
-    fn is_of_job(&self, peer: Rank) -> bool {
-        peer < self.size
     }
 
     #[inline(always)]
@@ -277,13 +136,6 @@ impl<T: Transport> Node<T> {
             self.run_actions();
         }
         moved
-    }
-
-    /// A peer has broken the rules: it is given up.
-    #[cold]
-    pub(super) fn on_garbled(&mut self, peer: Rank) {
-        self.counters.malformed += 1;
-        self.give_up_peer(peer);
     }
 
     /// Takes a message that is for the engine itself, if it is one.

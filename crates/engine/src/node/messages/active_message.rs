@@ -1,7 +1,7 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
-use super::table::Node;
-use super::transfer::state::After;
+use crate::node::Node;
+use crate::node::transfer::state::After;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{
@@ -57,7 +57,7 @@ pub enum Polled {
     Deliver(Delivery),
     /// The handler of a stamped request of this node's has run at the peer, and has not replied; the stamp.
     Acknowledged(u64),
-    /// A collective that was started with [`Start::steps_told`](super::Start::steps_told) has come to a step in this
+    /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a step in this
     /// process's own memory: see [`Node::local_step`].
     Local(OpId),
 }
@@ -165,7 +165,7 @@ impl<T: Transport> Node<T> {
 
     /// Hands an Active Message, which brought so many bytes, to its handler, if it names one.
     #[inline(always)]
-    pub(super) fn deliver(&mut self, peer: Rank, lane: Lane, head: AmHead, bytes: u64) -> Polled {
+    pub(in crate::node) fn deliver(&mut self, peer: Rank, lane: Lane, head: AmHead, bytes: u64) -> Polled {
         let handler = head.handler();
         if handler >= self.handlers {
             self.counters.malformed += 1;
