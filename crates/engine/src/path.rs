@@ -124,7 +124,7 @@ pub enum Path {
     Awaited,
     /// The bytes and their signal are one message.
     Signalled,
-    /// By messages, through a stage in the owner's heap, to which copies are one-sided.
+    /// By messages, through a bounce buffer in the owner's heap, to which copies are one-sided.
     Staged,
     /// In chunks inside messages.
     Chunks,
@@ -238,9 +238,9 @@ pub struct Facts {
 pub struct Limits {
     /// Bytes, at most, that had better go by message than be waited for, where their keys are not held.
     pub small: u64,
-    /// Bytes of private memory from which stages pay.
+    /// Bytes of private memory from which bounce buffers pay.
     pub staged_min: u64,
-    /// Whether the peer's stages can be reached one-sided.
+    /// Whether the peer's bounce buffers can be reached one-sided.
     pub stages: bool,
 }
 

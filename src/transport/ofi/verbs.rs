@@ -121,19 +121,19 @@ impl Transport for OfiTransport {
         self.start_heap_copy(op, peer, direction, pieces, true)
     }
 
-    fn stage_bytes(&self) -> u64 {
+    fn bounce_bytes(&self) -> u64 {
         STAGE_BYTES
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.own.make_stage()
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.own.make_bounce_buffer()
     }
 
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         self.knows_heap(peer)
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         self.start_heap_copy(op, peer, direction, &[piece], false)
     }
 

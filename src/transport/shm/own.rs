@@ -38,7 +38,7 @@ impl OwnMemory {
     }
 
     /// Takes one more stage of the heap, for good: where in it that begins.
-    pub(crate) fn make_stage(&mut self) -> Option<u64> {
+    pub(crate) fn make_bounce_buffer(&mut self) -> Option<u64> {
         let heap = self.heap.as_ref()?;
         let most = (heap.len() / STAGES_SHARE / STAGE_BYTES).min(STAGES as u64);
         if self.stages.len() as u64 >= most {

@@ -41,7 +41,7 @@ use self::collective::state::Teams;
 use self::messages::wait_queues::Waiting;
 use self::op::Op;
 use self::registration::state::Registrar;
-use self::transfer::bounce_pool::Stages;
+use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::Hits;
 use self::transfer::state::{HeldStart, Keyed, Part, Transfer};
 use crate::exposure::Ranges;
@@ -70,7 +70,7 @@ pub struct Node<T> {
     teams: Teams,
     /// A collective by rounds, for whoever polls for it just now.
     exchange: Exchange,
-    stages: Stages,
+    bounce_pool: BouncePool,
     lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
     incarnations: BTreeMap<Rank, u32>,
@@ -140,7 +140,7 @@ impl<T: Transport> Node<T> {
             barrier: Barrier::default(),
             teams: Teams::new(size),
             exchange: Exchange::default(),
-            stages: Stages::default(),
+            bounce_pool: BouncePool::default(),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             detached_error: None,

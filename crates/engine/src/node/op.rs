@@ -2,7 +2,7 @@
 
 use super::barrier::state::KEEPER;
 use super::collective::state::Run;
-use super::transfer::bounce_pool::Relay;
+use super::transfer::bounce_pool::Bounce;
 use super::transfer::state::{After, Keyed, Part, Transfer};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
@@ -28,7 +28,7 @@ pub(super) enum OpKind {
     /// A transfer by messages.
     Transfer(Box<Transfer>),
     /// What moves pieces of one through the peer's heap.
-    Relay(Relay),
+    Bounce(Bounce),
     /// A transfer by keys.
     Keyed(Box<Keyed>),
     /// A part of one, that the transport will report.
@@ -49,7 +49,7 @@ impl OpKind {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
             OpKind::Transfer(transfer) => transfer.peer,
-            OpKind::Relay(relay) => relay.peer,
+            OpKind::Bounce(bounce) => bounce.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
             OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,

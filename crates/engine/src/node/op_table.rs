@@ -159,8 +159,8 @@ impl<T: Transport> Node<T> {
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
-            Some(OpKind::Transfer(_)) => self.orphan_relays(key),
-            Some(OpKind::Relay(_)) => return self.drop_relay(key, error),
+            Some(OpKind::Transfer(_)) => self.orphan_bounces(key),
+            Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
             Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }
         self.finish(key, Err(error));

@@ -104,7 +104,7 @@ impl<T: Transport> Node<T> {
         }
         self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
-        self.take_stages_back(peer);
+        self.take_bounce_buffers_back(peer);
         self.break_teams_of(peer);
         if self.is_of_job(peer) {
             self.recount();

@@ -148,9 +148,9 @@ impl<T: Transport> Node<T> {
             (Message::Get(chunk, len), Lane::Request) => self.serve_get(peer, chunk, *len),
             (Message::PutDone { done, old }, Lane::Reply) => self.on_put_done(peer, done, *old),
             (Message::GetData(done), Lane::Reply) => self.on_get_data(peer, done, payload),
-            (Message::Stage(ask), Lane::Request) => self.serve_stage(peer, ask),
-            (Message::StageGive { stage }, Lane::Request) => self.on_stage_give(peer, *stage),
-            (Message::Staged(staged), Lane::Reply) => self.on_staged(peer, staged),
+            (Message::Bounce(ask), Lane::Request) => self.serve_bounce(peer, ask),
+            (Message::BounceGive { buffer }, Lane::Request) => self.on_bounce_give(peer, *buffer),
+            (Message::Bounced(bounced), Lane::Reply) => self.on_bounced(peer, bounced),
             (Message::BarrierOpen { epoch }, Lane::Request) if self.is_of_job(peer) => {
                 self.on_barrier_open(*epoch);
             }
@@ -202,7 +202,7 @@ impl<T: Transport> Node<T> {
                 (_, result) => self.finish(key, result),
             },
             OpKind::Part(_) => self.on_part(key, result),
-            OpKind::Relay(_) => self.on_staged_copy(key, result),
+            OpKind::Bounce(_) => self.on_bounce_copied(key, result),
             OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
         }
     }

@@ -2,6 +2,7 @@
 
 extern crate standpipe_engine as engine;
 
+mod bounce;
 mod common;
 mod exchange;
 mod hits;
@@ -9,6 +10,6 @@ mod hostile;
 mod returned;
 mod rules;
 mod signals;
-mod stages;
+
 mod team_news;
 mod teams;

@@ -29,9 +29,9 @@ impl<T: Transport> Node<T> {
             };
             match message {
                 Message::BarrierOpen { .. } | Message::BarrierBroken { .. } => unsent.keep(*peer, *message),
-                Message::Stage(ask) => failed.push((ask.op, error)),
-                // Whoever is gone has its stage back.
-                Message::StageGive { .. } => {}
+                Message::Bounce(ask) => failed.push((ask.op, error)),
+                // Whoever is gone has its bounce buffer back.
+                Message::BounceGive { .. } => {}
                 _ => _ = detached_error.get_or_insert(error),
             }
             false

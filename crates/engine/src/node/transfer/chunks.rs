@@ -41,9 +41,9 @@ impl<T: Transport> Node<T> {
         rest.clear();
         rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
         *transfer = Transfer::new(peer, direction, rest, after);
-        let is_long = |piece: &Piece| self.is_for_relays(peer, *piece);
+        let is_long = |piece: &Piece| self.is_for_bounce(peer, *piece);
         if pieces.iter().any(is_long) {
-            transfer.relays_max = self.stages.relays_for(peer);
+            transfer.bounces_max = self.bounce_pool.bounces_for(peer);
         }
         transfer
     }
@@ -70,9 +70,9 @@ impl<T: Transport> Node<T> {
             let free = transfer.window.iter().position(Option::is_none);
             let next = transfer.rest.last().filter(|_| transfer.error.is_none());
             let (Some(slot), Some(piece)) = (free, next) else { return moved };
-            let (piece, peer, relays_max) = (*piece, transfer.peer, transfer.relays_max);
-            if relays_max > 0 && self.is_for_relays(peer, piece) {
-                if !self.add_relay(key) {
+            let (piece, peer, bounces_max) = (*piece, transfer.peer, transfer.bounces_max);
+            if bounces_max > 0 && self.is_for_bounce(peer, piece) {
+                if !self.add_bounce(key) {
                     return moved;
                 }
                 moved = true;

@@ -29,7 +29,7 @@ enum Next {
     /// Nothing, before something comes.
     Wait,
     /// Send this piece by message.
-    Bounce(Piece),
+    ByMessage(Piece),
     /// Go on gathering.
     More,
 }
@@ -103,7 +103,7 @@ impl<T: Transport> Node<T> {
             }
             match next {
                 Next::Wait => return,
-                Next::Bounce(piece) => self.bounce(key, piece),
+                Next::ByMessage(piece) => self.send_by_message(key, piece),
                 Next::Submit | Next::More => {}
             }
         }
@@ -182,7 +182,7 @@ impl<T: Transport> Node<T> {
                 return Next::Wait;
             }
             (Path::Chunks, _) if keys == Keys::Refused => {
-                return Next::Bounce(self.refused(peer, piece, run));
+                return Next::ByMessage(self.refused(peer, piece, run));
             }
             (Path::Chunks, _) if children >= CHILDREN_MAX => return Next::Wait,
             _ => {}
@@ -193,7 +193,7 @@ impl<T: Transport> Node<T> {
         }
         let rides = match path {
             Path::Asked { rides } => rides,
-            _ => return Next::Bounce(piece),
+            _ => return Next::ByMessage(piece),
         };
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         keyed.asked = true;
@@ -249,7 +249,7 @@ impl<T: Transport> Node<T> {
                 keyed.pinned = false;
             }
             self.actions_due = true;
-            return Next::Bounce(Piece { len: piece.len.min(CHUNK_BYTES.min(most)), ..piece });
+            return Next::ByMessage(Piece { len: piece.len.min(CHUNK_BYTES.min(most)), ..piece });
         }
         let mut waits = false;
         for reg in &pins {
@@ -314,7 +314,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends a piece by message, for want of room.
-    fn bounce(&mut self, parent: OpKey, piece: Piece) {
+    fn send_by_message(&mut self, parent: OpKey, piece: Piece) {
         self.take(parent, piece.len);
         self.count(parent, Mechanism::Message, piece.len);
         let Some(keyed) = self.keyed(parent) else { return };
@@ -333,9 +333,9 @@ impl<T: Transport> Node<T> {
         self.pump(key);
     }
 
-    /// One child less: a part, a piece by message, data that rode in a move, or a relay.
+    /// One child less: a part, a piece by message, data that rode in a move, or a bounce.
     pub(in crate::node) fn on_child(&mut self, parent: OpKey, result: Outcome) {
-        let Some(keyed) = self.keyed(parent) else { return self.on_relay_over(parent, result) };
+        let Some(keyed) = self.keyed(parent) else { return self.on_bounce_over(parent, result) };
         keyed.children -= 1;
         if let Err(error) = result {
             keyed.error.get_or_insert(error);
@@ -377,7 +377,7 @@ impl<T: Transport> Node<T> {
                 self.ops[child].parent = None;
                 self.transport.abandon(OpId::of(child));
             } else {
-                self.orphan_relays(child);
+                self.orphan_bounces(child);
                 self.finish(child, Ok(0));
                 self.ops.remove(child);
             }

@@ -1,6 +1,6 @@
 //! What the node keeps of transfers under way, and what comes after their bytes. Nothing here decides what happens next.
 
-use crate::limits::{RELAYS_MAX, WINDOW};
+use crate::limits::{BOUNCES_MAX, WINDOW};
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
 use crate::wire::Am;
@@ -30,9 +30,9 @@ pub(in crate::node) struct Transfer {
     /// What has been sent and not answered.
     pub(in crate::node) window: [Option<Piece>; WINDOW],
     pub(in crate::node) error: Option<OpError>,
-    /// Relays at work for it, and how many there may be.
-    pub(in crate::node) relays: u8,
-    pub(in crate::node) relays_max: u8,
+    /// Bounces at work for it, and how many there may be.
+    pub(in crate::node) bounces: u8,
+    pub(in crate::node) bounces_max: u8,
     /// Whether it stands among those of the node that found a lane full.
     pub(in crate::node) stalled: bool,
     /// Since when it has been on its way, if that is to be known when it ends.
@@ -57,8 +57,8 @@ impl Transfer {
             rest,
             window: [None; WINDOW],
             error: None,
-            relays: 0,
-            relays_max: RELAYS_MAX,
+            bounces: 0,
+            bounces_max: BOUNCES_MAX,
             stalled: false,
             since: None,
             after,
@@ -67,7 +67,7 @@ impl Transfer {
     }
 
     pub(in crate::node) fn is_locally_done(&self) -> bool {
-        self.direction == Direction::Put && self.rest.is_empty() && self.relays == 0
+        self.direction == Direction::Put && self.rest.is_empty() && self.bounces == 0
     }
 
     /// The word of the target's heap that changes after it, and how, where what is sent now may bring that with it: the whole
@@ -76,7 +76,7 @@ impl Transfer {
         match self.after {
             Some(After::Signal(word, atomic))
                 if self.rest.len() == 1
-                    && self.relays == 0
+                    && self.bounces == 0
                     && word.mem == MemId::Heap
                     && self.window.iter().all(Option::is_none) =>
             {
@@ -88,7 +88,7 @@ impl Transfer {
 
     pub(in crate::node) fn is_over(&self) -> bool {
         (self.rest.is_empty() || self.error.is_some())
-            && self.relays == 0
+            && self.bounces == 0
             && self.window.iter().all(Option::is_none)
     }
 }
