@@ -27,8 +27,8 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "every reference is given back",
         file: "engine/src/node/transfer/keyed.rs",
-        keeps: "locals.into_iter().for_each(|reg| registrar.table.release(reg));",
-        breaks: "locals.into_iter().skip(1).for_each(|reg| registrar.table.release(reg));",
+        keeps: "locals.into_iter().for_each(|reg| registration.table.release(reg));",
+        breaks: "locals.into_iter().skip(1).for_each(|reg| registration.table.release(reg));",
     },
     Mutation {
         rule: "what is in use is not evicted",
@@ -57,8 +57,8 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "a right is given back once",
         file: "engine/src/node/registration/moves.rs",
-        keeps: "registrar.owed.entry(peer).or_default().push(holder),",
-        breaks: "registrar.owed.entry(peer).or_default().extend([holder, holder]),",
+        keeps: "registration.owed.entry(peer).or_default().push(holder),",
+        breaks: "registration.owed.entry(peer).or_default().extend([holder, holder]),",
     },
     Mutation {
         rule: "what peers hold is charged to M",
@@ -70,7 +70,7 @@ const MUTATIONS: [Mutation; 23] = [
         rule: "bytes are pinned until the deregistration is over",
         file: "engine/src/node/registration/actions.rs",
         keeps: "Deregistering::Pending => {}",
-        breaks: "Deregistering::Pending => registrar.table.deregistered(reg),",
+        breaks: "Deregistering::Pending => registration.table.deregistered(reg),",
     },
     Mutation {
         rule: "peers are told keys of what is ready, and nothing else",
@@ -81,14 +81,14 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "a move names what was given up for it",
         file: "engine/src/node/registration/moves.rs",
-        keeps: "registrar.hoses.make_room(peer, detach_max, detach);",
-        breaks: "registrar.hoses.make_room(peer, detach_max, &mut Vec::new());",
+        keeps: "registration.hoses.make_room(peer, detach_max, detach);",
+        breaks: "registration.hoses.make_room(peer, detach_max, &mut Vec::new());",
     },
     Mutation {
         rule: "a right that its revocation has overtaken is refused",
         file: "engine/src/node/registration/moves.rs",
-        keeps: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) {",
-        breaks: "if !registrar.hoses.has(peer, holder) && registrar.asks(peer) && holder.0 == u32::MAX {",
+        keeps: "if !registration.hoses.has(peer, holder) && registration.asks(peer) {",
+        breaks: "if !registration.hoses.has(peer, holder) && registration.asks(peer) && holder.0 == u32::MAX {",
     },
     Mutation {
         rule: "a registration begins when it fits",
@@ -147,13 +147,13 @@ const MUTATIONS: [Mutation; 23] = [
     Mutation {
         rule: "rights to the memory of a process that is gone are gone",
         file: "engine/src/node/registration/moves.rs",
-        keeps: "        registrar.hoses.drop_peer(peer);\n",
+        keeps: "        registration.hoses.drop_peer(peer);\n",
         breaks: "",
     },
     Mutation {
         rule: "what a process held that is gone is for others",
         file: "engine/src/node/registration/moves.rs",
-        keeps: "        registrar.drop_holder(peer);\n",
+        keeps: "        registration.drop_holder(peer);\n",
         breaks: "",
     },
     Mutation {

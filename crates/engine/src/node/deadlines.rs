@@ -8,7 +8,7 @@ impl<T: Transport> Node<T> {
     /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
     /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
     pub fn wants_time(&self) -> bool {
-        self.registrar.as_ref().is_some_and(|registrar| registrar.wants_time)
+        self.registration.as_ref().is_some_and(|registration| registration.wants_time)
     }
 
     /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no

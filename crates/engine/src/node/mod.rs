@@ -38,9 +38,9 @@ use slotmap::SlotMap;
 use self::barrier::state::{Barrier, Unsent};
 use self::collective::small::state::Exchange;
 use self::collective::state::Teams;
-use self::messages::wait_queues::Waiting;
+use self::messages::wait_queues::WaitQueues;
 use self::op::Op;
-use self::registration::state::Registrar;
+use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::Hits;
 use self::transfer::state::{HeldStart, Keyed, Part, Transfer};
@@ -62,7 +62,7 @@ pub struct Node<T> {
     hits: Hits,
     pending: usize,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
-    stalled: Waiting<Rank, OpKey>,
+    stalled: WaitQueues<Rank, OpKey>,
     /// Messages without payload that found the lane full.
     outbox: VecDeque<(Rank, Lane, Message)>,
     unsent: Unsent,
@@ -77,7 +77,7 @@ pub struct Node<T> {
     /// The first failure of an operation that nobody waits for.
     detached_error: Option<OpError>,
     /// What is registered, where the transport needs that.
-    registrar: Option<Box<Registrar>>,
+    registration: Option<Box<Registration>>,
     /// What of its private memory peers may reach by messages and keys; `None`: everything.
     exposed: Option<Box<Ranges>>,
     /// Transfers that can go on.
@@ -134,7 +134,7 @@ impl<T: Transport> Node<T> {
             hits: Hits::default(),
             none_due_before: Nanos::MAX,
             pending: 0,
-            stalled: Waiting::default(),
+            stalled: WaitQueues::default(),
             outbox: VecDeque::new(),
             unsent: Unsent::default(),
             barrier: Barrier::default(),
@@ -144,7 +144,7 @@ impl<T: Transport> Node<T> {
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             detached_error: None,
-            registrar: None,
+            registration: None,
             exposed: None,
             ready: VecDeque::new(),
             held: Vec::new(),

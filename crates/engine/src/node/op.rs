@@ -37,7 +37,7 @@ pub(super) enum OpKind {
     BarrierArrival { epoch: u64 },
     /// Looking how many have arrived at the barrier.
     BarrierCount,
-    /// Waiting for the barrier to open.
+    /// WaitQueues for the barrier to open.
     BarrierWait,
     /// A collective of a team; `None` while somebody is at it, and once it is over.
     Collective(Option<Box<Run>>),

@@ -3,7 +3,7 @@
 use super::Node;
 use super::messages::active_message::Polled;
 use super::op::OpKind;
-use super::registration::state::Registrar;
+use super::registration::state::Registration;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{Copied, Event, Inbox, Lane, OpError, Rank, Transport};
@@ -55,8 +55,9 @@ impl<T: Transport> Node<T> {
     #[inline(always)]
     fn go_on(&mut self) -> bool {
         self.busy_polls = 0;
-        let tends = self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar));
-        (self.waits() && self.retry()) | (tends && self.tend())
+        let tends =
+            self.registration.as_ref().is_some_and(|registration| self.has_registration_work(registration));
+        (self.waits() && self.retry()) | (tends && self.advance_registration())
     }
 
     /// Whether something could not be sent.
@@ -74,7 +75,7 @@ impl<T: Transport> Node<T> {
     pub fn has_work(&self) -> bool {
         self.waits()
             || !self.teams.local.is_empty()
-            || self.registrar.as_ref().is_some_and(|registrar| self.has_chores(registrar))
+            || self.registration.as_ref().is_some_and(|registration| self.has_registration_work(registration))
     }
 
     #[inline(always)]
@@ -109,8 +110,8 @@ impl<T: Transport> Node<T> {
 
     /// Whether registration has anything to see to.
     #[inline]
-    fn has_chores(&self, registrar: &Registrar) -> bool {
-        !(registrar.later.is_empty() && self.ready.is_empty()) || self.actions_due || self.has_held()
+    fn has_registration_work(&self, registration: &Registration) -> bool {
+        !(registration.deferred.is_empty() && self.ready.is_empty()) || self.actions_due || self.has_held()
     }
 
     #[inline]
@@ -120,9 +121,9 @@ impl<T: Transport> Node<T> {
 
     /// Sees to registration. Returns whether anything moved.
     #[inline(never)]
-    fn tend(&mut self) -> bool {
-        self.relieve();
-        let mut moved = self.send_later();
+    fn advance_registration(&mut self) -> bool {
+        self.give_up_slow_holders();
+        let mut moved = self.send_deferred();
         if self.has_held() && !self.holds_back() {
             moved = true;
             self.ready.extend(std::mem::take(&mut self.held));
@@ -161,10 +162,10 @@ impl<T: Transport> Node<T> {
                 self.on_team_message(peer, *team, said, payload);
                 return self.next_local().map_or(Polled::Progressed, Polled::Local);
             }
-            (Message::Move(ask), Lane::Request) if self.registrar.is_none() && !self.is_gone(peer) => {
+            (Message::Move(ask), Lane::Request) if self.registration.is_none() && !self.is_gone(peer) => {
                 self.refuse_move(peer, ask, payload);
             }
-            _ if self.registrar.is_none() => self.counters.malformed += 1,
+            _ if self.registration.is_none() => self.counters.malformed += 1,
             // What it sent before it was lost must not be given anything any more: it would never come back.
             _ if self.is_gone(peer) => {}
             (Message::Move(ask), Lane::Request) => self.serve_move(peer, ask, payload),

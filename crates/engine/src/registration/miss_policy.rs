@@ -35,14 +35,14 @@ impl Weights {
 
 /// What small messages to one peer took, and moves that asked for little and gave something up for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weighing {
+pub(crate) struct MissPolicy {
     message: Option<Nanos>,
     moved: Option<Nanos>,
     /// What has gone into messages for want of room since a right was last given up for another.
     spent: Nanos,
 }
 
-impl Weighing {
+impl MissPolicy {
     /// A piece for which there was no room went by message, and took so long.
     pub(crate) fn on_message(&mut self, took: Nanos) {
         self.spent = self.spent.saturating_add(MESSAGE.learn(&mut self.message, took));
@@ -75,15 +75,15 @@ mod tests {
 
     /// What `uses` of memory for which there is never room take, and how many of them made room.
     fn at_random(uses: u32, message: Nanos, moved: Nanos) -> (Nanos, u32) {
-        let (mut weighing, mut took, mut exchanges) = (Weighing::default(), 0, 0);
-        weighing.on_move(moved);
+        let (mut miss_policy, mut took, mut exchanges) = (MissPolicy::default(), 0, 0);
+        miss_policy.on_move(moved);
         for _ in 0..uses {
-            if weighing.pays() {
-                weighing.on_exchange();
-                weighing.on_move(moved);
+            if miss_policy.pays() {
+                miss_policy.on_exchange();
+                miss_policy.on_move(moved);
                 (took, exchanges) = (took + moved, exchanges + 1);
             } else {
-                weighing.on_message(message);
+                miss_policy.on_message(message);
                 took += message;
             }
         }
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn what_takes_long_now_and_then_counts_in_moves_and_hardly_in_messages() {
-        let mut weighing = Weighing::default();
-        weighing.on_move(0);
+        let mut miss_policy = MissPolicy::default();
+        miss_policy.on_move(0);
         for turn in 0..800 {
             let took = if turn % 2 == 0 { 9_000 } else { 0 };
-            weighing.on_move(took);
-            weighing.on_message(took);
+            miss_policy.on_move(took);
+            miss_policy.on_message(took);
         }
-        let (moved, message) = (weighing.moved.expect("learnt"), weighing.message.expect("learnt"));
-        assert!((5_000..8_000).contains(&moved) && message < 1_000, "{weighing:?}");
+        let (moved, message) = (miss_policy.moved.expect("learnt"), miss_policy.message.expect("learnt"));
+        assert!((5_000..8_000).contains(&moved) && message < 1_000, "{miss_policy:?}");
     }
 }

@@ -36,7 +36,7 @@ impl Default for Links {
 }
 
 impl Links {
-    /// As [`Queue::touch`], which needs nothing else of a queue of that order.
+    /// As [`VictimQueue::touch`], which needs nothing else of a queue of that order.
     #[inline(always)]
     pub(crate) fn touch(&mut self, order: Order) {
         if order == Order::Sieve {
@@ -56,7 +56,7 @@ pub(crate) trait Linked {
 
 /// One list, in the order that entries are given up in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct VictimQueue {
     order: Order,
     oldest: u32,
     newest: u32,
@@ -68,9 +68,17 @@ pub(crate) struct Queue {
     len: u32,
 }
 
-impl Queue {
-    pub(crate) const fn new(order: Order) -> Queue {
-        Queue { order, oldest: NONE, newest: NONE, hand: NONE, picked: 0, regrets: Regrets::NONE, len: 0 }
+impl VictimQueue {
+    pub(crate) const fn new(order: Order) -> VictimQueue {
+        VictimQueue {
+            order,
+            oldest: NONE,
+            newest: NONE,
+            hand: NONE,
+            picked: 0,
+            regrets: Regrets::NONE,
+            len: 0,
+        }
     }
 
     /// An entry is there, for a use that is about to begin.
@@ -83,7 +91,7 @@ impl Queue {
         }
     }
 
-    /// A use of an entry begins that may have been idle: the first after [`Queue::enter`] is what it entered for.
+    /// A use of an entry begins that may have been idle: the first after [`VictimQueue::enter`] is what it entered for.
     #[inline]
     pub(crate) fn touch(&mut self, entries: &mut impl Linked, at: u32) {
         entries.links(at).touch(self.order);
@@ -313,29 +321,29 @@ mod tests {
 
     impl Entries {
         /// As the tables do it: what enters is wanted by somebody, who then uses it.
-        fn enter(&mut self, queue: &mut Queue, at: u32) {
+        fn enter(&mut self, queue: &mut VictimQueue, at: u32) {
             queue.enter(self, at);
             self.touch(queue, at);
         }
 
-        fn touch(&mut self, queue: &mut Queue, at: u32) {
+        fn touch(&mut self, queue: &mut VictimQueue, at: u32) {
             self.used[at as usize] = true;
             queue.touch(self, at);
         }
 
-        fn idle(&mut self, queue: &mut Queue, at: u32) {
+        fn idle(&mut self, queue: &mut VictimQueue, at: u32) {
             self.used[at as usize] = false;
             queue.idle(self, at);
         }
     }
 
-    fn drained(queue: &mut Queue, entries: &mut Entries) -> Vec<u32> {
+    fn drained(queue: &mut VictimQueue, entries: &mut Entries) -> Vec<u32> {
         std::iter::from_fn(|| queue.pick(entries)).collect()
     }
 
     /// Four entries, idle in the order 2, 0, 3; 1 stays in use; 0 is used once more.
     fn after_some_use(order: Order) -> Vec<u32> {
-        let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+        let (mut queue, mut entries) = (VictimQueue::new(order), Entries::default());
         for at in 0..4 {
             entries.enter(&mut queue, at);
         }
@@ -356,7 +364,7 @@ mod tests {
 
     #[test]
     fn sieve_spares_what_is_used_again_and_gives_up_a_scan() {
-        let (mut queue, mut entries) = (Queue::new(Order::Sieve), Entries::default());
+        let (mut queue, mut entries) = (VictimQueue::new(Order::Sieve), Entries::default());
         for at in 0..2 {
             entries.enter(&mut queue, at);
             entries.idle(&mut queue, at);
@@ -375,7 +383,7 @@ mod tests {
     /// A program uses large entries, a few more than fit, and then small ones, of which there is room for twice as many.
     fn misses_of_small_ones(order: Order, mut dice: u32) -> u32 {
         const ROOM: u32 = 32;
-        let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+        let (mut queue, mut entries) = (VictimQueue::new(order), Entries::default());
         let (mut there, mut held, mut misses) = ([false; 64], 0, 0);
         let size = |at: u32| if at < 20 { 2 } else { 1 };
         for step in 0..800 {
@@ -412,7 +420,7 @@ mod tests {
 
     #[test]
     fn what_an_entry_entered_for_does_not_spare_it() {
-        let (mut queue, mut entries) = (Queue::new(Order::Sieve), Entries::default());
+        let (mut queue, mut entries) = (VictimQueue::new(Order::Sieve), Entries::default());
         for at in 0..3 {
             entries.enter(&mut queue, at);
             entries.idle(&mut queue, at);
@@ -424,7 +432,7 @@ mod tests {
 
     #[test]
     fn fifo_gives_up_first_what_was_in_use_at_its_turn() {
-        let (mut queue, mut entries) = (Queue::new(Order::Fifo), Entries::default());
+        let (mut queue, mut entries) = (VictimQueue::new(Order::Fifo), Entries::default());
         for at in 0..4 {
             entries.enter(&mut queue, at);
         }
@@ -441,7 +449,7 @@ mod tests {
     #[test]
     fn what_stays_in_use_is_not_looked_at_for_each_victim() {
         for order in [Order::Fifo, Order::Lru, Order::Sieve] {
-            let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+            let (mut queue, mut entries) = (VictimQueue::new(order), Entries::default());
             for at in 0..6 {
                 entries.enter(&mut queue, at);
             }
@@ -472,7 +480,7 @@ mod tests {
             steps in proptest::collection::vec((0u32..8, 0u8..4), 0..200), order in 0usize..3,
         ) {
             let order = [Order::Fifo, Order::Lru, Order::Sieve][order];
-            let (mut queue, mut entries) = (Queue::new(order), Entries::default());
+            let (mut queue, mut entries) = (VictimQueue::new(order), Entries::default());
             let mut there = [false; 8];
             for (at, step) in steps {
                 let index = at as usize;

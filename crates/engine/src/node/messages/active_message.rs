@@ -103,7 +103,7 @@ impl<T: Transport> Node<T> {
             return Err(SendError::Busy);
         }
         let payload = message.payload();
-        let waits = self.registrar.is_some()
+        let waits = self.registration.is_some()
             && match message.lane {
                 Lane::Request => self.must_wait(message.peer, message.lane),
                 Lane::Reply => self.answer_must_wait(message.peer),

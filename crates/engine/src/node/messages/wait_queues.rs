@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 /// Lists by key, none of them empty but while they are gone through.
 #[derive(Debug)]
-pub(in crate::node) struct Waiting<K, T> {
+pub(in crate::node) struct WaitQueues<K, T> {
     /// By key.
     lists: Vec<(K, VecDeque<T>)>,
     /// For the next list.
     spare: Vec<VecDeque<T>>,
 }
 
-impl<K, T> Default for Waiting<K, T> {
-    fn default() -> Waiting<K, T> {
-        Waiting { lists: Vec::new(), spare: Vec::new() }
+impl<K, T> Default for WaitQueues<K, T> {
+    fn default() -> WaitQueues<K, T> {
+        WaitQueues { lists: Vec::new(), spare: Vec::new() }
     }
 }
 
-impl<K: Copy + Ord, T> Waiting<K, T> {
+impl<K: Copy + Ord, T> WaitQueues<K, T> {
     /// Whether nothing waits.
     #[inline]
     pub(in crate::node) fn is_empty(&self) -> bool {
@@ -49,7 +49,7 @@ impl<K: Copy + Ord, T> Waiting<K, T> {
         self.lists[at].1.push_back(what);
     }
 
-    /// The keys' `at`th list. Nothing but [`Waiting::tidy`] and new keys move it.
+    /// The keys' `at`th list. Nothing but [`WaitQueues::tidy`] and new keys move it.
     pub(in crate::node) fn nth(&mut self, at: usize) -> Option<(K, &mut VecDeque<T>)> {
         self.lists.get_mut(at).map(|(key, list)| (*key, list))
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_waits_stays_in_turn_and_lists_come_by_key() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueues::default();
         for (key, what) in [(5, 'a'), (2, 'b'), (5, 'c'), (9, 'd')] {
             waiting.push(key, what);
         }

@@ -25,9 +25,9 @@ struct Owner {
 
 /// What was asked of peers, and what they revoked too early.
 #[derive(Default)]
-pub(in crate::node) struct Early(BTreeMap<Rank, Owner>);
+pub(in crate::node) struct EarlyRevocations(BTreeMap<Rank, Owner>);
 
-impl Early {
+impl EarlyRevocations {
     /// A peer is asked for these buckets.
     pub(in crate::node) fn asked(&mut self, peer: Rank, runs: &[Run]) {
         let buckets: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn news_waits_for_the_moves_of_its_time_and_no_others() {
-        let mut early = Early::default();
+        let mut early = EarlyRevocations::default();
         early.keep(1, HolderId(7), u32::MAX);
         early.keep(1, HolderId(8), 1);
         assert_eq!(early.over(1, Some(u32::MAX)), []);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_peer_revokes_no_more_than_it_was_asked_for() {
-        let mut early = Early::default();
+        let mut early = EarlyRevocations::default();
         assert!(!early.revoked(1));
         early.asked(1, &[Run { first: 0, count: 2 }, Run { first: 9, count: 1 }]);
         assert_eq!(

@@ -11,7 +11,7 @@ pub(in crate::node) const EACH: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
 #[derive(Default)]
-pub(in crate::node) struct Revoked {
+pub(in crate::node) struct Revocations {
     /// By holders, and the rights' names.
     rights: BTreeMap<(Rank, u32), Right>,
     /// Those that a holder has and may use.
@@ -34,7 +34,7 @@ struct Right {
 /// were then.
 type Owing = BTreeMap<u64, (Option<Nanos>, u64)>;
 
-impl Revoked {
+impl Revocations {
     /// How many rights have been revoked so far.
     pub(in crate::node) fn count(&self) -> u64 {
         self.count
@@ -136,12 +136,12 @@ mod tests {
 
     #[test]
     fn each_holder_has_time_for_what_it_holds() {
-        let mut revoked = Revoked::default();
+        let mut revoked = Revocations::default();
         for name in 0..1000 {
             revoked.add(7, HolderId(name));
         }
         revoked.add(8, HolderId(1000));
-        let ends = |revoked: &mut Revoked, now| revoked.ends(now, 10).collect::<Vec<_>>();
+        let ends = |revoked: &mut Revocations, now| revoked.ends(now, 10).collect::<Vec<_>>();
         assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * EACH), (8, 15 + EACH)]);
         for name in 0..999 {
             assert_eq!(revoked.answered(7, HolderId(name)), Some(false));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn who_answers_all_that_it_is_asked_has_time_without_end() {
-        let mut revoked = Revoked::default();
+        let mut revoked = Revocations::default();
         for round in 0..100 {
             revoked.add(7, HolderId(round));
             // There is always one that it has not answered yet.
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn names_that_a_lost_holder_had_given_up_are_free() {
-        let mut revoked = Revoked::default();
+        let mut revoked = Revocations::default();
         for name in 0..4 {
             revoked.add(name % 2, HolderId(name));
         }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::early_revocations::Early;
-use super::revocations::{EACH, Revoked};
+use super::early_revocations::EarlyRevocations;
+use super::revocations::{EACH, Revocations};
 use super::trace_spans::{MoveSpan, RecallSpan};
-use crate::node::messages::wait_queues::Waiting;
+use crate::node::messages::wait_queues::WaitQueues;
 use crate::op_id::OpKey;
 use crate::registration::firehose::Firehoses;
 use crate::registration::table::{HolderId, Table};
@@ -51,12 +51,12 @@ const LOOKS: Nanos = 8;
 
 /// The time in which answers are looked for.
 #[derive(Default)]
-struct Awake {
+struct AnswerClock {
     looked: Nanos,
     sum: Nanos,
 }
 
-impl Awake {
+impl AnswerClock {
     /// What it will be if one looks now, as one does at least so often. Threads may have read the clock in another order.
     fn by(&self, now: Nanos, at_least: Nanos) -> Nanos {
         self.sum.saturating_add(now.saturating_sub(self.looked).min(at_least))
@@ -69,18 +69,18 @@ impl Awake {
 }
 
 /// Registration's part of a node.
-pub(in crate::node) struct Registrar {
+pub(in crate::node) struct Registration {
     pub(in crate::node) settings: Settings,
     pub(in crate::node) table: Table,
     pub(in crate::node) hoses: Firehoses,
     /// Asked of peers, and not answered.
-    pub(in crate::node) moves: Slab<Asked>,
+    pub(in crate::node) moves: Slab<PendingMove>,
     /// Asked by peers, and waiting for registrations.
-    pub(in crate::node) serves: Slab<Serve>,
+    pub(in crate::node) serves: Slab<ServedMove>,
     /// Who waits for a registration of this process.
     pub(in crate::node) waiting: HashMap<RegId, Vec<Waiter>>,
     /// Messages with payload that found their lane full, or are held back, in turn.
-    pub(in crate::node) later: Waiting<(Rank, Lane), Later>,
+    pub(in crate::node) deferred: WaitQueues<(Rank, Lane), DeferredMessage>,
     /// Bytes of those that are held back.
     pub(in crate::node) held_bytes: usize,
     /// Moves asked for, in all: their tokens tell them apart.
@@ -89,48 +89,48 @@ pub(in crate::node) struct Registrar {
     pub(in crate::node) owed: BTreeMap<Rank, Vec<HolderId>>,
     /// Rights of peers' that are wanted back and are not here: they may come with the answer to a move that is under
     /// way.
-    pub(in crate::node) early: Early,
-    pub(in crate::node) revoked: Revoked,
+    pub(in crate::node) early_revocations: EarlyRevocations,
+    pub(in crate::node) revocations: Revocations,
     /// Peers that were asked to give back what they do not use, and have not answered; since when they are waited for,
     /// once anybody has looked.
-    pub(in crate::node) recalled: BTreeMap<Rank, Recalled>,
+    pub(in crate::node) recalled: BTreeMap<Rank, PendingRecall>,
     /// Somebody is waited for, and nobody has looked since when.
     pub(in crate::node) wants_time: bool,
-    awake: Awake,
+    answer_clock: AnswerClock,
     pub(in crate::node) counters: RegistrationCounters,
     /// For encoding.
     pub(in crate::node) payload: Vec<u8>,
     pub(in crate::node) detach: Vec<HolderId>,
     /// The lists of moves that are over, for those to come: empty, and as many as were ever under way at once.
-    pub(in crate::node) spare_moves: Vec<Asked>,
+    pub(in crate::node) spare_moves: Vec<PendingMove>,
     pub(in crate::node) spare_holders: Vec<Vec<HolderId>>,
 }
 
 /// A peer that was asked to give back what it does not use.
-pub(in crate::node) struct Recalled {
+pub(in crate::node) struct PendingRecall {
     /// Since when it is waited for, once anybody has looked.
     since: Option<Nanos>,
     span: RecallSpan,
 }
 
 /// A message that waits.
-pub(in crate::node) struct Later {
+pub(in crate::node) struct DeferredMessage {
     pub(in crate::node) message: Message,
     pub(in crate::node) payload: Vec<u8>,
     /// It waits until no revoked right is out any more.
     pub(in crate::node) held: bool,
 }
 
-impl Later {
-    /// What it adds to [`Registrar::held_bytes`].
+impl DeferredMessage {
+    /// What it adds to [`Registration::held_bytes`].
     pub(in crate::node) fn held_bytes(&self) -> usize {
-        if self.held { size_of::<Later>() + self.payload.len() } else { 0 }
+        if self.held { size_of::<DeferredMessage>() + self.payload.len() } else { 0 }
     }
 }
 
 /// A move that this process has asked for.
 #[derive(Default)]
-pub(in crate::node) struct Asked {
+pub(in crate::node) struct PendingMove {
     pub(in crate::node) serial: u32,
     pub(in crate::node) peer: Rank,
     pub(in crate::node) runs: Vec<Run>,
@@ -143,7 +143,7 @@ pub(in crate::node) struct Asked {
 }
 
 /// A move that a peer has asked for.
-pub(in crate::node) struct Serve {
+pub(in crate::node) struct ServedMove {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) id: MoveId,
     pub(in crate::node) holders: Vec<HolderId>,
@@ -160,12 +160,12 @@ pub(in crate::node) enum Waiter {
     Serve(usize),
 }
 
-impl Registrar {
-    pub(in crate::node) fn new(settings: Settings, ranks: u32) -> Registrar {
+impl Registration {
+    pub(in crate::node) fn new(settings: Settings, ranks: u32) -> Registration {
         let table = Table::new(settings, ranks);
         // What its owner would let any rank hold that holds nothing yet.
         let limit = table.limit(0);
-        Registrar {
+        Registration {
             table,
             hoses: Firehoses::new(settings.order, settings.bucket.bytes(), limit),
             settings,
@@ -173,14 +173,14 @@ impl Registrar {
             serves: Slab::new(),
             serial: 0,
             waiting: HashMap::new(),
-            later: Waiting::default(),
+            deferred: WaitQueues::default(),
             held_bytes: 0,
             owed: BTreeMap::new(),
-            early: Early::default(),
-            revoked: Revoked::default(),
+            early_revocations: EarlyRevocations::default(),
+            revocations: Revocations::default(),
             recalled: BTreeMap::new(),
             wants_time: false,
-            awake: Awake::default(),
+            answer_clock: AnswerClock::default(),
             counters: RegistrationCounters::default(),
             payload: Vec::new(),
             detach: Vec::new(),
@@ -208,18 +208,18 @@ impl Registrar {
 
     /// The rights of `peer`'s that were revoked, have not come, and can come no more.
     pub(in crate::node) fn never_coming(&mut self, peer: Rank) -> Vec<HolderId> {
-        if !self.early.has(peer) {
+        if !self.early_revocations.has(peer) {
             return Vec::new();
         }
         let under_way = self.moves.iter().filter(|(_, asked)| asked.peer == peer);
         let oldest =
             under_way.map(|(_, asked)| asked.serial).max_by_key(|serial| self.serial.wrapping_sub(*serial));
-        self.early.over(peer, oldest)
+        self.early_revocations.over(peer, oldest)
     }
 
     /// A peer gives a right up by itself, or was never given it. `false`: it has no such right.
     pub(in crate::node) fn give_up(&mut self, peer: Rank, holder: HolderId) -> bool {
-        match self.revoked.give_up(peer, holder) {
+        match self.revocations.give_up(peer, holder) {
             true => self.table.detach_reserving(peer, holder),
             false => self.table.detach(peer, holder),
         }
@@ -227,7 +227,7 @@ impl Registrar {
 
     /// A peer answers that it uses a revoked right no more. `false`: none was revoked.
     pub(in crate::node) fn answered(&mut self, peer: Rank, holder: HolderId) -> bool {
-        match self.revoked.answered(peer, holder) {
+        match self.revocations.answered(peer, holder) {
             Some(true) => self.table.free_name(holder),
             Some(false) => _ = self.table.detach(peer, holder),
             None => return false,
@@ -238,7 +238,7 @@ impl Registrar {
     /// Forgets what was revoked of a peer that is gone, and all that it held.
     pub(in crate::node) fn drop_holder(&mut self, peer: Rank) {
         self.table.drop_peer(peer);
-        let given_up = self.revoked.drop_holder(peer);
+        let given_up = self.revocations.drop_holder(peer);
         given_up.into_iter().for_each(|holder| self.table.free_name(holder));
         if let Some(recalled) = self.recalled.remove(&peer) {
             recalled.span.lost();
@@ -247,7 +247,7 @@ impl Registrar {
 
     /// A peer is asked to give so many bytes back, of those that it does not use.
     pub(in crate::node) fn recall(&mut self, peer: Rank, bytes: u64) {
-        let recalled = || Recalled { since: None, span: RecallSpan::begin(peer, bytes) };
+        let recalled = || PendingRecall { since: None, span: RecallSpan::begin(peer, bytes) };
         self.recalled.entry(peer).or_insert_with(recalled);
         self.wants_time = true;
     }
@@ -261,20 +261,20 @@ impl Registrar {
     }
 
     /// Drops what waits to be sent to a peer.
-    pub(in crate::node) fn forget_later(&mut self, peer: Rank) {
+    pub(in crate::node) fn forget_deferred(&mut self, peer: Rank) {
         let mut at = 0;
-        while let Some(((to, _), waiting)) = self.later.nth(at) {
+        while let Some(((to, _), waiting)) = self.deferred.nth(at) {
             at += 1;
             if to == peer {
-                self.held_bytes -= waiting.drain(..).map(|later| later.held_bytes()).sum::<usize>();
+                self.held_bytes -= waiting.drain(..).map(|deferred| deferred.held_bytes()).sum::<usize>();
             }
         }
-        self.later.forget(|(to, _)| to == peer);
+        self.deferred.forget(|(to, _)| to == peer);
     }
 
     /// Who has not given back a right that was revoked.
     pub(in crate::node) fn owing(&self) -> BTreeSet<Rank> {
-        self.revoked.owing()
+        self.revocations.owing()
     }
 
     /// Begins to wait for whoever is not waited for yet, and says who has had `recall_within` to answer while answers were looked for, as
@@ -284,11 +284,11 @@ impl Registrar {
         let within = self.settings.recall_within;
         let at_least = (within / LOOKS).max(EACH);
         // Who is waited for from now on has nothing of the time since the last look.
-        let since = self.awake.by(now, at_least);
+        let since = self.answer_clock.by(now, at_least);
         if looked {
-            self.awake.look(now, at_least);
+            self.answer_clock.look(now, at_least);
         }
-        let awake = self.awake.sum;
+        let clock = self.answer_clock.sum;
         let table = &self.table;
         // Who has given back as much by itself has answered.
         self.recalled.retain(|peer, recalled| {
@@ -298,14 +298,15 @@ impl Registrar {
             }
             owes
         });
-        let ends_of = |recalled: &mut Recalled| recalled.since.get_or_insert(since).saturating_add(within);
+        let ends_of =
+            |recalled: &mut PendingRecall| recalled.since.get_or_insert(since).saturating_add(within);
         let recalled = self.recalled.iter_mut().map(|(peer, recalled)| (*peer, ends_of(recalled)));
         let (mut late, mut next) = (Vec::new(), None);
-        for (peer, ends) in self.revoked.ends(since, within).chain(recalled) {
-            if ends <= awake {
+        for (peer, ends) in self.revocations.ends(since, within).chain(recalled) {
+            if ends <= clock {
                 late.push(peer);
             } else {
-                let at = now.saturating_add((ends - awake).min(at_least));
+                let at = now.saturating_add((ends - clock).min(at_least));
                 next = Some(next.map_or(at, |n: Nanos| n.min(at)));
             }
         }

@@ -201,9 +201,9 @@ impl<T: Transport> Node<T> {
         let (peer, error, after) = (transfer.peer, transfer.error, transfer.after.take());
         let signalled = transfer.signalled;
         if let Some(since) = transfer.since.filter(|_| error.is_none())
-            && let (Some(registrar), Some(now)) = (&mut self.registrar, self.transport.now())
+            && let (Some(registration), Some(now)) = (&mut self.registration, self.transport.now())
         {
-            registrar.hoses.weighing(peer).on_message(now.saturating_sub(since));
+            registration.hoses.miss_policy(peer).on_message(now.saturating_sub(since));
         }
         match (error, signalled) {
             (Some(error), _) => self.finish(key, Err(error)),

@@ -4,7 +4,7 @@
 use super::fast_table::State;
 use crate::node::Node;
 use crate::node::op::Outcome;
-use crate::node::registration::state::Registrar;
+use crate::node::registration::state::Registration;
 use crate::op_id::{HitId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
@@ -21,16 +21,16 @@ fn ends_in(run: Run, bucket: BucketSize, offset: u64, len: u64) -> bool {
 }
 
 /// Refers to the registration of a piece's local end, if all of it is registered, and so is its remote end.
-fn acquire_local(registrar: &mut Registrar, peer: Rank, piece: Piece) -> Option<RegId> {
-    let bucket = registrar.settings.bucket;
+fn acquire_local(registration: &mut Registration, peer: Rank, piece: Piece) -> Option<RegId> {
+    let bucket = registration.settings.bucket;
     let Piece { remote, local, len } = piece;
-    let Found::Held(hose) = registrar.hoses.find(peer, bucket.index(remote.offset)) else { return None };
-    if !ends_in(registrar.hoses.reach(hose).0, bucket, remote.offset, len) {
+    let Found::Held(hose) = registration.hoses.find(peer, bucket.index(remote.offset)) else { return None };
+    if !ends_in(registration.hoses.reach(hose).0, bucket, remote.offset, len) {
         return None;
     }
-    let (found, run) = registrar.table.acquire(bucket.index(local.offset))?;
+    let (found, run) = registration.table.acquire(bucket.index(local.offset))?;
     if !ends_in(run, bucket, local.offset, len) {
-        registrar.table.release(found);
+        registration.table.release(found);
         return None;
     }
     Some(found)
@@ -46,7 +46,7 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         piece: &Piece,
     ) -> Option<Held> {
-        let registrar = self.registrar.as_mut()?;
+        let registration = self.registration.as_mut()?;
         let Piece { remote, local, len } = *piece;
         if remote.mem != MemId::Space
             || local.mem != MemId::Space
@@ -54,7 +54,7 @@ impl<T: Transport> Node<T> {
         {
             return None;
         }
-        registrar.hoses.acquire_recent(peer, remote.offset, len)
+        registration.hoses.acquire_recent(peer, remote.offset, len)
     }
 
     /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or something keeps it
@@ -69,22 +69,22 @@ impl<T: Transport> Node<T> {
         let Piece { remote, local, len } = piece;
         let between_spaces = remote.mem == MemId::Space && local.mem == MemId::Space;
         let by_key = self.transport.is_keyed(peer) && !self.is_lost(peer);
-        let registrar = self.registrar.as_mut()?;
-        if len == 0 || !between_spaces || !by_key || !registrar.revoked.is_empty() {
+        let registration = self.registration.as_mut()?;
+        if len == 0 || !between_spaces || !by_key || !registration.revocations.is_empty() {
             return None;
         }
         let reg = if len > self.transport.unregistered_max(direction) {
-            Some(acquire_local(registrar, peer, piece)?)
+            Some(acquire_local(registration, peer, piece)?)
         } else {
             None
         };
         // Where a local end was found, by the firehose that reaches the remote one, there is one.
-        let kept = registrar.settings.keep == Keep::Firehoses;
-        let held = match registrar.hoses.acquire_recent(peer, remote.offset, len) {
+        let kept = registration.settings.keep == Keep::Firehoses;
+        let held = match registration.hoses.acquire_recent(peer, remote.offset, len) {
             Some(held) => held,
             None => {
-                let held = registrar.hoses.acquire_reaching(peer, remote.offset, len, kept)?;
-                registrar.counters.hits += 1;
+                let held = registration.hoses.acquire_reaching(peer, remote.offset, len, kept)?;
+                registration.counters.hits += 1;
                 held
             }
         };
@@ -136,8 +136,8 @@ impl<T: Transport> Node<T> {
         if let Some(id) = op.hit()
             && let Some(hit) = self.hits.get(id)
             && hit.state == State::Plain
-            && let Some(registrar) = &mut self.registrar
-            && registrar.hoses.release_recent(hit.hose)
+            && let Some(registration) = &mut self.registration
+            && registration.hoses.release_recent(hit.hose)
         {
             hit.state = State::Done;
             self.pending -= 1;
@@ -165,10 +165,10 @@ impl<T: Transport> Node<T> {
             State::Free | State::Done | State::Over => return,
         }
         self.release_hose(hose);
-        if let (Some(reg), Some(registrar)) = (local, &mut self.registrar) {
-            registrar.table.release(reg);
+        if let (Some(reg), Some(registration)) = (local, &mut self.registration) {
+            registration.table.release(reg);
         }
-        if self.registrar.as_ref().is_some_and(|registrar| registrar.table.has_actions()) {
+        if self.registration.as_ref().is_some_and(|registration| registration.table.has_actions()) {
             self.run_actions();
         }
     }

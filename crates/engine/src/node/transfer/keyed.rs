@@ -41,7 +41,10 @@ pub(in crate::node) fn is_in_spaces(piece: &Piece) -> bool {
 impl<T: Transport> Node<T> {
     /// Whether memory of this peer's space is reached by keys.
     pub(in crate::node) fn goes_by_key(&self, peer: Rank) -> bool {
-        self.registrar.is_some() && peer != self.rank && self.transport.is_keyed(peer) && !self.is_lost(peer)
+        self.registration.is_some()
+            && peer != self.rank
+            && self.transport.is_keyed(peer)
+            && !self.is_lost(peer)
     }
 
     /// The same piece with both ends in the processes' spaces, if it may go by key to this peer.
@@ -116,14 +119,14 @@ impl<T: Transport> Node<T> {
         };
         let (peer, direction) = (keyed.peer, keyed.direction);
         let Some(&piece) = keyed.todo.last() else { return Next::Submit };
-        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-        let bucket = registrar.settings.bucket;
-        let hose = match registrar.hoses.find(peer, bucket.index(piece.remote.offset)) {
+        let registration = self.registration.as_mut().expect("keyed transfers need one");
+        let bucket = registration.settings.bucket;
+        let hose = match registration.hoses.find(peer, bucket.index(piece.remote.offset)) {
             Found::Held(hose) => hose,
             found if part.pieces.is_empty() => return self.on_absent(key, piece, found),
             _ => return Next::Submit,
         };
-        let (run, remote_key) = registrar.hoses.reach(hose);
+        let (run, remote_key) = registration.hoses.reach(hose);
         // The end of the last bucket of all is 2^64: the differences wrap to what they should be.
         let to_edge = (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
         let len = piece.len.min(to_edge);
@@ -131,7 +134,7 @@ impl<T: Transport> Node<T> {
         let (len, local) = if part.bytes + piece.len <= self.transport.unregistered_max(direction) {
             (len, None)
         } else {
-            match registrar.table.acquire(bucket.index(piece.local.offset)) {
+            match registration.table.acquire(bucket.index(piece.local.offset)) {
                 Some((reg, run)) => {
                     let to_edge =
                         (end_of(run) << bucket.bytes().trailing_zeros()).wrapping_sub(piece.local.offset);
@@ -141,8 +144,8 @@ impl<T: Transport> Node<T> {
                 None => return Next::Submit,
             }
         };
-        registrar.counters.hits += 1;
-        registrar.hoses.acquire(hose);
+        registration.counters.hits += 1;
+        registration.hoses.acquire(hose);
         part.hoses.push(hose);
         part.locals.extend(local);
         part.bytes += len;
@@ -154,10 +157,10 @@ impl<T: Transport> Node<T> {
 
     /// The next piece's first bucket is not held.
     fn on_absent(&mut self, key: OpKey, piece: Piece, found: Found) -> Next {
-        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-        let run = registrar.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
-        let small = registrar.small(self.transport.payload_max());
-        let budget = registrar.settings.peers_bytes;
+        let registration = self.registration.as_mut().expect("keyed transfers need one");
+        let run = registration.buckets(piece.remote.offset, piece.len.min(CHUNK_BYTES));
+        let small = registration.small(self.transport.payload_max());
+        let budget = registration.settings.peers_bytes;
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         let (peer, direction, children) = (keyed.peer, keyed.direction, keyed.children);
         let alone = keyed.todo.len() == 1 && children == 0;
@@ -187,9 +190,9 @@ impl<T: Transport> Node<T> {
             (Path::Chunks, _) if children >= CHILDREN_MAX => return Next::Wait,
             _ => {}
         }
-        if let Some(registrar) = &mut self.registrar {
-            registrar.counters.misses += 1;
-            registrar.hoses.count_miss(peer);
+        if let Some(registration) = &mut self.registration {
+            registration.counters.misses += 1;
+            registration.hoses.count_miss(peer);
         }
         let rides = match path {
             Path::Asked { rides } => rides,
@@ -209,21 +212,21 @@ impl<T: Transport> Node<T> {
 
     /// Whether to ask for what lies around a small piece, or to send that by message.
     fn is_worth_asking(&self, peer: Rank, wanted: Run) -> bool {
-        let Some(registrar) = self.registrar.as_ref().filter(|_| self.transport.now().is_some()) else {
+        let Some(registration) = self.registration.as_ref().filter(|_| self.transport.now().is_some()) else {
             return true;
         };
-        let bytes = u64::from(wanted.count) * registrar.settings.bucket.bytes();
-        registrar.hoses.is_worth_asking(peer, bytes)
+        let bytes = u64::from(wanted.count) * registration.settings.bucket.bytes();
+        registration.hoses.is_worth_asking(peer, bytes)
     }
 
     /// The part of a piece that was asked for, in `wanted`, and not given: it ends where something is held or asked for
     /// again.
     fn refused(&self, peer: Rank, piece: Piece, wanted: Run) -> Piece {
-        let registrar = self.registrar.as_ref().expect("keyed transfers need one");
-        let other = |bucket: &u64| registrar.hoses.find(peer, *bucket) != Found::Miss;
+        let registration = self.registration.as_ref().expect("keyed transfers need one");
+        let other = |bucket: &u64| registration.hoses.find(peer, *bucket) != Found::Miss;
         let end = (wanted.first + 1..end_of(wanted)).find(other).unwrap_or(end_of(wanted));
         let bytes =
-            (end << registrar.settings.bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
+            (end << registration.settings.bucket.bytes().trailing_zeros()).wrapping_sub(piece.remote.offset);
         Piece { len: piece.len.min(bytes), ..piece }
     }
 
@@ -232,19 +235,19 @@ impl<T: Transport> Node<T> {
         let Some(keyed) = self.keyed(key) else { return Next::Wait };
         let old = std::mem::take(&mut keyed.pins);
         let failed = std::mem::replace(&mut keyed.pinned, true);
-        let registrar = self.registrar.as_mut().expect("keyed transfers need one");
-        if old.iter().any(|reg| registrar.table.is_pending(*reg)) {
+        let registration = self.registration.as_mut().expect("keyed transfers need one");
+        if old.iter().any(|reg| registration.table.is_pending(*reg)) {
             // One of several was settled.
             if let Some(keyed) = self.keyed(key) {
                 keyed.pins = old;
             }
             return Next::Wait;
         }
-        old.into_iter().for_each(|reg| registrar.table.release(reg));
-        let most = registrar.settings.bucket.bytes() * u64::from(registrar.settings.run_max);
-        let wanted = registrar.buckets(piece.local.offset, piece.len.min(CHUNK_BYTES.min(most)));
+        old.into_iter().for_each(|reg| registration.table.release(reg));
+        let most = registration.settings.bucket.bytes() * u64::from(registration.settings.run_max);
+        let wanted = registration.buckets(piece.local.offset, piece.len.min(CHUNK_BYTES.min(most)));
         let mut pins = Vec::new();
-        if failed || registrar.table.pin(wanted, &mut pins).is_err() {
+        if failed || registration.table.pin(wanted, &mut pins).is_err() {
             if let Some(keyed) = self.keyed(key) {
                 keyed.pinned = false;
             }
@@ -253,9 +256,9 @@ impl<T: Transport> Node<T> {
         }
         let mut waits = false;
         for reg in &pins {
-            if registrar.table.is_pending(*reg) {
+            if registration.table.is_pending(*reg) {
                 waits = true;
-                registrar.waiting.entry(*reg).or_default().push(Waiter::Op(key));
+                registration.waiting.entry(*reg).or_default().push(Waiter::Op(key));
             }
         }
         if let Some(keyed) = self.keyed(key) {
@@ -300,8 +303,8 @@ impl<T: Transport> Node<T> {
 
     fn let_go(&mut self, hoses: impl IntoIterator<Item = HoseId>, locals: impl IntoIterator<Item = RegId>) {
         hoses.into_iter().for_each(|hose| self.release_hose(hose));
-        if let Some(registrar) = &mut self.registrar {
-            locals.into_iter().for_each(|reg| registrar.table.release(reg));
+        if let Some(registration) = &mut self.registration {
+            locals.into_iter().for_each(|reg| registration.table.release(reg));
         }
     }
 
@@ -321,9 +324,9 @@ impl<T: Transport> Node<T> {
         keyed.children += 1;
         let (peer, direction) = (keyed.peer, keyed.direction);
         let mut since = None;
-        if let Some(registrar) = &mut self.registrar {
-            registrar.counters.bounced += 1;
-            let is_small = piece.len <= registrar.small(self.transport.payload_max());
+        if let Some(registration) = &mut self.registration {
+            registration.counters.bounced += 1;
+            let is_small = piece.len <= registration.small(self.transport.payload_max());
             since = self.transport.now().filter(|_| is_small);
         }
         self.counters.add_why(Why::NoRoom, 1);

@@ -15,8 +15,8 @@ impl<T: Transport> Node<T> {
     /// registered, nothing is asked. The peer may refuse, and take back what it gave.
     pub fn prefetch(&mut self, peer: Rank, remote: Place, len: u64) {
         let is_asked = peer != self.rank && self.transport.is_keyed(peer) && !self.is_lost(peer);
-        let Some(registrar) = self.registrar.as_ref().filter(|_| is_asked && len > 0) else { return };
-        let most = registrar.hoses.limit(peer);
+        let Some(registration) = self.registration.as_ref().filter(|_| is_asked && len > 0) else { return };
+        let most = registration.hoses.limit(peer);
         let local = Place::new(MemId::Space, 0);
         let Some(piece) = Piece::new(remote, local, len) else { return };
         let place = match remote.mem {
@@ -37,14 +37,14 @@ impl<T: Transport> Node<T> {
 
     /// As [`Node::prefetch`], for no more than one miss asks for.
     fn prefetch_part(&mut self, peer: Rank, at: u64, len: u64) {
-        let Some(registrar) = &self.registrar else { return };
-        let Run { first, .. } = registrar.buckets(at, len);
-        let end = end_of(registrar.buckets(at, len));
-        let absent = |bucket: &u64| matches!(registrar.hoses.find(peer, *bucket), Found::Miss);
+        let Some(registration) = &self.registration else { return };
+        let Run { first, .. } = registration.buckets(at, len);
+        let end = end_of(registration.buckets(at, len));
+        let absent = |bucket: &u64| matches!(registration.hoses.find(peer, *bucket), Found::Miss);
         let Some(first) = (first..end).find(absent) else { return };
         let Some(last) = (first..end).rev().find(absent) else { return };
         let wanted = Run { first, count: (last - first + 1) as u32 };
-        if registrar.settings.peers_bytes > 0 && registrar.may_ask(wanted) {
+        if registration.settings.peers_bytes > 0 && registration.may_ask(wanted) {
             // No operation waits for it.
             self.ask(peer, wanted, OpKey::null(), None);
         }
@@ -55,22 +55,23 @@ impl<T: Transport> Node<T> {
     /// is.
     pub fn prepare(&mut self, addr: u64, len: u64) {
         let (mut at, end) = (addr, addr.saturating_add(len));
-        let Some(registrar) = &mut self.registrar else { return };
-        let most = CHUNK_BYTES.min(registrar.settings.bucket.bytes() * u64::from(registrar.settings.run_max));
-        let mut left = registrar.settings.victims_bytes;
+        let Some(registration) = &mut self.registration else { return };
+        let most =
+            CHUNK_BYTES.min(registration.settings.bucket.bytes() * u64::from(registration.settings.run_max));
+        let mut left = registration.settings.victims_bytes;
         let mut pins = Vec::new();
         while at < end {
-            let wanted = registrar.buckets(at, most.min(end - at));
-            let bytes = u64::from(wanted.count) * registrar.settings.bucket.bytes();
-            if bytes > left || registrar.table.pin(wanted, &mut pins).is_err() {
+            let wanted = registration.buckets(at, most.min(end - at));
+            let bytes = u64::from(wanted.count) * registration.settings.bucket.bytes();
+            if bytes > left || registration.table.pin(wanted, &mut pins).is_err() {
                 break;
             }
             left -= bytes;
             at += most.min(end - at);
         }
         self.run_actions();
-        let Some(registrar) = &mut self.registrar else { return };
-        pins.into_iter().for_each(|reg| registrar.table.release(reg));
+        let Some(registration) = &mut self.registration else { return };
+        pins.into_iter().for_each(|reg| registration.table.release(reg));
         self.run_actions();
     }
 }

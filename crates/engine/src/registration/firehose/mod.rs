@@ -1,7 +1,7 @@
 //! The initiator's side: which peers' registered memory this process may use, and by what key.
 //!
 //! A *firehose* is the right to use one run of a peer's buckets. While operations use it, it stays; idle ones are kept,
-//! and given up in the order of a `Queue` when the peer allows no more.
+//! and given up in the order of a `VictimQueue` when the peer allows no more.
 
 mod audit;
 #[cfg(test)]
@@ -13,10 +13,10 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::miss_policy::Weighing;
+use super::miss_policy::MissPolicy;
 use super::slots::{NONE, push};
 use super::table::HolderId;
-use super::victims::{Linked, Links, Queue};
+use super::victims::{Linked, Links, VictimQueue};
 use super::{Key, Order, PeerCounters, Run, end_of};
 use crate::Rank;
 
@@ -105,14 +105,14 @@ impl Linked for Hoses {
 /// What is held of one peer. Another process of the same rank, later, is another peer.
 struct Peer {
     rank: Rank,
-    queue: Queue,
+    queue: VictimQueue,
     /// Bytes.
     held: u64,
     /// Bytes that moves ask for which have not been answered.
     asked: u64,
     /// Bytes that the peer lets this process hold, as far as it has said.
     limit: u64,
-    weighing: Weighing,
+    miss_policy: MissPolicy,
     /// What its counters say at this end.
     hits: u64,
     misses: u64,
@@ -387,13 +387,13 @@ impl Firehoses {
     pub(crate) fn is_worth_asking(&self, peer: Rank, bytes: u64) -> bool {
         let Some(known) = self.place_of(peer) else { return true };
         let known = &self.peers[known as usize];
-        known.held + known.asked + bytes <= known.limit || known.weighing.pays()
+        known.held + known.asked + bytes <= known.limit || known.miss_policy.pays()
     }
 
     /// What is known of what messages to `peer` and moves take.
-    pub(crate) fn weighing(&mut self, peer: Rank) -> &mut Weighing {
+    pub(crate) fn miss_policy(&mut self, peer: Rank) -> &mut MissPolicy {
         let known = self.known(peer);
-        &mut self.peers[known as usize].weighing
+        &mut self.peers[known as usize].miss_policy
     }
 
     /// Gives up idle firehoses of `peer` until all that is asked for can be held besides what is left, as far as the peer has
@@ -406,7 +406,7 @@ impl Firehoses {
             if known.held + known.asked <= known.limit {
                 return;
             }
-            known.weighing.on_exchange();
+            known.miss_policy.on_exchange();
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
             given_up.push(self.remove(at).1);
         }
@@ -555,7 +555,7 @@ impl Firehoses {
     #[cold]
     fn make_known(&mut self, peer: Rank) -> u32 {
         *self.by_rank.entry(peer).or_insert_with(|| {
-            let queue = Queue::new(self.order);
+            let queue = VictimQueue::new(self.order);
             let (held, asked, limit, changed) = (0, 0, self.limit, Cell::new(true));
             let known = Peer {
                 rank: peer,
@@ -563,7 +563,7 @@ impl Firehoses {
                 held,
                 asked,
                 limit,
-                weighing: Weighing::default(),
+                miss_policy: MissPolicy::default(),
                 hits: 0,
                 misses: 0,
                 moves: 0,

@@ -4,7 +4,7 @@
 //! *holders* (peers that may use its key at any time) and *local* references (operations of this process). What peers
 //! hold is charged to M; a local reference is charged to MAXVICTIM, even if peers hold the same run. What nobody refers
 //! to stays registered as a victim, and is rescued when it is wanted again, without a system call. Victims go, in the
-//! order of a `Queue`, when room is needed.
+//! order of a `VictimQueue`, when room is needed.
 //!
 //! *Law:* pinned bytes never exceed M + MAXVICTIM: a registration is only begun when its bytes fit beside those of
 //! every other that is begun, there, or not yet over. It waits in line for what has to go first.
@@ -25,7 +25,7 @@ use self::entry::{Entries, Entry, Holder, State, bytes_of, run};
 use super::counters::TableCounters;
 use super::quota::Leases;
 use super::slots::{NONE, push};
-use super::victims::Queue;
+use super::victims::VictimQueue;
 use super::{Key, RegId, RegisterError, Run, Settings, end_of};
 use crate::Rank;
 
@@ -72,7 +72,7 @@ pub struct Table {
     holders: Vec<Holder>,
     free_holder: u32,
     leases: Leases,
-    queue: Queue,
+    queue: VictimQueue,
     /// Runs that wait to be registered, in the order of asking.
     line: VecDeque<u32>,
     /// Bytes of runs that peers hold, that this process refers to, and that are on their way out.
@@ -91,7 +91,7 @@ impl Table {
     /// The table of one of `ranks` processes.
     pub fn new(settings: Settings, ranks: u32) -> Table {
         Table {
-            queue: Queue::new(settings.order),
+            queue: VictimQueue::new(settings.order),
             settings,
             entries: Entries(Vec::new()),
             free: NONE,
