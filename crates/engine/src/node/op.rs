@@ -3,7 +3,7 @@
 use super::barrier::state::KEEPER;
 use super::collective::state::Run;
 use super::transfer::bounce_pool::Bounce;
-use super::transfer::state::{After, Keyed, Part, Transfer};
+use super::transfer::state::{Keyed, OnComplete, Part, Transfer};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
 
@@ -24,7 +24,7 @@ pub(super) struct Op {
 /// What an operation is doing.
 pub(super) enum OpKind {
     /// A one-sided operation that the transport will report, and what comes after it.
-    OneSided { peer: Rank, after: Option<Box<After>> },
+    OneSided { peer: Rank, on_complete: Option<Box<OnComplete>> },
     /// A transfer by messages.
     Transfer(Box<Transfer>),
     /// What moves pieces of one through the peer's heap.

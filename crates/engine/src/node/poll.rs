@@ -195,10 +195,10 @@ impl<T: Transport> Node<T> {
                 self.on_arrival(key, epoch, result);
             }
             OpKind::BarrierCount => self.on_count(key, result),
-            OpKind::OneSided { peer, after } => match (after.take(), result) {
-                (Some(after), Ok(_)) => {
+            OpKind::OneSided { peer, on_complete } => match (on_complete.take(), result) {
+                (Some(on_complete), Ok(_)) => {
                     let peer = *peer;
-                    self.conclude(key, peer, Some(*after));
+                    self.conclude(key, peer, Some(*on_complete));
                 }
                 (_, result) => self.finish(key, result),
             },

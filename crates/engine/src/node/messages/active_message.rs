@@ -1,7 +1,7 @@
 //! Active Messages: requests and replies that name a handler at the receiver.
 
 use crate::node::Node;
-use crate::node::transfer::state::After;
+use crate::node::transfer::state::OnComplete;
 use crate::op_id::OpId;
 use crate::wire::{Am, AmForm, AmHead, Message};
 use crate::{
@@ -150,7 +150,7 @@ impl<T: Transport> Node<T> {
         deadline: Option<Nanos>,
     ) -> OpId {
         assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
-        let announce = After::Tell(message.lane, message.am(stamp));
+        let announce = OnComplete::Notify(message.lane, message.am(stamp));
         self.count_am(message.lane, 0);
         self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
     }

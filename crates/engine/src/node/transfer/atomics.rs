@@ -9,7 +9,7 @@ use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, T
 impl<T: Transport> Node<T> {
     /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
     pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
-        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         if self.is_lost(peer) {
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);

@@ -4,7 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::state::{After, Transfer};
+use super::state::{OnComplete, Transfer};
 use crate::node::Node;
 use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
@@ -32,7 +32,7 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) -> Box<Transfer> {
         let spare = self.spare_transfers.pop();
         let mut transfer =
@@ -40,7 +40,7 @@ impl<T: Transport> Node<T> {
         let mut rest = std::mem::take(&mut transfer.rest);
         rest.clear();
         rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        *transfer = Transfer::new(peer, direction, rest, after);
+        *transfer = Transfer::new(peer, direction, rest, on_complete);
         let is_long = |piece: &Piece| self.is_for_bounce(peer, *piece);
         if pieces.iter().any(is_long) {
             transfer.bounces_max = self.bounce_pool.bounces_for(peer);
@@ -170,7 +170,9 @@ impl<T: Transport> Node<T> {
             };
         }
         if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
-            if let (Some(_), Some(After::Signal(word, atomic))) = (transfer.signalled, transfer.after) {
+            if let (Some(_), Some(OnComplete::Signal(word, atomic))) =
+                (transfer.signalled, transfer.on_complete)
+            {
                 let len = atomic.size();
                 transfer.signalled = Some(old);
                 if done.status == Some(Status::NoWord) {
@@ -198,7 +200,7 @@ impl<T: Transport> Node<T> {
 
     fn end_transfer(&mut self, key: OpKey) {
         let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
-        let (peer, error, after) = (transfer.peer, transfer.error, transfer.after.take());
+        let (peer, error, on_complete) = (transfer.peer, transfer.error, transfer.on_complete.take());
         let signalled = transfer.signalled;
         if let Some(since) = transfer.since.filter(|_| error.is_none())
             && let (Some(registration), Some(now)) = (&mut self.registration, self.transport.now())
@@ -208,7 +210,7 @@ impl<T: Transport> Node<T> {
         match (error, signalled) {
             (Some(error), _) => self.finish(key, Err(error)),
             (None, Some(old)) => self.finish(key, Ok(old)),
-            (None, None) => self.conclude(key, peer, after),
+            (None, None) => self.conclude(key, peer, on_complete),
         }
     }
 

@@ -4,7 +4,7 @@
 //! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
-use super::state::{After, Keyed, Part};
+use super::state::{Keyed, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
 use crate::node::op::OpKind;
@@ -62,7 +62,7 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         deadline: Option<Nanos>,
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) -> OpId {
         // What an earlier transfer has left, in most cases.
         let mut keyed = self.spare_keyed.pop().unwrap_or_else(|| Box::new(Keyed::new(peer, direction)));
@@ -70,7 +70,7 @@ impl<T: Transport> Node<T> {
         todo.clear();
         pins.clear();
         todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        *keyed = Keyed { todo, pins, after, ..Keyed::new(peer, direction) };
+        *keyed = Keyed { todo, pins, on_complete, ..Keyed::new(peer, direction) };
         let key = self.insert(OpKind::Keyed(keyed), deadline);
         self.ready.push_back(key);
         self.run_actions();
@@ -357,12 +357,12 @@ impl<T: Transport> Node<T> {
     fn end_keyed(&mut self, key: OpKey) {
         self.count(key, Mechanism::Registered, 0);
         let Some(keyed) = self.keyed(key) else { return };
-        let (peer, error, after) = (keyed.peer, keyed.error, keyed.after.take());
+        let (peer, error, on_complete) = (keyed.peer, keyed.error, keyed.on_complete.take());
         let pins = std::mem::take(&mut keyed.pins);
         self.let_go([], pins);
         self.actions_due = true;
         match error {
-            None => self.conclude(key, peer, after),
+            None => self.conclude(key, peer, on_complete),
             Some(error) => self.finish(key, Err(error)),
         }
     }

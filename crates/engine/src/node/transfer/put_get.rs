@@ -1,7 +1,7 @@
 //! Puts and gets: one-sided where the transport can, by messages where it cannot.
 
 use super::keyed;
-use super::state::{After, HeldStart};
+use super::state::{HeldStart, OnComplete};
 use crate::node::Node;
 use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
@@ -66,20 +66,20 @@ impl<T: Transport> Node<T> {
             Direction::Put,
             pieces,
             deadline,
-            Some(After::Signal(word, atomic.signalling())),
+            Some(OnComplete::Signal(word, atomic.signalling())),
         )
     }
 
     /// Ends a transfer whose bytes lie in place, once what comes after them is done.
-    pub(in crate::node) fn conclude(&mut self, key: OpKey, peer: Rank, after: Option<After>) {
-        match after {
+    pub(in crate::node) fn conclude(&mut self, key: OpKey, peer: Rank, on_complete: Option<OnComplete>) {
+        match on_complete {
             None => self.finish(key, Ok(0)),
-            Some(After::Tell(lane, am)) => {
+            Some(OnComplete::Notify(lane, am)) => {
                 let told = self.send_soon(peer, lane, Message::Am(am));
                 self.finish(key, told.map(|()| 0));
             }
-            Some(After::Signal(word, atomic)) => {
-                self.ops[key].kind = OpKind::OneSided { peer, after: None };
+            Some(OnComplete::Signal(word, atomic)) => {
+                self.ops[key].kind = OpKind::OneSided { peer, on_complete: None };
                 self.start_atomic(key, peer, word, atomic);
             }
         }
@@ -92,9 +92,9 @@ impl<T: Transport> Node<T> {
             let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
             match start {
                 HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
-                HeldStart::Put(pieces, after) => {
-                    let (choice, _) = self.path(peer, Direction::Put, &pieces, after);
-                    self.submit(key, peer, Direction::Put, &pieces, after, choice);
+                HeldStart::Put(pieces, on_complete) => {
+                    let (choice, _) = self.path(peer, Direction::Put, &pieces, on_complete);
+                    self.submit(key, peer, Direction::Put, &pieces, on_complete, choice);
                 }
             }
         }
@@ -108,30 +108,30 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         deadline: Option<Nanos>,
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) -> OpId {
         if self.is_lost(peer) {
-            let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
+            let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
             self.finish(key, Err(OpError::PeerLost { peer }));
             return OpId::of(key);
         }
-        let (choice, in_spaces) = self.path(peer, direction, pieces, after);
+        let (choice, in_spaces) = self.path(peer, direction, pieces, on_complete);
         if choice.path == Path::Registered {
             return self.start_keyed(
                 peer,
                 direction,
                 in_spaces.as_deref().unwrap_or(pieces),
                 deadline,
-                after,
+                on_complete,
             );
         }
-        let key = self.insert(OpKind::OneSided { peer, after: None }, deadline);
+        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
         let id = OpId::of(key);
         if direction == Direction::Put && self.holds_back() {
             // Who looks at what is put may know of what this process did before.
-            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), after)));
+            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), on_complete)));
         } else {
-            self.submit(key, peer, direction, pieces, after, choice);
+            self.submit(key, peer, direction, pieces, on_complete, choice);
         }
         id
     }
@@ -143,12 +143,12 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) -> (Choice, Option<Vec<Piece>>) {
         let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
-        let wanted = match (direction, after) {
+        let wanted = match (direction, on_complete) {
             (Direction::Get, _) => Wanted::Get,
-            (Direction::Put, Some(After::Signal(..))) => Wanted::PutSignal {
+            (Direction::Put, Some(OnComplete::Signal(..))) => Wanted::PutSignal {
                 one_message: matches!(pieces, [piece] if is_short(piece))
                     && self.transport.signals_by_message(peer),
             },
@@ -195,23 +195,23 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
         Choice { path, why }: Choice,
     ) {
         if path != Path::Direct {
             self.counters.add_why(why.unwrap_or(Why::NotOffered), 1);
-            return self.by_message(key, peer, direction, pieces, after);
+            return self.by_message(key, peer, direction, pieces, on_complete);
         }
         match self.transport.copy(OpId::of(key), peer, direction, pieces) {
-            Submit::Done(_) => self.conclude(key, peer, after),
+            Submit::Done(_) => self.conclude(key, peer, on_complete),
             Submit::Pending => {
-                self.ops[key].kind = OpKind::OneSided { peer, after: after.map(Box::new) };
+                self.ops[key].kind = OpKind::OneSided { peer, on_complete: on_complete.map(Box::new) };
             }
             Submit::Failed(error) => self.finish(key, Err(error)),
             // Since it was looked at.
             Submit::Unreachable(why) => {
                 self.counters.add_why(why, 1);
-                self.by_message(key, peer, direction, pieces, after);
+                self.by_message(key, peer, direction, pieces, on_complete);
             }
         }
     }
@@ -222,14 +222,14 @@ impl<T: Transport> Node<T> {
         peer: Rank,
         direction: Direction,
         pieces: &[Piece],
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) {
         let operation = match direction {
             Direction::Put => Operation::Put,
             Direction::Get => Operation::Get,
         };
         self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
-        let transfer = self.new_transfer(peer, direction, pieces, after);
+        let transfer = self.new_transfer(peer, direction, pieces, on_complete);
         self.ops[key].kind = OpKind::Transfer(transfer);
         self.pump(key);
     }

@@ -8,9 +8,9 @@ use crate::{Atomic, Direction, KeyedPiece, Lane, MemId, Nanos, OpError, Piece, P
 
 /// What is done at the target of a transfer when that is complete.
 #[derive(Clone, Copy)]
-pub(in crate::node) enum After {
+pub(in crate::node) enum OnComplete {
     /// An Active Message announces it.
-    Tell(Lane, Am),
+    Notify(Lane, Am),
     /// A word of the target's heap is changed.
     Signal(Place, Atomic),
 }
@@ -18,7 +18,7 @@ pub(in crate::node) enum After {
 /// An operation that is not started before nothing is held back any more.
 pub(in crate::node) enum HeldStart {
     Atomic(Place, Atomic),
-    Put(Vec<Piece>, Option<After>),
+    Put(Vec<Piece>, Option<OnComplete>),
 }
 
 /// A transfer by messages.
@@ -38,8 +38,8 @@ pub(in crate::node) struct Transfer {
     /// Since when it has been on its way, if that is to be known when it ends.
     pub(in crate::node) since: Option<Nanos>,
     /// What comes after it.
-    pub(in crate::node) after: Option<After>,
-    /// Its last chunk brings with it what comes after it, a [signal](After::Signal): the word from before, once that is known.
+    pub(in crate::node) on_complete: Option<OnComplete>,
+    /// Its last chunk brings with it what comes after it, a [signal](OnComplete::Signal): the word from before, once that is known.
     pub(in crate::node) signalled: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Transfer {
         peer: Rank,
         direction: Direction,
         rest: Vec<Piece>,
-        after: Option<After>,
+        on_complete: Option<OnComplete>,
     ) -> Transfer {
         Transfer {
             peer,
@@ -61,7 +61,7 @@ impl Transfer {
             bounces_max: BOUNCES_MAX,
             stalled: false,
             since: None,
-            after,
+            on_complete,
             signalled: None,
         }
     }
@@ -73,8 +73,8 @@ impl Transfer {
     /// The word of the target's heap that changes after it, and how, where what is sent now may bring that with it: the whole
     /// rest of what there is to move, while nothing else is under way that may fail yet.
     pub(in crate::node) fn signal_now(&self) -> Option<(Place, Atomic)> {
-        match self.after {
-            Some(After::Signal(word, atomic))
+        match self.on_complete {
+            Some(OnComplete::Signal(word, atomic))
                 if self.rest.len() == 1
                     && self.bounces == 0
                     && word.mem == MemId::Heap
@@ -105,7 +105,7 @@ pub(in crate::node) struct Keyed {
     pub(in crate::node) children: usize,
     pub(in crate::node) error: Option<OpError>,
     /// What comes after it.
-    pub(in crate::node) after: Option<After>,
+    pub(in crate::node) on_complete: Option<OnComplete>,
     /// What went with a move.
     pub(in crate::node) riding: Option<Piece>,
     /// Registrations of this process, kept for the next part.
@@ -135,7 +135,7 @@ impl Keyed {
             counted: false,
             children: 0,
             error: None,
-            after: None,
+            on_complete: None,
             riding: None,
             pins: Vec::new(),
             asked: false,
