@@ -43,7 +43,7 @@ use self::op::Op;
 use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
 use self::transfer::fast_table::Hits;
-use self::transfer::state::{HeldStart, Keyed, Part, Transfer};
+use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
 use crate::wire::Message;
@@ -95,11 +95,11 @@ pub struct Node<T> {
     /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once, but
     /// those with long lists.
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
-    spare_keyed: Vec<Box<Keyed>>,
+    spare_keyed: Vec<Box<KeyedTransfer>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
     spare_parts: Vec<Box<Part>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
-    spare_transfers: Vec<Box<Transfer>>,
+    spare_transfers: Vec<Box<MessageTransfer>>,
     /// For lanes that are found full while others are tried.
     full: HashSet<(Rank, Lane)>,
     /// Polls in turn that brought news.

@@ -3,7 +3,7 @@
 use super::barrier::state::KEEPER;
 use super::collective::state::Run;
 use super::transfer::bounce_pool::Bounce;
-use super::transfer::state::{Keyed, OnComplete, Part, Transfer};
+use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::OpKey;
 use crate::{Nanos, OpError, Rank};
 
@@ -26,11 +26,11 @@ pub(super) enum OpKind {
     /// A one-sided operation that the transport will report, and what comes after it.
     OneSided { peer: Rank, on_complete: Option<Box<OnComplete>> },
     /// A transfer by messages.
-    Transfer(Box<Transfer>),
+    ByMessage(Box<MessageTransfer>),
     /// What moves pieces of one through the peer's heap.
     Bounce(Bounce),
     /// A transfer by keys.
-    Keyed(Box<Keyed>),
+    Keyed(Box<KeyedTransfer>),
     /// A part of one, that the transport will report.
     Part(Box<Part>),
     /// Counting this process in at the barrier.
@@ -48,7 +48,7 @@ impl OpKind {
     pub(super) fn peer(&self) -> Rank {
         match self {
             OpKind::OneSided { peer, .. } => *peer,
-            OpKind::Transfer(transfer) => transfer.peer,
+            OpKind::ByMessage(transfer) => transfer.peer,
             OpKind::Bounce(bounce) => bounce.peer,
             OpKind::Keyed(keyed) => keyed.peer,
             OpKind::Part(part) => part.peer,
@@ -71,6 +71,6 @@ impl OpKind {
     }
 
     pub(super) fn is_transfer(&self) -> bool {
-        matches!(self, OpKind::OneSided { .. } | OpKind::Transfer(_) | OpKind::Keyed(_))
+        matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_))
     }
 }

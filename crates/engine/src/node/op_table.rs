@@ -35,7 +35,7 @@ impl<T: Transport> Node<T> {
             {
                 self.spare_keyed.push(keyed);
             }
-            Some(OpKind::Transfer(transfer)) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
+            Some(OpKind::ByMessage(transfer)) if transfer.rest.capacity() <= SPARE_PIECES_MAX => {
                 self.spare_transfers.push(transfer);
             }
             _ => {}
@@ -65,7 +65,7 @@ impl<T: Transport> Node<T> {
         }
         self.ops.get(id.key()).is_none_or(|op| match &op.kind {
             _ if op.outcome.is_some() => true,
-            OpKind::Transfer(transfer) => transfer.is_locally_done(),
+            OpKind::ByMessage(transfer) => transfer.is_locally_done(),
             // It was given up, and nobody has it any more.
             OpKind::Part(_) => op.parent.is_none(),
             _ => false,
@@ -159,7 +159,7 @@ impl<T: Transport> Node<T> {
             Some(OpKind::BarrierArrival { .. } | OpKind::BarrierCount) => drop(self.ops.remove(key)),
             Some(OpKind::Keyed(_)) => self.abandon_keyed(key),
             Some(OpKind::Collective(_)) => return self.give_up_collective(key, error),
-            Some(OpKind::Transfer(_)) => self.orphan_bounces(key),
+            Some(OpKind::ByMessage(_)) => self.orphan_bounces(key),
             Some(OpKind::Bounce(_)) => return self.drop_bounce(key, error),
             Some(OpKind::Part(_) | OpKind::BarrierWait) | None => {}
         }

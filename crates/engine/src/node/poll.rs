@@ -204,7 +204,7 @@ impl<T: Transport> Node<T> {
             },
             OpKind::Part(_) => self.on_part(key, result),
             OpKind::Bounce(_) => self.on_bounce_copied(key, result),
-            OpKind::Transfer(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
+            OpKind::ByMessage(_) | OpKind::Keyed(_) | OpKind::BarrierWait | OpKind::Collective(_) => {}
         }
     }
 
@@ -228,7 +228,7 @@ impl<T: Transport> Node<T> {
         let mut moved = false;
         while !self.must_wait(peer, Lane::Request) && self.transport.has_room(peer, Lane::Request) {
             let Some(key) = self.stalled.nth(at).and_then(|(_, list)| list.pop_front()) else { break };
-            let Some(OpKind::Transfer(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
+            let Some(OpKind::ByMessage(transfer)) = self.ops.get_mut(key).map(|op| &mut op.kind) else {
                 continue;
             };
             transfer.stalled = false;

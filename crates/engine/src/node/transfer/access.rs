@@ -4,7 +4,7 @@
 //! for it is looked at, and no key is handed out that reaches beyond them. What a collective of this process offers to a member,
 //! that member may read until it has.
 
-use super::state::Transfer;
+use super::state::MessageTransfer;
 use crate::exposure::{Ranges, Rights};
 use crate::node::Node;
 use crate::node::collective::state::{Run as Collective, Sent};
@@ -69,13 +69,13 @@ impl<T: Transport> Node<T> {
         piece: (Place, u64),
         chunk: &Chunk,
     ) -> Result<(), OpError> {
-        let is_own = |transfer: &Transfer| {
+        let is_own = |transfer: &MessageTransfer| {
             let sent = transfer.window.get(chunk.slot as usize).copied().flatten();
             (transfer.peer, transfer.direction) == (peer, direction)
                 && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
         };
         match self.ops.get(chunk.op.key()).map(|op| &op.kind) {
-            Some(OpKind::Transfer(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
+            Some(OpKind::ByMessage(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
             _ => self.permit(peer, direction, piece.0, piece.1),
         }
     }

@@ -4,7 +4,7 @@
 //! them is under way at a time; each answer says how its chunk went. The answers carry the chunk's place in the
 //! window, and are believed only for chunks that are really under way with that very peer.
 
-use super::state::{OnComplete, Transfer};
+use super::state::{MessageTransfer, OnComplete};
 use crate::node::Node;
 use crate::node::op::OpKind;
 use crate::op_id::{OpId, OpKey};
@@ -33,14 +33,14 @@ impl<T: Transport> Node<T> {
         direction: Direction,
         pieces: &[Piece],
         on_complete: Option<OnComplete>,
-    ) -> Box<Transfer> {
+    ) -> Box<MessageTransfer> {
         let spare = self.spare_transfers.pop();
         let mut transfer =
-            spare.unwrap_or_else(|| Box::new(Transfer::new(peer, direction, Vec::new(), None)));
+            spare.unwrap_or_else(|| Box::new(MessageTransfer::new(peer, direction, Vec::new(), None)));
         let mut rest = std::mem::take(&mut transfer.rest);
         rest.clear();
         rest.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        *transfer = Transfer::new(peer, direction, rest, on_complete);
+        *transfer = MessageTransfer::new(peer, direction, rest, on_complete);
         let is_long = |piece: &Piece| self.is_for_bounce(peer, *piece);
         if pieces.iter().any(is_long) {
             transfer.bounces_max = self.bounce_pool.bounces_for(peer);
@@ -49,9 +49,9 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer by messages that is not over.
-    pub(in crate::node) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut Transfer> {
+    pub(in crate::node) fn transfer_under_way(&mut self, key: OpKey) -> Option<&mut MessageTransfer> {
         match &mut self.ops.get_mut(key).filter(|op| op.outcome.is_none())?.kind {
-            OpKind::Transfer(transfer) => Some(transfer),
+            OpKind::ByMessage(transfer) => Some(transfer),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl<T: Transport> Node<T> {
         let mut moved = false;
         loop {
             let Some(op) = self.ops.get_mut(key).filter(|op| op.outcome.is_none()) else { return moved };
-            let OpKind::Transfer(transfer) = &mut op.kind else { return moved };
+            let OpKind::ByMessage(transfer) = &mut op.kind else { return moved };
             if transfer.is_over() {
                 self.end_transfer(key);
                 return true;
@@ -169,7 +169,7 @@ impl<T: Transport> Node<T> {
                 Err(OpError::Protocol { peer, what: "an answer of the wrong length" })
             };
         }
-        if let OpKind::Transfer(transfer) = &mut self.ops[key].kind {
+        if let OpKind::ByMessage(transfer) = &mut self.ops[key].kind {
             if let (Some(_), Some(OnComplete::Signal(word, atomic))) =
                 (transfer.signalled, transfer.on_complete)
             {
@@ -191,7 +191,7 @@ impl<T: Transport> Node<T> {
 
     /// Takes the chunk that an answer is about out of its transfer's window.
     fn chunk_under_way(&mut self, key: OpKey, peer: Rank, direction: Direction, slot: u64) -> Option<Piece> {
-        let OpKind::Transfer(transfer) = &mut self.ops.get_mut(key)?.kind else { return None };
+        let OpKind::ByMessage(transfer) = &mut self.ops.get_mut(key)?.kind else { return None };
         if (transfer.peer, transfer.direction) != (peer, direction) {
             return None;
         }
@@ -199,7 +199,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn end_transfer(&mut self, key: OpKey) {
-        let OpKind::Transfer(transfer) = &mut self.ops[key].kind else { return };
+        let OpKind::ByMessage(transfer) = &mut self.ops[key].kind else { return };
         let (peer, error, on_complete) = (transfer.peer, transfer.error, transfer.on_complete.take());
         let signalled = transfer.signalled;
         if let Some(since) = transfer.since.filter(|_| error.is_none())

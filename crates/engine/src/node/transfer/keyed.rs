@@ -4,7 +4,7 @@
 //! A transfer goes in *parts*: as many pieces as are at hand, submitted as one operation of the transport. Remote before
 //! local; a part in flight keeps its firehoses and registrations, a transfer that waits keeps nothing of its peer's.
 
-use super::state::{Keyed, OnComplete, Part};
+use super::state::{KeyedTransfer, OnComplete, Part};
 use crate::limits::CHILDREN_MAX;
 use crate::node::Node;
 use crate::node::op::OpKind;
@@ -65,12 +65,13 @@ impl<T: Transport> Node<T> {
         on_complete: Option<OnComplete>,
     ) -> OpId {
         // What an earlier transfer has left, in most cases.
-        let mut keyed = self.spare_keyed.pop().unwrap_or_else(|| Box::new(Keyed::new(peer, direction)));
+        let mut keyed =
+            self.spare_keyed.pop().unwrap_or_else(|| Box::new(KeyedTransfer::new(peer, direction)));
         let (mut todo, mut pins) = (std::mem::take(&mut keyed.todo), std::mem::take(&mut keyed.pins));
         todo.clear();
         pins.clear();
         todo.extend(pieces.iter().rev().filter(|piece| piece.len > 0));
-        *keyed = Keyed { todo, pins, on_complete, ..Keyed::new(peer, direction) };
+        *keyed = KeyedTransfer { todo, pins, on_complete, ..KeyedTransfer::new(peer, direction) };
         let key = self.insert(OpKind::Keyed(keyed), deadline);
         self.ready.push_back(key);
         self.run_actions();
@@ -332,7 +333,7 @@ impl<T: Transport> Node<T> {
         self.counters.add_why(Why::NoRoom, 1);
         let mut transfer = self.new_transfer(peer, direction, &[piece], None);
         transfer.since = since;
-        let key = self.insert_child(OpKind::Transfer(transfer), parent);
+        let key = self.insert_child(OpKind::ByMessage(transfer), parent);
         self.pump(key);
     }
 
@@ -402,7 +403,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// A transfer by keys that is not over.
-    pub(in crate::node) fn keyed(&mut self, key: OpKey) -> Option<&mut Keyed> {
+    pub(in crate::node) fn keyed(&mut self, key: OpKey) -> Option<&mut KeyedTransfer> {
         match self.ops.get_mut(key) {
             Some(op) if op.outcome.is_none() => match &mut op.kind {
                 OpKind::Keyed(keyed) => Some(keyed),

@@ -230,7 +230,7 @@ impl<T: Transport> Node<T> {
         };
         self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
         let transfer = self.new_transfer(peer, direction, pieces, on_complete);
-        self.ops[key].kind = OpKind::Transfer(transfer);
+        self.ops[key].kind = OpKind::ByMessage(transfer);
         self.pump(key);
     }
 }

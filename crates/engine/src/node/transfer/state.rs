@@ -22,7 +22,7 @@ pub(in crate::node) enum HeldStart {
 }
 
 /// A transfer by messages.
-pub(in crate::node) struct Transfer {
+pub(in crate::node) struct MessageTransfer {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) direction: Direction,
     /// What is still to be sent, last piece first.
@@ -43,15 +43,15 @@ pub(in crate::node) struct Transfer {
     pub(in crate::node) signalled: Option<u64>,
 }
 
-impl Transfer {
+impl MessageTransfer {
     /// A transfer that has not begun. `rest` is what there is to move, last piece first.
     pub(in crate::node) fn new(
         peer: Rank,
         direction: Direction,
         rest: Vec<Piece>,
         on_complete: Option<OnComplete>,
-    ) -> Transfer {
-        Transfer {
+    ) -> MessageTransfer {
+        MessageTransfer {
             peer,
             direction,
             rest,
@@ -94,7 +94,7 @@ impl Transfer {
 }
 
 /// A transfer by keys.
-pub(in crate::node) struct Keyed {
+pub(in crate::node) struct KeyedTransfer {
     pub(in crate::node) peer: Rank,
     pub(in crate::node) direction: Direction,
     /// What has not been submitted, last piece first.
@@ -126,9 +126,9 @@ pub(in crate::node) struct Part {
     pub(in crate::node) locals: Vec<RegId>,
 }
 
-impl Keyed {
-    pub(in crate::node) fn new(peer: Rank, direction: Direction) -> Keyed {
-        Keyed {
+impl KeyedTransfer {
+    pub(in crate::node) fn new(peer: Rank, direction: Direction) -> KeyedTransfer {
+        KeyedTransfer {
             peer,
             direction,
             todo: Vec::new(),
