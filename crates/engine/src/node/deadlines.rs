@@ -29,10 +29,10 @@ impl<T: Transport> Node<T> {
     }
 
     fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
-        let hits = self.expire_hits(now);
+        let fast = self.expire_fast(now);
         let ops = self.expire_ops(now);
         let holders = self.expire_holders(now, polled);
-        [hits, ops, holders].into_iter().flatten().min()
+        [fast, ops, holders].into_iter().flatten().min()
     }
 
     /// Looks at all operations only where one may be late, or a collective may have to ask.

@@ -42,7 +42,7 @@ use self::messages::wait_queues::WaitQueues;
 use self::op::Op;
 use self::registration::state::Registration;
 use self::transfer::bounce_pool::BouncePool;
-use self::transfer::fast_table::Hits;
+use self::transfer::fast_table::FastTable;
 use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
 use crate::exposure::Ranges;
 use crate::op_id::OpKey;
@@ -55,11 +55,11 @@ pub struct Node<T> {
     size: u32,
     handlers: u16,
     transport: T,
-    /// Operations under way, but for transfers that hit.
+    /// Operations under way, but for fast transfers.
     ops: SlotMap<OpKey, Op>,
     /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
     none_due_before: Nanos,
-    hits: Hits,
+    fast: FastTable,
     pending: usize,
     /// By peer: transfers that found the lane full and go on at a later poll, in turn.
     stalled: WaitQueues<Rank, OpKey>,
@@ -131,7 +131,7 @@ impl<T: Transport> Node<T> {
             handlers,
             transport,
             ops: SlotMap::with_key(),
-            hits: Hits::default(),
+            fast: FastTable::default(),
             none_due_before: Nanos::MAX,
             pending: 0,
             stalled: WaitQueues::default(),

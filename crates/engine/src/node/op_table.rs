@@ -13,8 +13,8 @@ impl<T: Transport> Node<T> {
     /// gives `None`.
     #[inline]
     pub fn outcome(&mut self, id: OpId) -> Option<Outcome> {
-        match id.hit() {
-            Some(hit) => self.hits.take(hit),
+        match id.fast() {
+            Some(fast) => self.fast.take(fast),
             None => self.other_outcome(id.key()),
         }
     }
@@ -44,24 +44,24 @@ impl<T: Transport> Node<T> {
 
     /// Whether the operation's outcome is there to be taken.
     pub fn is_done(&self, id: OpId) -> bool {
-        if let Some(hit) = id.hit() {
-            return self.hits.is_done(hit);
+        if let Some(fast) = id.fast() {
+            return self.fast.is_done(fast);
         }
         self.ops.get(id.key()).is_some_and(|op| op.outcome.is_some())
     }
 
     /// Whether nothing more comes of the operation: its outcome is there, has been taken, or is nobody's.
     pub fn is_over(&self, id: OpId) -> bool {
-        match id.hit() {
-            Some(hit) => !self.hits.is_under_way(hit),
+        match id.fast() {
+            Some(fast) => !self.fast.is_under_way(fast),
             None => self.ops.get(id.key()).is_none_or(|op| op.outcome.is_some()),
         }
     }
 
     /// Whether the operation no longer needs its local buffers: it is done, or is a put whose bytes have all left.
     pub fn is_locally_done(&self, id: OpId) -> bool {
-        if let Some(hit) = id.hit() {
-            return !self.hits.is_under_way(hit);
+        if let Some(fast) = id.fast() {
+            return !self.fast.is_under_way(fast);
         }
         self.ops.get(id.key()).is_none_or(|op| match &op.kind {
             _ if op.outcome.is_some() => true,
@@ -74,8 +74,8 @@ impl<T: Transport> Node<T> {
 
     /// Gives an operation to nobody: it goes on, and if it fails the next [`Node::take_detached_error`] says so.
     pub fn detach(&mut self, id: OpId) {
-        if let Some(hit) = id.hit() {
-            return self.detach_hit(hit);
+        if let Some(fast) = id.fast() {
+            return self.detach_fast(fast);
         }
         let Some(op) = self.ops.get_mut(id.key()) else { return };
         op.detached = true;
@@ -87,8 +87,8 @@ impl<T: Transport> Node<T> {
 
     /// Ends an operation now, as if its deadline had passed: its buffers are touched no more.
     pub fn cancel(&mut self, id: OpId) {
-        if let Some(hit) = id.hit() {
-            return self.cancel_hit(hit);
+        if let Some(fast) = id.fast() {
+            return self.cancel_fast(fast);
         }
         let Some(op) = self.ops.get(id.key()).filter(|op| op.outcome.is_none()) else { return };
         if let OpKind::Part(_) = op.kind {
@@ -107,8 +107,8 @@ impl<T: Transport> Node<T> {
     /// A peer that some operation under way is with; `None` where only barriers and collectives are, or nothing.
     pub fn awaited(&self) -> Option<Rank> {
         let mut ops = self.ops.values().filter(|op| op.outcome.is_none() && op.kind.is_transfer());
-        let hit = || self.hits.under_way().next().map(|(_, peer, _)| peer);
-        ops.next().map(|op| op.kind.peer()).or_else(hit)
+        let fast = || self.fast.under_way().next().map(|(_, peer, _)| peer);
+        ops.next().map(|op| op.kind.peer()).or_else(fast)
     }
 
     /// The first failure among detached operations since the last call.

@@ -102,7 +102,7 @@ impl<T: Transport> Node<T> {
         for key in ended {
             self.give_up(key, OpError::PeerLost { peer });
         }
-        self.give_up_hits(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
+        self.give_up_all_fast(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
         self.drop_registrations(peer);
         self.take_bounce_buffers_back(peer);
         self.break_teams_of(peer);

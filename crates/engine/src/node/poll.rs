@@ -180,9 +180,9 @@ impl<T: Transport> Node<T> {
 
     #[inline(never)]
     pub(super) fn on_completed(&mut self, id: OpId, result: Result<u64, OpError>) {
-        if let Some(hit) = id.hit() {
+        if let Some(fast) = id.fast() {
             // Also one that was given up: it uses what it does until now.
-            return self.on_hit(hit, result);
+            return self.on_fast(fast, result);
         }
         let key = id.key();
         let Some(op) = self.ops.get_mut(key) else { return };

@@ -128,7 +128,7 @@ impl<T: Transport> Node<T> {
         if let Some(outcome) = self.outcome(get) {
             return outcome.map(|_| None);
         }
-        debug_assert!(get.hit().is_none(), "what is part of another operation has a place among all kinds");
+        debug_assert!(get.fast().is_none(), "what is part of another operation has a place among all kinds");
         let get = get.key();
         if let Some(op) = self.ops.get_mut(get) {
             // It is counted no more: the collective is.

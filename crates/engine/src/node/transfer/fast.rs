@@ -1,11 +1,11 @@
-//! Transfers of one piece whose memory is at hand at both ends: one operation of the transport, and nothing is kept of
+//! Fast transfers: of one piece whose memory is at hand at both ends: one operation of the transport, and nothing is kept of
 //! them but what they use. Everything else about transfers by keys is in [`super::keyed`].
 
 use super::fast_table::State;
 use crate::node::Node;
 use crate::node::op::Outcome;
 use crate::node::registration::state::Registration;
-use crate::op_id::{HitId, OpId};
+use crate::op_id::{FastId, OpId};
 use crate::registration::firehose::{Found, Held};
 use crate::registration::{Keep, RegId, Run, end_of};
 use crate::span::BucketSize;
@@ -59,7 +59,7 @@ impl<T: Transport> Node<T> {
 
     /// Starts a transfer of this piece between two spaces. `None`: not all of its memory is at hand, or something keeps it
     /// waiting.
-    pub(in crate::node) fn start_hit(
+    pub(in crate::node) fn start_fast(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -88,12 +88,12 @@ impl<T: Transport> Node<T> {
                 held
             }
         };
-        Some(self.submit_hit(peer, direction, piece, deadline, held, reg))
+        Some(self.submit_fast(peer, direction, piece, deadline, held, reg))
     }
 
     /// Gives the transport a transfer whose memory is at hand.
     #[inline(always)]
-    pub(in crate::node) fn submit_hit(
+    pub(in crate::node) fn submit_fast(
         &mut self,
         peer: Rank,
         direction: Direction,
@@ -105,10 +105,10 @@ impl<T: Transport> Node<T> {
         let operation = if direction == Direction::Put { Operation::Put } else { Operation::Get };
         self.counters.add(operation, Mechanism::Registered, piece.len);
         self.pending += 1;
-        let hit = self.hits.insert(peer, hose, local, deadline);
+        let fast = self.fast.insert(peer, hose, local, deadline);
         let piece = KeyedPiece { piece, key, base, local };
-        let submitted = self.transport.copy_keyed(OpId::of_hit(hit), peer, direction, &[piece]);
-        let op = OpId::of_hit(hit);
+        let submitted = self.transport.copy_keyed(OpId::of_fast(fast), peer, direction, &[piece]);
+        let op = OpId::of_fast(fast);
         if submitted != Submit::Pending {
             self.on_submitted(op, submitted);
         }
@@ -118,50 +118,50 @@ impl<T: Transport> Node<T> {
     /// The transport has ended a transfer at once.
     #[cold]
     fn on_submitted(&mut self, op: OpId, submitted: Submit) {
-        let Some((id, hit)) = op.hit().and_then(|id| Some((id, self.hits.get(id)?))) else { return };
-        let peer = hit.peer;
+        let Some((id, fast)) = op.fast().and_then(|id| Some((id, self.fast.get(id)?))) else { return };
+        let peer = fast.peer;
         match submitted {
             Submit::Pending => {}
-            Submit::Done(_) => self.on_hit(id, Ok(0)),
-            Submit::Failed(error) => self.on_hit(id, Err(error)),
-            Submit::Unreachable(why) => self.on_hit(id, Err(OpError::Unsupported { peer, why })),
+            Submit::Done(_) => self.on_fast(id, Ok(0)),
+            Submit::Failed(error) => self.on_fast(id, Err(error)),
+            Submit::Unreachable(why) => self.on_fast(id, Err(OpError::Unsupported { peer, why })),
         }
     }
 
     /// A copy is over, and well: neither end is touched by it any more.
     #[inline(always)]
     pub(in crate::node) fn on_copied(&mut self, op: OpId) {
-        // Nearly all are transfers that hit, are waited for by their callers, have used no registration here, and the firehose
+        // Nearly all are fast transfers, are waited for by their callers, have used no registration here, and the firehose
         // that was found last.
-        if let Some(id) = op.hit()
-            && let Some(hit) = self.hits.get(id)
-            && hit.state == State::Plain
+        if let Some(id) = op.fast()
+            && let Some(fast) = self.fast.get(id)
+            && fast.state == State::Plain
             && let Some(registration) = &mut self.registration
-            && registration.hoses.release_recent(hit.hose)
+            && registration.hoses.release_recent(fast.hose)
         {
-            hit.state = State::Done;
+            fast.state = State::Done;
             self.pending -= 1;
             return;
         }
         self.on_completed(op, Ok(0));
     }
 
-    /// A transfer that hit is over: neither end is touched by it any more.
-    pub(in crate::node) fn on_hit(&mut self, id: HitId, result: Outcome) {
-        let Some(hit) = self.hits.get(id) else { return };
-        let (hose, local) = (hit.hose, hit.local);
-        match hit.state {
-            State::UnderWay if hit.detached => {
+    /// A fast transfer is over: neither end is touched by it any more.
+    pub(in crate::node) fn on_fast(&mut self, id: FastId, result: Outcome) {
+        let Some(fast) = self.fast.get(id) else { return };
+        let (hose, local) = (fast.hose, fast.local);
+        match fast.state {
+            State::UnderWay if fast.detached => {
                 self.pending -= 1;
-                self.hits.remove(id.at);
+                self.fast.remove(id.at);
                 self.note_detached(result);
             }
             State::Plain | State::UnderWay => {
-                (hit.state, hit.outcome) = (State::Over, result);
+                (fast.state, fast.outcome) = (State::Over, result);
                 self.pending -= 1;
             }
-            State::GivenUp => hit.state = State::Over,
-            State::Forgotten => self.hits.remove(id.at),
+            State::GivenUp => fast.state = State::Over,
+            State::Forgotten => self.fast.remove(id.at),
             State::Free | State::Done | State::Over => return,
         }
         self.release_hose(hose);
@@ -173,57 +173,60 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Ends a transfer that hit before the transport is done with it; it goes on using what it does until then.
-    pub(in crate::node) fn give_up_hit(&mut self, id: HitId, error: OpError) {
-        if !self.hits.is_under_way(id) {
+    /// Ends a fast transfer before the transport is done with it; it goes on using what it does until then.
+    pub(in crate::node) fn give_up_fast(&mut self, id: FastId, error: OpError) {
+        if !self.fast.is_under_way(id) {
             return;
         }
-        self.transport.abandon(OpId::of_hit(id));
-        let Some(hit) = self.hits.get(id).filter(|hit| hit.state.is_under_way()) else { return };
-        (hit.state, hit.outcome) = (State::GivenUp, Err(error));
+        self.transport.abandon(OpId::of_fast(id));
+        let Some(fast) = self.fast.get(id).filter(|fast| fast.state.is_under_way()) else { return };
+        (fast.state, fast.outcome) = (State::GivenUp, Err(error));
         self.pending -= 1;
-        if hit.detached {
-            hit.state = State::Forgotten;
+        if fast.detached {
+            fast.state = State::Forgotten;
             self.note_detached(Err(error));
         }
     }
 
-    /// Gives up every transfer that hit of which `error` says so.
-    pub(in crate::node) fn give_up_hits(&mut self, error: impl Fn(Rank, Option<Nanos>) -> Option<OpError>) {
-        let late: Vec<(HitId, OpError)> = self
-            .hits
+    /// Gives up every fast transfer of which `error` says so.
+    pub(in crate::node) fn give_up_all_fast(
+        &mut self,
+        error: impl Fn(Rank, Option<Nanos>) -> Option<OpError>,
+    ) {
+        let late: Vec<(FastId, OpError)> = self
+            .fast
             .under_way()
             .filter_map(|(id, peer, deadline)| Some((id, error(peer, deadline)?)))
             .collect();
         for (id, error) in late {
-            self.give_up_hit(id, error);
+            self.give_up_fast(id, error);
         }
     }
 
-    /// Gives up the transfers that hit whose deadlines are not after `now`. Returns the earliest that is left.
-    pub(in crate::node) fn expire_hits(&mut self, now: Nanos) -> Option<Nanos> {
-        self.give_up_hits(|peer, deadline| {
+    /// Gives up the fast transfers whose deadlines are not after `now`. Returns the earliest that is left.
+    pub(in crate::node) fn expire_fast(&mut self, now: Nanos) -> Option<Nanos> {
+        self.give_up_all_fast(|peer, deadline| {
             deadline.is_some_and(|deadline| deadline <= now).then_some(OpError::Timeout { peer })
         });
-        self.hits.under_way().filter_map(|(.., deadline)| deadline).min()
+        self.fast.under_way().filter_map(|(.., deadline)| deadline).min()
     }
 
-    /// Ends a transfer that hit as if its deadline had passed.
-    pub(in crate::node) fn cancel_hit(&mut self, id: HitId) {
-        if let Some(hit) = self.hits.get(id) {
-            let peer = hit.peer;
-            self.give_up_hit(id, OpError::Timeout { peer });
+    /// Ends a fast transfer as if its deadline had passed.
+    pub(in crate::node) fn cancel_fast(&mut self, id: FastId) {
+        if let Some(fast) = self.fast.get(id) {
+            let peer = fast.peer;
+            self.give_up_fast(id, OpError::Timeout { peer });
         }
     }
 
-    /// Gives a transfer that hit to nobody.
-    pub(in crate::node) fn detach_hit(&mut self, id: HitId) {
-        let Some(hit) = self.hits.get(id) else { return };
-        hit.detached = true;
-        if hit.state == State::Plain {
-            hit.state = State::UnderWay;
+    /// Gives a fast transfer to nobody.
+    pub(in crate::node) fn detach_fast(&mut self, id: FastId) {
+        let Some(fast) = self.fast.get(id) else { return };
+        fast.detached = true;
+        if fast.state == State::Plain {
+            fast.state = State::UnderWay;
         }
-        if let Some(outcome) = self.hits.take(id) {
+        if let Some(outcome) = self.fast.take(id) {
             self.note_detached(outcome);
         }
     }

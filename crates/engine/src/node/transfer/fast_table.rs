@@ -1,9 +1,9 @@
-//! The table of the transfers that hit.
+//! The table of the fast transfers.
 //!
 //! They have one of their own: to enter one and to take it out is a few words each, where an operation of any kind, that
 //! may become another's part, takes many.
 
-use crate::op_id::HitId;
+use crate::op_id::FastId;
 use crate::registration::RegId;
 use crate::registration::firehose::HoseId;
 use crate::{Nanos, OpError, Rank};
@@ -11,22 +11,22 @@ use crate::{Nanos, OpError, Rank};
 /// No place.
 const NONE: u32 = u32::MAX;
 
-/// The transfers that hit, by their places.
-pub(in crate::node) struct Hits {
-    all: Vec<Hit>,
+/// The fast transfers, by their places.
+pub(in crate::node) struct FastTable {
+    all: Vec<FastTransfer>,
     /// The first free place; each names the next.
     free: u32,
 }
 
-impl Default for Hits {
-    fn default() -> Hits {
-        Hits { all: Vec::new(), free: NONE }
+impl Default for FastTable {
+    fn default() -> FastTable {
+        FastTable { all: Vec::new(), free: NONE }
     }
 }
 
 /// One of them.
-pub(in crate::node) struct Hit {
-    /// How often its place was used before, as [`HitId`] counts it.
+pub(in crate::node) struct FastTransfer {
+    /// How often its place was used before, as [`FastId`] counts it.
     pub(in crate::node) generation: u32,
     pub(in crate::node) state: State,
     /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
@@ -67,7 +67,7 @@ impl State {
     }
 }
 
-impl Hits {
+impl FastTable {
     /// Enters a transfer that is about to be submitted.
     #[inline(always)]
     pub(in crate::node) fn insert(
@@ -76,21 +76,21 @@ impl Hits {
         hose: HoseId,
         local: Option<RegId>,
         deadline: Option<Nanos>,
-    ) -> HitId {
+    ) -> FastId {
         let at = if self.free == NONE { self.grow(hose) } else { self.free };
-        let hit = &mut self.all[at as usize];
-        self.free = hit.peer;
+        let fast = &mut self.all[at as usize];
+        self.free = fast.peer;
         let state = if local.is_none() { State::Plain } else { State::UnderWay };
-        (hit.state, hit.detached) = (state, false);
-        (hit.peer, hit.hose, hit.local, hit.deadline) = (peer, hose, local, deadline);
-        HitId { at, generation: hit.generation }
+        (fast.state, fast.detached) = (state, false);
+        (fast.peer, fast.hose, fast.local, fast.deadline) = (peer, hose, local, deadline);
+        FastId { at, generation: fast.generation }
     }
 
     #[cold]
     fn grow(&mut self, hose: HoseId) -> u32 {
         let at = u32::try_from(self.all.len()).expect("so many would fill all memory");
-        self.all.push(Hit {
-            generation: HitId::FIRST,
+        self.all.push(FastTransfer {
+            generation: FastId::FIRST,
             state: State::Free,
             detached: false,
             peer: NONE,
@@ -103,22 +103,22 @@ impl Hits {
     }
 
     #[inline(always)]
-    pub(in crate::node) fn get(&mut self, id: HitId) -> Option<&mut Hit> {
-        let hit = self.all.get_mut(id.at as usize)?;
-        if hit.generation == id.generation { Some(hit) } else { None }
+    pub(in crate::node) fn get(&mut self, id: FastId) -> Option<&mut FastTransfer> {
+        let fast = self.all.get_mut(id.at as usize)?;
+        if fast.generation == id.generation { Some(fast) } else { None }
     }
 
     #[inline(always)]
     pub(in crate::node) fn remove(&mut self, at: u32) {
-        let hit = &mut self.all[at as usize];
-        hit.state = State::Free;
-        hit.generation = HitId::after(hit.generation);
-        hit.peer = std::mem::replace(&mut self.free, at);
+        let fast = &mut self.all[at as usize];
+        fast.state = State::Free;
+        fast.generation = FastId::after(fast.generation);
+        fast.peer = std::mem::replace(&mut self.free, at);
     }
 
     /// Takes the outcome of one that has one.
     #[inline(always)]
-    pub(in crate::node) fn take(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
+    pub(in crate::node) fn take(&mut self, id: FastId) -> Option<Result<u64, OpError>> {
         let state = self.get(id)?.state;
         if state == State::Done {
             self.remove(id.at);
@@ -128,33 +128,33 @@ impl Hits {
     }
 
     #[cold]
-    fn take_other(&mut self, id: HitId) -> Option<Result<u64, OpError>> {
-        let hit = self.get(id)?;
-        let outcome = hit.outcome;
-        match hit.state {
+    fn take_other(&mut self, id: FastId) -> Option<Result<u64, OpError>> {
+        let fast = self.get(id)?;
+        let outcome = fast.outcome;
+        match fast.state {
             State::Over => self.remove(id.at),
-            State::GivenUp => hit.state = State::Forgotten,
+            State::GivenUp => fast.state = State::Forgotten,
             State::Free | State::Plain | State::UnderWay | State::Done | State::Forgotten => return None,
         }
         Some(outcome)
     }
 
-    pub(in crate::node) fn is_done(&self, id: HitId) -> bool {
-        let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
-        hit.is_some_and(|hit| matches!(hit.state, State::Done | State::Over | State::GivenUp))
+    pub(in crate::node) fn is_done(&self, id: FastId) -> bool {
+        let fast = self.all.get(id.at as usize).filter(|fast| fast.generation == id.generation);
+        fast.is_some_and(|fast| matches!(fast.state, State::Done | State::Over | State::GivenUp))
     }
 
     /// Whether one is at the transport, and has no outcome yet.
-    pub(in crate::node) fn is_under_way(&self, id: HitId) -> bool {
-        let hit = self.all.get(id.at as usize).filter(|hit| hit.generation == id.generation);
-        hit.is_some_and(|hit| hit.state.is_under_way())
+    pub(in crate::node) fn is_under_way(&self, id: FastId) -> bool {
+        let fast = self.all.get(id.at as usize).filter(|fast| fast.generation == id.generation);
+        fast.is_some_and(|fast| fast.state.is_under_way())
     }
 
     /// Those without an outcome, with their peers and deadlines.
-    pub(in crate::node) fn under_way(&self) -> impl Iterator<Item = (HitId, Rank, Option<Nanos>)> {
+    pub(in crate::node) fn under_way(&self) -> impl Iterator<Item = (FastId, Rank, Option<Nanos>)> {
         (0..)
             .zip(&self.all)
-            .filter(|(_, hit)| hit.state.is_under_way())
-            .map(|(at, hit)| (HitId { at, generation: hit.generation }, hit.peer, hit.deadline))
+            .filter(|(_, fast)| fast.state.is_under_way())
+            .map(|(at, fast)| (FastId { at, generation: fast.generation }, fast.peer, fast.deadline))
     }
 }

@@ -26,7 +26,7 @@ impl<T: Transport> Node<T> {
             && let Some(held) = self.acquire_recent(peer, direction, piece)
         {
             debug_assert_eq!(self.path(peer, direction, pieces, None).0.path, Path::Registered);
-            return self.submit_hit(peer, direction, *piece, deadline, held, None);
+            return self.submit_fast(peer, direction, *piece, deadline, held, None);
         }
         self.transfer_otherwise(peer, direction, pieces, deadline)
     }
@@ -42,7 +42,7 @@ impl<T: Transport> Node<T> {
     ) -> OpId {
         if let [piece] = pieces
             && let Some(piece) = self.piece_in_spaces(peer, *piece)
-            && let Some(id) = self.start_hit(peer, direction, piece, deadline)
+            && let Some(id) = self.start_fast(peer, direction, piece, deadline)
         {
             debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
             return id;
