@@ -24,7 +24,7 @@ pub use crate::collective::TeamId;
 pub use barrier::state::KEEPER as BARRIER_KEEPER;
 pub use collective::buffers::{Kept, Memories};
 pub use collective::runner::Start;
-pub use collective::small::state::Exchanged;
+pub use collective::small::state::SmallPolled;
 pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
 pub use op::Outcome;
 pub use registration::state::RegistrationCounters;
@@ -36,7 +36,7 @@ use hashbrown::HashSet;
 use slotmap::SlotMap;
 
 use self::barrier::state::{Barrier, Unsent};
-use self::collective::small::state::Exchange;
+use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
 use self::op::Op;
@@ -69,7 +69,7 @@ pub struct Node<T> {
     barrier: Barrier,
     teams: Teams,
     /// A collective by rounds, for whoever polls for it just now.
-    exchange: Exchange,
+    small: SmallCollective,
     bounce_pool: BouncePool,
     lost: BTreeMap<Rank, Lost>,
     /// How many processes of its rank came before a peer's, where any did.
@@ -139,7 +139,7 @@ impl<T: Transport> Node<T> {
             unsent: Unsent::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
-            exchange: Exchange::default(),
+            small: SmallCollective::default(),
             bounce_pool: BouncePool::default(),
             lost: BTreeMap::new(),
             incarnations: BTreeMap::new(),

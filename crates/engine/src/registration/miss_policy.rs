@@ -54,7 +54,7 @@ impl MissPolicy {
     }
 
     /// Something is given up for something else.
-    pub(super) fn on_exchange(&mut self) {
+    pub(super) fn on_replacement(&mut self) {
         self.spent = 0;
     }
 
@@ -75,19 +75,19 @@ mod tests {
 
     /// What `uses` of memory for which there is never room take, and how many of them made room.
     fn at_random(uses: u32, message: Nanos, moved: Nanos) -> (Nanos, u32) {
-        let (mut miss_policy, mut took, mut exchanges) = (MissPolicy::default(), 0, 0);
+        let (mut miss_policy, mut took, mut replacements) = (MissPolicy::default(), 0, 0);
         miss_policy.on_move(moved);
         for _ in 0..uses {
             if miss_policy.pays() {
-                miss_policy.on_exchange();
+                miss_policy.on_replacement();
                 miss_policy.on_move(moved);
-                (took, exchanges) = (took + moved, exchanges + 1);
+                (took, replacements) = (took + moved, replacements + 1);
             } else {
                 miss_policy.on_message(message);
                 took += message;
             }
         }
-        (took, exchanges)
+        (took, replacements)
     }
 
     /// Under Miri, which takes a thousand times as long, hardly more than make room for something new once in the dearest case.
@@ -97,9 +97,9 @@ mod tests {
     fn what_never_pays_adds_a_part_to_messages_alone() {
         for (message, moved) in [(250_000, 2_000_000), (3_000, 13_000), (12_000, 15_000), (7_000, 6_000_000)]
         {
-            let (took, exchanges) = at_random(USES, message, moved);
+            let (took, replacements) = at_random(USES, message, moved);
             assert!(
-                exchanges > 0,
+                replacements > 0,
                 "{message} and {moved} ns: what a program does next is registered at last"
             );
             let alone = u64::from(USES) * message;

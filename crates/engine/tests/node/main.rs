@@ -4,12 +4,12 @@ extern crate standpipe_engine as engine;
 
 mod bounce;
 mod common;
-mod exchange;
 mod hits;
 mod hostile;
 mod returned;
 mod rules;
 mod signals;
+mod small_collectives;
 
 mod team_news;
 mod teams;

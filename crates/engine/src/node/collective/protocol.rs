@@ -152,8 +152,8 @@ impl<T: Transport> Node<T> {
 
     /// What this process called as a team's collective of that number, if it is under way or has ended not long ago.
     fn called(&self, id: TeamId, number: u64) -> Option<Signature> {
-        if (self.exchange.team, self.exchange.number) == (id, number) {
-            return Some(self.exchange.signature);
+        if (self.small.team, self.small.number) == (id, number) {
+            return Some(self.small.signature);
         }
         let team = self.teams.all.get(&id)?;
         match team.runs.get(&number).and_then(|key| self.ops.get(*key)).map(|op| &op.kind) {
@@ -304,8 +304,8 @@ impl<T: Transport> Node<T> {
             return;
         }
         let slot = (number, peer, tag);
-        if self.exchange.is(id, number) {
-            return self.on_exchange(slot, arrived);
+        if self.small.is(id, number) {
+            return self.on_small_step(slot, arrived);
         }
         let Some(key) = team.runs.get(&number).copied() else {
             return self.on_unasked(id, peer, number, arrived.signature);

@@ -30,7 +30,7 @@ pub struct Start {
     pub steps_told: bool,
     /// When it ends by timeout.
     pub deadline: Option<Nanos>,
-    /// Whether it is the one that this member has begun by [`Node::exchange`], if that has not gone.
+    /// Whether it is the one that this member has begun by [`Node::begin_small_collective`], if that has not gone.
     pub goes_on: bool,
 }
 
@@ -50,8 +50,8 @@ impl<T: Transport> Node<T> {
         if let Memories::Kept(kept) = &start.memories {
             assert!(self.keeps(kept.len() as u64), "{} bytes are too many to be kept", kept.len());
         }
-        self.note_exchange();
-        let begun = if start.goes_on { self.take_exchange(team) } else { None };
+        self.note_small();
+        let begun = if start.goes_on { self.take_small(team) } else { None };
         let state = self.teams.all.get_mut(&team).expect("the caller has the team");
         if begun.is_none() {
             state.started += 1;

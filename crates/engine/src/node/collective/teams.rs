@@ -83,7 +83,7 @@ impl<T: Transport> Node<T> {
             return;
         };
         team.broken = Some(broken);
-        self.exchange.on_broken(id, broken.from);
+        self.small.on_broken(id, broken.from);
         team.early.retain(|(number, ..), _| *number < broken.from);
         team.count_early();
         let over = team.runs.iter().filter(|(number, _)| **number >= broken.from);
@@ -126,7 +126,7 @@ impl<T: Transport> Node<T> {
             _ => true,
         };
         let runs = team.runs.iter().filter(|(_, key)| needs(key)).map(|(number, _)| *number);
-        let first = runs.chain(self.exchange.needs(id, peer)).min();
+        let first = runs.chain(self.small.needs(id, peer)).min();
         first.unwrap_or(from.max(team.started + 1))
     }
 }

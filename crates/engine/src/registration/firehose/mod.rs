@@ -406,7 +406,7 @@ impl Firehoses {
             if known.held + known.asked <= known.limit {
                 return;
             }
-            known.miss_policy.on_exchange();
+            known.miss_policy.on_replacement();
             let Some(at) = known.queue.pick(&mut self.hoses) else { return };
             given_up.push(self.remove(at).1);
         }

@@ -1,31 +1,31 @@
-//! What a node knows of the exchange that it is at. Nothing here decides what happens next.
+//! What a node knows of the small collective that it is at. Nothing here decides what happens next.
 
 use crate::Rank;
 use crate::collective::{Collective, Rounds, Signature, TeamId};
 use crate::node::collective::state::{Arrived, Data, Slot};
 use crate::wire::WordHead;
 
-/// What an exchange has come to.
+/// What a small collective has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchanged {
+pub enum SmallPolled {
     /// The round's word is here.
-    Come {
+    Word {
         /// What the other sent.
         word: [u8; 8],
         /// Whether its operand comes before this member's.
         first: bool,
-        /// Whether it is the last: all members have come, and this one has all words. The exchange is over.
+        /// Whether it is the last: all members have come, and this one has all words. The small collective is over.
         last: bool,
     },
     /// Nothing yet: poll, and ask again.
-    Waits,
+    Pending,
     /// It goes on as a collective like any other, or not at all.
-    Yields,
+    FallsBack,
 }
 
 /// The collective by rounds that somebody polls for, if there is one; otherwise the last one, which the next most likely is like.
 #[derive(Default)]
-pub(in crate::node) struct Exchange {
+pub(in crate::node) struct SmallCollective {
     pub(in crate::node) is_under_way: bool,
     pub(in crate::node) team: TeamId,
     pub(in crate::node) what: Option<Collective>,
@@ -44,14 +44,14 @@ pub(in crate::node) struct Exchange {
     /// What has come besides, of members that are ahead or have called something else.
     pub(in crate::node) early: Vec<(Slot, Arrived)>,
     /// Somebody has sent what does not belong here, or the team is broken.
-    pub(in crate::node) is_odd: bool,
+    pub(in crate::node) falls_back: bool,
     /// How the awaited word's message begins.
     pub(in crate::node) head: WordHead,
     /// It is over, so that all members have come to it, which is not noted yet: the next will most likely be one like it.
     pub(in crate::node) is_to_be_noted: bool,
 }
 
-/// What a collective takes over from an exchange.
+/// What a collective takes over from a small one.
 pub(in crate::node) struct Begun {
     pub(in crate::node) number: u64,
     /// Rounds whose words have been sent.
@@ -60,7 +60,7 @@ pub(in crate::node) struct Begun {
     pub(in crate::node) arrived: Vec<(Slot, Arrived)>,
 }
 
-impl Exchange {
+impl SmallCollective {
     /// Whether this is the collective under way.
     pub(in crate::node) fn is(&self, team: TeamId, number: u64) -> bool {
         self.is_under_way && (self.team, self.number) == (team, number)
@@ -78,7 +78,7 @@ impl Exchange {
 
     /// The team's collectives from that number on are over.
     pub(in crate::node) fn on_broken(&mut self, team: TeamId, from: u64) {
-        self.is_odd |= self.is(team, self.number) && self.number >= from;
+        self.falls_back |= self.is(team, self.number) && self.number >= from;
     }
 
     pub(in crate::node) fn slot(&self, round: usize) -> Slot {
@@ -93,7 +93,7 @@ impl Exchange {
 
     /// The word that it waits for is here.
     #[inline(always)]
-    pub(in crate::node) fn come_is(&mut self, word: u64) {
+    pub(in crate::node) fn take_word(&mut self, word: u64) {
         self.words[self.round] = word;
         self.come += 1;
     }

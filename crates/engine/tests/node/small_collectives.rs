@@ -1,8 +1,8 @@
-//! Exchanges: collectives of a word of each member without an operation, and how they go on as others do.
+//! Small collectives: of a word of each member without an operation, and how they go on as others do.
 
 use crate::common::Script;
 use engine::collective::Collective;
-use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Header, Inbox, Lane, Node, OpError, OpId, Submit};
 
@@ -11,19 +11,19 @@ fn poll(node: &mut Node<Script>) {
     while node.poll(&mut inbox) != Polled::Idle {}
 }
 
-/// A node of two that has been in a barrier with the other one, and the exchange that the next one begins as.
+/// A node of two that has been in a barrier with the other one, and the small collective that the next one begins as.
 fn exchanging() -> Node<Script> {
     let mut node = Node::new(0, 2, 1, Script::new(0));
     assert!(
-        !node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]),
+        !node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]),
         "the other one knows nothing of this one"
     );
     let first = goes_on(&mut node, false);
     word(&mut node, 1, [0; 2]);
     assert_eq!(node.outcome(first), Some(Ok(0)));
     node.transport().sent.clear();
-    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
-    assert_eq!(node.exchanged(), Exchanged::Waits);
+    assert!(node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert_eq!(node.poll_small_collective(), SmallPolled::Pending);
     node
 }
 
@@ -45,9 +45,9 @@ fn word_to_be_looked_for(node: &mut Node<Script>, number: u64, [what, bytes]: [u
     node.transport().arrive(1, Lane::Request, header.encode(), &[]);
 }
 
-/// Whether the last word has come, and the exchange is over.
+/// Whether the last word has come, and the small collective is over.
 fn ends(node: &mut Node<Script>) -> bool {
-    matches!(node.exchanged(), Exchanged::Come { last: true, .. })
+    matches!(node.poll_small_collective(), SmallPolled::Word { last: true, .. })
 }
 
 fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
@@ -55,17 +55,17 @@ fn words_sent(node: &mut Node<Script>) -> Vec<u64> {
     words.map(|sent| sent.header.args[0] >> 16).collect()
 }
 
-/// Exchanges are collectives like any other to the rest of the team: each sends its word once, and they have numbers in a row.
+/// Small collectives are collectives like any other to the rest of the team: each sends its word once, and they have numbers in a row.
 #[test]
-fn an_exchange_ends_when_the_words_have_come() {
+fn a_small_collective_ends_when_the_words_have_come() {
     let mut node = exchanging();
     for number in 2..20 {
         // Whoever is ahead has sent the next word already.
         word(&mut node, number, [0; 2]);
         word(&mut node, number + 1, [0; 2]);
         assert!(ends(&mut node));
-        assert_eq!(node.exchange_next([0; 8]), Exchanged::Yields, "there is no next round");
-        assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "{number}");
+        assert_eq!(node.next_small_round([0; 8]), SmallPolled::FallsBack, "there is no next round");
+        assert!(node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]), "{number}");
     }
     assert!(ends(&mut node));
     assert_eq!(words_sent(&mut node), (2..=20).collect::<Vec<_>>());
@@ -76,7 +76,7 @@ fn an_exchange_ends_when_the_words_have_come() {
 }
 
 #[test]
-fn an_exchange_goes_on_as_any_collective() {
+fn a_small_collective_goes_on_as_any_collective() {
     for comes_before in [false, true] {
         let mut node = exchanging();
         if comes_before {
@@ -97,10 +97,10 @@ fn an_exchange_goes_on_as_any_collective() {
 }
 
 #[test]
-fn an_exchange_with_who_calls_something_else_fails_as_any_collective() {
+fn a_small_collective_with_who_calls_something_else_fails_as_any_collective() {
     let mut node = exchanging();
     word(&mut node, 2, [8, 8]);
-    assert_eq!(node.exchanged(), Exchanged::Yields);
+    assert_eq!(node.poll_small_collective(), SmallPolled::FallsBack);
     let same = goes_on(&mut node, true);
     assert!(matches!(node.outcome(same), Some(Err(OpError::Team { peer: 1, .. }))));
     assert!(node.difference(TeamId::WORLD).is_some());
@@ -108,10 +108,10 @@ fn an_exchange_with_who_calls_something_else_fails_as_any_collective() {
 }
 
 #[test]
-fn an_exchange_needs_a_lost_member_until_its_word_has_come() {
+fn a_small_collective_needs_a_lost_member_until_its_word_has_come() {
     let mut node = exchanging();
     node.lose(1);
-    assert_eq!(node.exchanged(), Exchanged::Yields);
+    assert_eq!(node.poll_small_collective(), SmallPolled::FallsBack);
     let same = goes_on(&mut node, true);
     assert_eq!(node.outcome(same), Some(Err(OpError::PeerLost { peer: 1 })));
 
@@ -119,47 +119,47 @@ fn an_exchange_needs_a_lost_member_until_its_word_has_come() {
     word(&mut node, 2, [0; 2]);
     node.lose(1);
     assert!(ends(&mut node));
-    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the team is over");
+    assert!(!node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the team is over");
     let next = goes_on(&mut node, true);
     assert_eq!(node.outcome(next), Some(Err(OpError::PeerLost { peer: 1 })));
 }
 
 #[test]
-fn an_exchange_that_is_given_up_ends_the_team() {
+fn a_small_collective_that_is_given_up_ends_the_team() {
     let mut node = exchanging();
-    node.give_up_exchange();
+    node.give_up_small_collective();
     assert!(has_told(&mut node));
-    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert!(!node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     let next = goes_on(&mut node, false);
     assert!(matches!(node.outcome(next), Some(Err(OpError::Team { peer: 0, .. }))));
 }
 
 /// A word need not be polled for, if it is the next message of the one that it is from.
 #[test]
-fn an_exchange_looks_for_its_word_by_itself() {
+fn a_small_collective_looks_for_its_word_by_itself() {
     let mut node = exchanging();
     word_to_be_looked_for(&mut node, 3, [0; 2]);
-    assert_eq!(node.exchanged(), Exchanged::Waits, "the next one's is not its own");
+    assert_eq!(node.poll_small_collective(), SmallPolled::Pending, "the next one's is not its own");
     poll(&mut node);
     word_to_be_looked_for(&mut node, 2, [0; 2]);
     for number in 2..4 {
         assert!(ends(&mut node), "{number}");
-        assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+        assert!(node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     }
     word_to_be_looked_for(&mut node, 4, [8, 8]);
-    assert_eq!(node.exchanged(), Exchanged::Waits, "another call is for polls");
+    assert_eq!(node.poll_small_collective(), SmallPolled::Pending, "another call is for polls");
     poll(&mut node);
-    assert_eq!(node.exchanged(), Exchanged::Yields);
+    assert_eq!(node.poll_small_collective(), SmallPolled::FallsBack);
 }
 
 /// Without room for its word nothing is begun, and the collective is as any other.
 #[test]
-fn an_exchange_begins_with_room_for_its_word() {
+fn a_small_collective_begins_with_room_for_its_word() {
     let mut node = exchanging();
     word(&mut node, 2, [0; 2]);
     assert!(ends(&mut node));
     node.transport().room = 0;
-    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert!(!node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     let same = goes_on(&mut node, true);
     node.transport().room = usize::MAX;
     word(&mut node, 3, [0; 2]);
@@ -174,7 +174,7 @@ fn has_told(node: &mut Node<Script>) -> bool {
 
 /// Who has sent all its words may leave, though one of them is not waited for yet.
 #[test]
-fn an_exchange_needs_no_member_whose_words_have_all_come() {
+fn a_small_collective_needs_no_member_whose_words_have_all_come() {
     let step = |node: &mut Node<Script>, from: u32, number: u64, tag: u64| {
         let header = Header { args: [number << 16 | tag, 0, 0, 0], ..Header::new(Kind::TeamWord) };
         node.transport().arrive(from, Lane::Request, header.encode(), &[]);
@@ -189,30 +189,33 @@ fn an_exchange_needs_no_member_whose_words_have_all_come() {
     step(&mut node, 2, 1, 0);
     step(&mut node, 1, 1, 1);
     assert_eq!(node.outcome(first), Some(Ok(0)));
-    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert!(node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     step(&mut node, 1, 2, 1);
     // It has had this one's word, and 2's.
     node.lose(1);
-    assert_eq!(node.exchanged(), Exchanged::Waits);
+    assert_eq!(node.poll_small_collective(), SmallPolled::Pending);
     step(&mut node, 2, 2, 0);
-    assert!(matches!(node.exchanged(), Exchanged::Come { last: false, .. }));
-    assert!(matches!(node.exchange_next([0; 8]), Exchanged::Come { last: true, .. }));
+    assert!(matches!(node.poll_small_collective(), SmallPolled::Word { last: false, .. }));
+    assert!(matches!(node.next_small_round([0; 8]), SmallPolled::Word { last: true, .. }));
 }
 
-/// What was begun while an exchange was under way counts: nobody runs ahead of who has not come to that.
+/// What was begun while a small collective was under way counts: nobody runs ahead of who has not come to that.
 #[test]
-fn an_exchange_knows_what_was_begun_beside_it() {
+fn a_small_collective_knows_what_was_begun_beside_it() {
     let mut node = exchanging();
     let beside: Vec<_> = (3..8).map(|_| goes_on(&mut node, false)).collect();
     word(&mut node, 2, [0; 2]);
     assert!(ends(&mut node));
-    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "the other one has not come to 3");
-    assert!(!node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]), "nor now");
+    assert!(
+        !node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]),
+        "the other one has not come to 3"
+    );
+    assert!(!node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]), "nor now");
     let sent = words_sent(&mut node);
     assert!(sent.iter().all(|number| *number <= 2 + 4), "{sent:?}");
     (3..8).for_each(|number| word(&mut node, number, [0; 2]));
     assert!(beside.iter().all(|id| node.outcome(*id) == Some(Ok(0))));
-    assert!(node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]));
+    assert!(node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]));
     let mut sent = words_sent(&mut node);
     sent.sort_unstable();
     assert_eq!(sent, (2..=8).collect::<Vec<_>>());
