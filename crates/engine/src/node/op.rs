@@ -1,7 +1,7 @@
 //! One operation under way, whatever its kind.
 
 use super::barrier::state::KEEPER;
-use super::collective::state::Run;
+use super::collective::state::CollectiveRun;
 use super::transfer::bounce_pool::Bounce;
 use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
 use crate::op_id::OpKey;
@@ -40,7 +40,7 @@ pub(super) enum OpKind {
     /// WaitQueues for the barrier to open.
     BarrierWait,
     /// A collective of a team; `None` while somebody is at it, and once it is over.
-    Collective(Option<Box<Run>>),
+    Collective(Option<Box<CollectiveRun>>),
 }
 
 impl OpKind {

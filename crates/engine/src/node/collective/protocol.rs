@@ -1,6 +1,6 @@
 //! What members of a team tell each other: all of it is taken for what anybody might have sent.
 
-use super::state::{Arrived, Broken, Data, EARLY_MAX, Received, Receiving, Run, Sent, Slot};
+use super::state::{Arrived, Broken, CollectiveRun, Data, EARLY_MAX, Received, Receiving, Sent, Slot};
 use crate::collective::{Difference, Signature, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::node::Node;
@@ -352,7 +352,13 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a step of a collective that this process has come to.
-    fn take_step(&mut self, key: OpKey, run: &mut Run, slot: Slot, arrived: Arrived) -> Result<(), OpError> {
+    fn take_step(
+        &mut self,
+        key: OpKey,
+        run: &mut CollectiveRun,
+        slot: Slot,
+        arrived: Arrived,
+    ) -> Result<(), OpError> {
         let (_, peer, tag) = slot;
         let wanted = |from: Rank, with: u16| (from, with) == (peer, tag);
         if let Some(at) = run
@@ -385,7 +391,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn receive_step(
         &mut self,
         key: OpKey,
-        run: &mut Run,
+        run: &mut CollectiveRun,
         at: usize,
         arrived: Arrived,
     ) -> Result<(), OpError> {
@@ -428,7 +434,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What two members must have called alike.
-    fn agree(&mut self, run: &Run, theirs: Signature, peer: Rank) -> Result<(), OpError> {
+    fn agree(&mut self, run: &CollectiveRun, theirs: Signature, peer: Rank) -> Result<(), OpError> {
         if run.signature == theirs {
             Ok(())
         } else {

@@ -1,8 +1,8 @@
 //! What members of a team offer each other, and get: all of it at once, or part by part.
 
 use super::protocol::NOT_OFFERED;
-use super::runner::Came;
-use super::state::{Pulling, Received, Receiving, Run};
+use super::runner::StepOutcome;
+use super::state::{CollectiveRun, Pulling, Received, Receiving};
 use crate::collective::Span;
 use crate::node::Node;
 use crate::node::op::OpKind;
@@ -35,14 +35,14 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn pull(
         &mut self,
         key: OpKey,
-        run: &mut Run,
+        run: &mut CollectiveRun,
         (from, tag, at): (u32, u16, u64),
         into: Span,
-    ) -> Result<Came, OpError> {
+    ) -> Result<StepOutcome, OpError> {
         let from = self.member_rank(run.team, from).expect("plans name members");
         let awaited = run.receives.iter().find(|receive| (receive.from, receive.tag) == (from, tag));
         let Received::Known(offered) = awaited.expect("plans await what they pull").state else {
-            return Ok(Came::Stopped);
+            return Ok(StepOutcome::Blocked);
         };
         let part = offered.offset.checked_add(at).map(|offset| Place { offset, ..offered });
         let part = part.ok_or(OpError::Protocol { peer: from, what: NOT_OFFERED })?;
@@ -54,11 +54,16 @@ impl<T: Transport> Node<T> {
             Ok(None) => {}
             Err(error) => self.doubt(run, error)?,
         }
-        Ok(Came::On)
+        Ok(StepOutcome::Advanced)
     }
 
     /// All of what was awaited is here.
-    pub(in crate::node) fn release(&mut self, run: &mut Run, from: u32, tag: u16) -> Result<(), OpError> {
+    pub(in crate::node) fn release(
+        &mut self,
+        run: &mut CollectiveRun,
+        from: u32,
+        tag: u16,
+    ) -> Result<(), OpError> {
         let from = self.member_rank(run.team, from).expect("plans name members");
         let awaited = |receive: &Receiving| (receive.from, receive.tag) == (from, tag);
         let at = run.receives.iter().position(awaited).expect("plans await what they release");
@@ -69,7 +74,7 @@ impl<T: Transport> Node<T> {
     /// A transfer of offered bytes has ended.
     pub(in crate::node) fn take_read(
         &mut self,
-        run: &mut Run,
+        run: &mut CollectiveRun,
         get: OpKey,
         result: Result<(), OpError>,
     ) -> Result<(), OpError> {
@@ -91,7 +96,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn get_offered(
         &mut self,
         key: OpKey,
-        run: &mut Run,
+        run: &mut CollectiveRun,
         at: usize,
         (offered, into): (Place, Span),
     ) -> Result<(), OpError> {
@@ -106,7 +111,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What was awaited could not be gotten from where it was offered.
-    fn missed(&mut self, run: &mut Run, at: usize, error: OpError) -> Result<(), OpError> {
+    fn missed(&mut self, run: &mut CollectiveRun, at: usize, error: OpError) -> Result<(), OpError> {
         run.receives[at].state = Received::Missed;
         self.doubt(run, error)
     }
@@ -115,7 +120,7 @@ impl<T: Transport> Node<T> {
     fn get_part(
         &mut self,
         key: OpKey,
-        run: &Run,
+        run: &CollectiveRun,
         from: Rank,
         offered: Place,
         into: Span,
@@ -140,7 +145,7 @@ impl<T: Transport> Node<T> {
 
     /// What a member offers could not be gotten. Where nothing accessible lies there, it may have given up the collective, and
     /// freed what it offered before this process has heard of it: so it is asked. All else fails at once.
-    fn doubt(&mut self, run: &mut Run, error: OpError) -> Result<(), OpError> {
+    fn doubt(&mut self, run: &mut CollectiveRun, error: OpError) -> Result<(), OpError> {
         let (OpError::Fault { peer, .. } | OpError::NotExposed { peer, .. }) = error else {
             return Err(error);
         };
@@ -154,7 +159,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// What a member has offered is here, unless that one has given it up meanwhile: that can be seen, or it is asked.
-    fn took(&mut self, run: &mut Run, at: usize) -> Result<(), OpError> {
+    fn took(&mut self, run: &mut CollectiveRun, at: usize) -> Result<(), OpError> {
         let receive = &mut run.receives[at];
         let is_seen = self.transport.offers_given_up(receive.from) == Some(receive.given_up);
         receive.state = if is_seen { Received::Over } else { Received::Taken };

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::buffers::{Kept, Memories};
-use super::state::{ENDED, Received, Receiving, Run, Sending, Sent};
+use super::state::{CollectiveRun, ENDED, Received, Receiving, Sending, Sent};
 use crate::collective::{Collective, EAGER_MAX, Plan, Span, Step, TeamId};
 use crate::limits::AHEAD;
 use crate::node::Node;
@@ -35,9 +35,9 @@ pub struct Start {
 }
 
 /// What a step came to.
-pub(in crate::node) enum Came {
-    On,
-    Stopped,
+pub(in crate::node) enum StepOutcome {
+    Advanced,
+    Blocked,
 }
 
 impl<T: Transport> Node<T> {
@@ -61,7 +61,7 @@ impl<T: Transport> Node<T> {
             state.count_early();
         }
         let broken = state.broken.filter(|broken| number >= broken.from);
-        let run = Run {
+        let run = CollectiveRun {
             team,
             number,
             signature: what.signature(),
@@ -174,7 +174,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Takes a collective's state, to be given back by [`Node::put_run`].
-    pub(in crate::node) fn take_run(&mut self, key: OpKey) -> Option<Box<Run>> {
+    pub(in crate::node) fn take_run(&mut self, key: OpKey) -> Option<Box<CollectiveRun>> {
         match &mut self.ops.get_mut(key)?.kind {
             OpKind::Collective(run) => run.take(),
             _ => None,
@@ -196,7 +196,7 @@ impl<T: Transport> Node<T> {
     pub(in crate::node) fn put_run(
         &mut self,
         key: OpKey,
-        mut run: Box<Run>,
+        mut run: Box<CollectiveRun>,
         mut result: Result<(), OpError>,
     ) -> bool {
         let (team, number) = (run.team, run.number);
@@ -246,9 +246,9 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    fn do_steps(&mut self, key: OpKey, run: &mut Run) -> Result<(), OpError> {
+    fn do_steps(&mut self, key: OpKey, run: &mut CollectiveRun) -> Result<(), OpError> {
         while let Some(step) = run.plan.steps.get(run.at).copied().filter(|_| run.doubted.is_none()) {
-            if let Came::Stopped = self.do_step(key, run, step)? {
+            if let StepOutcome::Blocked = self.do_step(key, run, step)? {
                 break;
             }
             run.at += 1;
@@ -256,13 +256,13 @@ impl<T: Transport> Node<T> {
         Ok(())
     }
 
-    fn do_step(&mut self, key: OpKey, run: &mut Run, step: Step) -> Result<Came, OpError> {
+    fn do_step(&mut self, key: OpKey, run: &mut CollectiveRun, step: Step) -> Result<StepOutcome, OpError> {
         match step {
             Step::Send { to, tag, from, of } => {
                 let to = self.member_rank(run.team, to).expect("plans name members");
                 // Its rounds have tags from 0.
                 if tag < run.sent {
-                    return Ok(Came::On);
+                    return Ok(StepOutcome::Advanced);
                 }
                 run.sends.push(Sending { to, tag, from, of, state: Sent::No });
                 run.open += 1;
@@ -272,29 +272,29 @@ impl<T: Transport> Node<T> {
             Step::Await { from, tag, len } => self.expect(key, run, (from, tag, len), None)?,
             Step::Pull { from, tag, at, into } => return self.pull(key, run, (from, tag, at), into),
             Step::Release { from, tag } => self.release(run, from, tag)?,
-            Step::Wait if run.open > 0 => return Ok(Came::Stopped),
+            Step::Wait if run.open > 0 => return Ok(StepOutcome::Blocked),
             Step::Wait => {
                 run.sends.clear();
                 run.receives.clear();
             }
             Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } if !run.has_all_of(step) => {
-                return Ok(Came::Stopped);
+                return Ok(StepOutcome::Blocked);
             }
             Step::Copy { from, into } if run.keep(from, into) => {}
             Step::Copy { .. } | Step::Combine { .. } | Step::Fold { .. } => {
                 if run.steps_told {
                     self.teams.local.push_back(key);
                 }
-                return Ok(Came::Stopped);
+                return Ok(StepOutcome::Blocked);
             }
         }
-        Ok(Came::On)
+        Ok(StepOutcome::Advanced)
     }
 
     fn expect(
         &mut self,
         key: OpKey,
-        run: &mut Run,
+        run: &mut CollectiveRun,
         (from, tag, len): (u32, u16, u64),
         into: Option<Span>,
     ) -> Result<(), OpError> {
@@ -315,7 +315,12 @@ impl<T: Transport> Node<T> {
     }
 
     /// Sends what a step is to send, if what it is made of is confirmed, the receiver has come near enough, and there is room.
-    pub(in crate::node) fn send_step(&mut self, key: OpKey, run: &mut Run, at: usize) -> Result<(), OpError> {
+    pub(in crate::node) fn send_step(
+        &mut self,
+        key: OpKey,
+        run: &mut CollectiveRun,
+        at: usize,
+    ) -> Result<(), OpError> {
         let Sending { to, from, of, .. } = run.sends[at];
         if of.is_some_and(|tag| !run.is_confirmed(tag)) {
             return Ok(());
@@ -362,7 +367,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// How the bytes of a step that is to be sent go.
-    fn step_data(&mut self, run: &Run, at: usize) -> Result<StepData, OpError> {
+    fn step_data(&mut self, run: &CollectiveRun, at: usize) -> Result<StepData, OpError> {
         let from = run.sends[at].from;
         let len = from.len;
         if len <= 8 {
@@ -391,7 +396,7 @@ impl<T: Transport> Node<T> {
     /// Sends what could not be sent of a collective. Returns whether anything moved.
     pub(in crate::node) fn send_unsent(&mut self, key: OpKey) -> bool {
         let Some(mut run) = self.take_run(key) else { return false };
-        let left = |run: &Run| run.sends.iter().filter(|send| send.state == Sent::No).count();
+        let left = |run: &CollectiveRun| run.sends.iter().filter(|send| send.state == Sent::No).count();
         let before = left(&run);
         let mut result = Ok(());
         for at in 0..run.sends.len() {
@@ -423,7 +428,7 @@ impl<T: Transport> Node<T> {
     }
 
     /// Ends a collective that failed, and all that it has under way.
-    pub(super) fn end_run(&mut self, key: OpKey, run: &Run, error: OpError) {
+    pub(super) fn end_run(&mut self, key: OpKey, run: &CollectiveRun, error: OpError) {
         if let Some(team) = self.teams.all.get_mut(&run.team) {
             team.runs.remove(&run.number);
         }

@@ -174,7 +174,7 @@ pub(in crate::node) enum Data {
 }
 
 /// A collective under way.
-pub(in crate::node) struct Run {
+pub(in crate::node) struct CollectiveRun {
     pub(in crate::node) team: TeamId,
     /// Which one of the team's, from 1.
     pub(in crate::node) number: u64,
@@ -248,7 +248,7 @@ pub(in crate::node) enum Received {
     Over,
 }
 
-impl Run {
+impl CollectiveRun {
     /// Does a copy, if the memories are kept here.
     pub(in crate::node) fn keep(&mut self, from: Span, into: Span) -> bool {
         match &mut self.memories {

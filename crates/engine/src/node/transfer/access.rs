@@ -7,7 +7,7 @@
 use super::state::MessageTransfer;
 use crate::exposure::{Ranges, Rights};
 use crate::node::Node;
-use crate::node::collective::state::{Run as Collective, Sent};
+use crate::node::collective::state::{CollectiveRun, Sent};
 use crate::node::op::OpKind;
 use crate::registration::Run;
 use crate::span::BucketSize;
@@ -82,7 +82,7 @@ impl<T: Transport> Node<T> {
 
     /// Whether a collective has offered a member these bytes, and has not heard that it has them.
     fn has_offered(&self, peer: Rank, start: u64, len: u64) -> bool {
-        let covers = |run: &Collective| {
+        let covers = |run: &CollectiveRun| {
             let offered = run.sends.iter().filter(|send| send.to == peer && send.state == Sent::Offered);
             offered.into_iter().any(|send| {
                 let place = run.memories.place(send.from).filter(|place| place.mem == MemId::Space);
