@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hashbrown::HashSet;
 use slotmap::SlotMap;
 
-use self::barrier::state::{Barrier, Unsent};
+use self::barrier::state::{Barrier, UnsentNotices};
 use self::collective::small::state::SmallCollective;
 use self::collective::state::Teams;
 use self::messages::wait_queues::WaitQueues;
@@ -65,7 +65,7 @@ pub struct Node<T> {
     stalled: WaitQueues<Rank, OpKey>,
     /// Messages without payload that found the lane full.
     outbox: VecDeque<(Rank, Lane, Message)>,
-    unsent: Unsent,
+    unsent_notices: UnsentNotices,
     barrier: Barrier,
     teams: Teams,
     /// A collective by rounds, for whoever polls for it just now.
@@ -136,7 +136,7 @@ impl<T: Transport> Node<T> {
             pending: 0,
             stalled: WaitQueues::default(),
             outbox: VecDeque::new(),
-            unsent: Unsent::default(),
+            unsent_notices: UnsentNotices::default(),
             barrier: Barrier::default(),
             teams: Teams::new(size),
             small: SmallCollective::default(),

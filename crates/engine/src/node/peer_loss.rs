@@ -57,9 +57,9 @@ impl<T: Transport> Node<T> {
     /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
     #[cold]
     pub fn give_up_peer(&mut self, peer: Rank) {
-        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
-        if news {
+        if is_new {
             self.tell_broken(peer, false);
         }
     }
@@ -67,9 +67,9 @@ impl<T: Transport> Node<T> {
     /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
     #[cold]
     pub fn tell_gone(&mut self, peer: Rank) {
-        let news = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
         self.lose(peer);
-        if news {
+        if is_new {
             self.tell_broken(peer, true);
         }
     }
@@ -92,7 +92,7 @@ impl<T: Transport> Node<T> {
             self.barrier.lost.insert(peer);
         }
         self.outbox.retain(|(to, ..)| *to != peer);
-        self.unsent.news.remove(&peer);
+        self.unsent_notices.by_peer.remove(&peer);
         let ended: Vec<OpKey> = self
             .ops
             .iter()

@@ -65,7 +65,7 @@ impl<T: Transport> Node<T> {
     fn waits(&self) -> bool {
         !(self.stalled.is_empty()
             && self.outbox.is_empty()
-            && self.unsent.news.is_empty()
+            && self.unsent_notices.by_peer.is_empty()
             && self.teams.unsent.is_empty())
     }
 
@@ -212,7 +212,7 @@ impl<T: Transport> Node<T> {
     #[inline(never)]
     fn retry(&mut self) -> bool {
         let mut moved = !self.outbox.is_empty() && self.drain_outbox();
-        moved |= !self.unsent.news.is_empty() && self.retry_news();
+        moved |= !self.unsent_notices.by_peer.is_empty() && self.retry_notices();
         moved |= !self.teams.unsent.is_empty() && self.retry_collectives();
         let mut at = 0;
         while let Some((peer, _)) = self.stalled.nth(at) {

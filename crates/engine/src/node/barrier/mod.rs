@@ -77,7 +77,7 @@ impl<T: Transport> Node<T> {
         is_open
     }
 
-    /// Looks for the news that this barrier is open right where it would come from.
+    /// Looks for the notice that this barrier is open right where it would come from.
     fn look_for_opening(&mut self, epoch: u64) {
         let open = Message::BarrierOpen { epoch }.encode(0);
         let head = wire::head(&open);
@@ -187,32 +187,34 @@ impl<T: Transport> Node<T> {
         self.tell_all(Message::BarrierBroken { peer: Some(peer), gone });
     }
 
-    fn tell_all(&mut self, news: Message) {
+    fn tell_all(&mut self, notice: Message) {
         let me = self.rank;
         for peer in (0..self.size).filter(|peer| *peer != me) {
             // Whoever has the rank of one that was lost waits for no barrier.
             if self.barrier.lost.contains(&peer) {
                 continue;
             }
-            if self.send_soon(peer, Lane::Request, news).is_err() {
-                self.unsent.keep(peer, news);
+            if self.send_soon(peer, Lane::Request, notice).is_err() {
+                self.unsent_notices.keep(peer, notice);
             }
         }
     }
 
     /// Tries again to tell those that could not be told about the barrier. Returns whether one has been.
-    pub(in crate::node) fn retry_news(&mut self) -> bool {
-        let (unsent, transport) = (&mut self.unsent, &mut self.transport);
+    pub(in crate::node) fn retry_notices(&mut self) -> bool {
+        let (unsent, transport) = (&mut self.unsent_notices, &mut self.transport);
         if unsent.polls_left > 0 {
             unsent.polls_left -= 1;
             return false;
         }
-        let before = unsent.news.len();
-        unsent.news.retain(|peer, news| transport.send(*peer, Lane::Request, &news.encode(0), &[]).is_err());
+        let before = unsent.by_peer.len();
+        unsent
+            .by_peer
+            .retain(|peer, notice| transport.send(*peer, Lane::Request, &notice.encode(0), &[]).is_err());
         // A trial may cost a talk with a directory, and the reason seldom goes away within a few polls.
         unsent.pause = (2 * unsent.pause + 1).min(PAUSE_POLLS_MAX);
         unsent.polls_left = unsent.pause;
-        unsent.news.len() < before
+        unsent.by_peer.len() < before
     }
 
     pub(in crate::node) fn on_barrier_open(&mut self, epoch: u64) {
@@ -241,7 +243,7 @@ impl<T: Transport> Node<T> {
     }
 
     fn settle_barrier(&mut self, epoch: u64) {
-        // Old news must not open the barrier that this rank waits at now.
+        // An old notice must not open the barrier that this rank waits at now.
         if epoch <= self.barrier.opened {
             return;
         }

@@ -12,20 +12,20 @@ pub const KEEPER: Rank = 0;
 /// One message a peer: that the last barrier is open, as nobody waits for an earlier one any more, or that none will
 /// open again, which makes the peer look itself whether the last one is.
 #[derive(Default)]
-pub(in crate::node) struct Unsent {
-    pub(in crate::node) news: BTreeMap<Rank, Message>,
+pub(in crate::node) struct UnsentNotices {
+    pub(in crate::node) by_peer: BTreeMap<Rank, Message>,
     /// Polls until they are tried again.
     pub(in crate::node) polls_left: u32,
     /// What `polls_left` started from: it doubles with each trial in vain.
     pub(in crate::node) pause: u32,
 }
 
-impl Unsent {
-    /// Keeps the news for `peer` in place of older news, to be tried at the next poll.
-    pub(in crate::node) fn keep(&mut self, peer: Rank, news: Message) {
-        let kept = self.news.entry(peer).or_insert(news);
+impl UnsentNotices {
+    /// Keeps the notice for `peer` in place of an older one, to be tried at the next poll.
+    pub(in crate::node) fn keep(&mut self, peer: Rank, notice: Message) {
+        let kept = self.by_peer.entry(peer).or_insert(notice);
         if !matches!(kept, Message::BarrierBroken { .. }) {
-            *kept = news;
+            *kept = notice;
         }
         (self.polls_left, self.pause) = (0, 0);
     }

@@ -79,17 +79,17 @@ impl<T: Transport> Node<T> {
     }
 
     /// Tells a member something about a team: with what waits to be told there, if one message can say both.
-    pub(in crate::node) fn tell(&mut self, to: Rank, id: TeamId, news: TeamMessage) -> Result<(), OpError> {
+    pub(in crate::node) fn tell(&mut self, to: Rank, id: TeamId, notice: TeamMessage) -> Result<(), OpError> {
         for (rank, _, waiting) in &mut self.outbox {
             let Message::Team(of, waiting) = waiting else { continue };
             if (*rank, *of) == (to, id)
-                && let Some(both) = both(waiting, &news)
+                && let Some(both) = both(waiting, &notice)
             {
                 *waiting = both;
                 return Ok(());
             }
         }
-        self.send_soon(to, Lane::Request, Message::Team(id, news))
+        self.send_soon(to, Lane::Request, Message::Team(id, notice))
     }
 
     /// A message for a team that this process has not, or has no more.
@@ -533,8 +533,8 @@ fn says_unknown(broken: &TeamBroken) -> bool {
 
 /// What says as much as these two messages to one member, of which the first has not gone. So no more of them wait than a few
 /// for each team, and one for each collective that is doubted.
-fn both(waiting: &TeamMessage, news: &TeamMessage) -> Option<TeamMessage> {
-    match (waiting, news) {
+fn both(waiting: &TeamMessage, notice: &TeamMessage) -> Option<TeamMessage> {
+    match (waiting, notice) {
         // It keeps the largest of what it hears, by either.
         (TeamMessage::Pace(one), TeamMessage::Pace(other)) => Some(TeamMessage::Pace(Pace {
             come_to: one.come_to.max(other.come_to),
@@ -542,14 +542,14 @@ fn both(waiting: &TeamMessage, news: &TeamMessage) -> Option<TeamMessage> {
             // It asks again for what it still waits for.
             waits_in: other.waits_in.or(one.waits_in),
         })),
-        (TeamMessage::Upheld { .. }, TeamMessage::Upheld { .. }) => (waiting == news).then_some(*news),
+        (TeamMessage::Upheld { .. }, TeamMessage::Upheld { .. }) => (waiting == notice).then_some(*notice),
         // That this process has no such team says less than anything that has been said about its end.
         (TeamMessage::Broken(_), TeamMessage::Broken(other)) if says_unknown(other) => Some(*waiting),
         // More of it is over by now.
         (TeamMessage::Broken(one), TeamMessage::Broken(other)) => {
             let dropped = [one, other].map(|broken| broken.why == Some(BreakReason::Dropped));
             let same = dropped == [false; 2] || dropped == [true; 2] && one.of.ranks == other.of.ranks;
-            same.then_some(if other.from <= one.from { *news } else { *waiting })
+            same.then_some(if other.from <= one.from { *notice } else { *waiting })
         }
         _ => None,
     }

@@ -191,7 +191,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Gives a collective's state back, and ends it if it is over. Returns whether there was news of it meanwhile, by
+    /// Gives a collective's state back, and ends it if it is over. Returns whether more of it has come meanwhile, by
     /// which it may go on.
     pub(in crate::node) fn put_run(
         &mut self,
@@ -200,11 +200,11 @@ impl<T: Transport> Node<T> {
         mut result: Result<(), OpError>,
     ) -> bool {
         let (team, number) = (run.team, run.number);
-        let mut news = false;
+        let mut more = false;
         while let Some(at) = self.teams.missed.iter().position(|(of, ..)| *of == key) {
             let (_, get, outcome) = self.teams.missed.swap_remove(at);
             result = result.and(self.take_read(&mut run, get, outcome));
-            news = true;
+            more = true;
         }
         let broken = self.teams.all.get(&team).and_then(|team| team.broken);
         if let Some(broken) = broken.filter(|broken| number >= broken.from) {
@@ -234,7 +234,7 @@ impl<T: Transport> Node<T> {
                 self.finish(key, Ok(0));
                 self.forget_team(team);
             }
-            Ok(()) => return news,
+            Ok(()) => return more,
         }
         false
     }

@@ -1,12 +1,12 @@
-//! News of rights that their owner wants back before they have come here.
+//! Notices of rights that their owner wants back before they have come here.
 //!
-//! An answer and the news that something of it is revoked go by different lanes, and the news may be first. It is kept until
+//! An answer and the notice that something of it is revoked go by different lanes, and the notice may be first. It is kept until
 //! the right has come, to be given back at once, or can come no more: when all moves are answered that were under way at
-//! the news.
+//! the notice.
 //!
 //! Nobody can make this grow as it likes. An owner gives at most one right for each bucket that it is asked for, and
 //! revokes each right once. So one that has revoked more rights than it was ever asked for buckets breaks the rules. That
-//! bound counts since the peer was met: what it was asked for long ago may be revoked now, and news may be late.
+//! bound counts since the peer was met: what it was asked for long ago may be revoked now, and notices may be late.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::registration::table::HolderId;
 struct Owner {
     /// Rights that it may yet revoke, at most.
     revocable: u64,
-    /// Rights by their names, and the newest move that was under way at the news.
-    news: BTreeMap<u32, u32>,
+    /// Rights by their names, and the newest move that was under way at the notice.
+    notices: BTreeMap<u32, u32>,
 }
 
 /// What was asked of peers, and what they revoked too early.
@@ -40,19 +40,19 @@ impl EarlyRevocations {
         owner.map(|owner| owner.revocable -= 1).is_some()
     }
 
-    /// Keeps the news of a right that may come with the answer to a move up to this one.
+    /// Keeps the notice of a right that may come with the answer to a move up to this one.
     pub(in crate::node) fn keep(&mut self, peer: Rank, holder: HolderId, newest: u32) {
-        self.0.entry(peer).or_default().news.entry(holder.0).or_insert(newest);
+        self.0.entry(peer).or_default().notices.entry(holder.0).or_insert(newest);
     }
 
-    /// Whether there was news of a right, which has come now.
+    /// Whether there was notice of a right, which has come now.
     pub(in crate::node) fn take(&mut self, peer: Rank, holder: HolderId) -> bool {
-        self.0.get_mut(&peer).is_some_and(|owner| owner.news.remove(&holder.0).is_some())
+        self.0.get_mut(&peer).is_some_and(|owner| owner.notices.remove(&holder.0).is_some())
     }
 
-    /// Whether there is news of a peer's rights.
+    /// Whether there is notice of a peer's rights.
     pub(in crate::node) fn has(&self, peer: Rank) -> bool {
-        self.0.get(&peer).is_some_and(|owner| !owner.news.is_empty())
+        self.0.get(&peer).is_some_and(|owner| !owner.notices.is_empty())
     }
 
     /// The rights of a peer's that can come no more: of the moves to it that are under way this is the oldest.
@@ -61,12 +61,12 @@ impl EarlyRevocations {
         // After the largest number comes 0.
         let is_over = |newest: u32| oldest.is_none_or(|oldest| (newest.wrapping_sub(oldest) as i32) < 0);
         let over: Vec<HolderId> = owner
-            .news
+            .notices
             .iter()
             .filter(|(_, newest)| is_over(**newest))
             .map(|(name, _)| HolderId(*name))
             .collect();
-        over.iter().for_each(|holder| _ = owner.news.remove(&holder.0));
+        over.iter().for_each(|holder| _ = owner.notices.remove(&holder.0));
         over
     }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_waits_for_the_moves_of_its_time_and_no_others() {
+    fn a_notice_waits_for_the_moves_of_its_time_and_no_others() {
         let mut early = EarlyRevocations::default();
         early.keep(1, HolderId(7), u32::MAX);
         early.keep(1, HolderId(8), 1);

@@ -256,7 +256,7 @@ impl<T: Transport> Node<T> {
             owed.retain(|owed| *owed != holder);
         }
         if !registration.hoses.has(peer, holder) && registration.asks(peer) {
-            // The news may have overtaken the right itself, which must not be used when it comes.
+            // The notice may have overtaken the right itself, which must not be used when it comes.
             registration.early_revocations.keep(peer, holder, registration.serial);
         } else if registration.hoses.revoke(peer, holder) {
             self.give_back(peer, &[holder], Because::Revoked);

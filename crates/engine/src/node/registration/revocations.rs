@@ -7,7 +7,7 @@ use crate::{Nanos, Rank};
 
 /// What a holder is given, besides what all are, for each right that was revoked: a program may free very much at once, and each
 /// right is a message there and one back.
-pub(in crate::node) const EACH: Nanos = 100_000;
+pub(in crate::node) const TIME_PER_RIGHT: Nanos = 100_000;
 
 /// A holder answers exactly once for each; the name means this right and no other until then.
 #[derive(Default)]
@@ -124,7 +124,7 @@ impl Revocations {
         }
         self.holders.iter().filter_map(move |(peer, owing)| {
             let (_, (since, rights)) = owing.first_key_value()?;
-            let time = within.saturating_add(rights.saturating_mul(EACH));
+            let time = within.saturating_add(rights.saturating_mul(TIME_PER_RIGHT));
             Some((*peer, since.unwrap_or(now).saturating_add(time)))
         })
     }
@@ -142,11 +142,15 @@ mod tests {
         }
         revoked.add(8, HolderId(1000));
         let ends = |revoked: &mut Revocations, now| revoked.ends(now, 10).collect::<Vec<_>>();
-        assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * EACH), (8, 15 + EACH)]);
+        assert_eq!(ends(&mut revoked, 5), [(7, 15 + 1000 * TIME_PER_RIGHT), (8, 15 + TIME_PER_RIGHT)]);
         for name in 0..999 {
             assert_eq!(revoked.answered(7, HolderId(name)), Some(false));
         }
-        assert_eq!(ends(&mut revoked, 50), [(7, 15 + 1000 * EACH), (8, 15 + EACH)], "none is hurried");
+        assert_eq!(
+            ends(&mut revoked, 50),
+            [(7, 15 + 1000 * TIME_PER_RIGHT), (8, 15 + TIME_PER_RIGHT)],
+            "none is hurried"
+        );
         assert!(!revoked.are_given_back(1000) && revoked.are_given_back(999));
         assert_eq!((revoked.answered(7, HolderId(3)), revoked.answered(8, HolderId(999))), (None, None));
         assert!(revoked.give_up(7, HolderId(999)) && !revoked.give_up(7, HolderId(4)));
@@ -168,7 +172,7 @@ mod tests {
                 assert_eq!(revoked.answered(7, HolderId(round - 1)), Some(false));
             }
             let now = u64::from(round) * 5;
-            assert!(revoked.ends(now, 10).eq([(7, now + 10 + EACH)]));
+            assert!(revoked.ends(now, 10).eq([(7, now + 10 + TIME_PER_RIGHT)]));
         }
     }
 

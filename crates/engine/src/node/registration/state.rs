@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::early_revocations::EarlyRevocations;
-use super::revocations::{EACH, Revocations};
+use super::revocations::{Revocations, TIME_PER_RIGHT};
 use super::trace_spans::{MoveSpan, RecallSpan};
 use crate::node::messages::wait_queues::WaitQueues;
 use crate::op_id::OpKey;
@@ -47,7 +47,7 @@ pub(in crate::node) const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Looks for a holder's answer in its time, at least: where none was for longer, no more than the time between two passes. It may lie unread,
 /// as this process was stopped or had much else to do.
-const LOOKS: Nanos = 8;
+const LOOKS_PER_RECALL: Nanos = 8;
 
 /// The time in which answers are looked for.
 #[derive(Default)]
@@ -282,7 +282,7 @@ impl Registration {
     pub(in crate::node) fn late(&mut self, now: Nanos, looked: bool) -> (Vec<Rank>, Option<Nanos>) {
         self.wants_time = false;
         let within = self.settings.recall_within;
-        let at_least = (within / LOOKS).max(EACH);
+        let at_least = (within / LOOKS_PER_RECALL).max(TIME_PER_RIGHT);
         // Who is waited for from now on has nothing of the time since the last look.
         let since = self.answer_clock.by(now, at_least);
         if looked {
