@@ -3,7 +3,7 @@
 #![no_main]
 
 use engine::collective::{Collective, Elements};
-use engine::node::{SmallPolled, Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::{Kind, Message};
 use engine::{
     Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,

@@ -7,6 +7,11 @@
 //! and when [`Node::wants_time`] says so. A peer that was lost may be replaced by another process of its rank:
 //! [`Node::take_replaced`] tells of that.
 //!
+//! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and `peer_loss` say what
+//! happens to them. The rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
+//! `collective` runs plans, `barrier` is the job's, and `messages` holds Active Messages and what waits to be sent. In each
+//! folder `state` is what the node keeps, and decides nothing.
+//!
 //! [`Transport`]: crate::Transport
 
 mod barrier;
