@@ -331,8 +331,11 @@ mod tests {
         all
     }
 
+    /// What a line says of, when it applies, and the path then.
+    type Line = (&'static str, fn(&Facts) -> bool, Path);
+
     /// The rules again, as a table that is read from the top: the first line that applies says the path. Each line must be needed.
-    const TABLE: [(&str, fn(&Facts) -> bool, Path); 12] = [
+    const TABLE: [Line; 12] = [
         ("a mapped heap", |f| f.access == Access::Mapped, Path::Mapped),
         ("what can be attached", |f| f.access == Access::Attach(Ok(())), Path::Attached),
         ("short, with its signal", |f| f.wanted == Wanted::PutSignal { one_message: true }, Path::Signalled),
