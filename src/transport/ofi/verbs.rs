@@ -11,7 +11,7 @@ use fabric::Region;
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
 use super::transport::{OTHER_POLL, OfiTransport, Registered, Unclosed};
-use crate::transport::shm::own::STAGE_BYTES;
+use crate::transport::shm::own::BOUNCE_BYTES;
 use crate::transport::shm::rings::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
@@ -122,7 +122,7 @@ impl Transport for OfiTransport {
     }
 
     fn bounce_bytes(&self) -> u64 {
-        STAGE_BYTES
+        BOUNCE_BYTES
     }
 
     fn make_bounce_buffer(&mut self) -> Option<u64> {

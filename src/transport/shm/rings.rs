@@ -18,7 +18,7 @@ use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
 use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
-use super::own::{OwnMemory, STAGE_BYTES};
+use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
 use crate::transport::peers::{Near, Peer, Peers};
 
@@ -440,7 +440,7 @@ impl engine::Transport for ShmTransport {
     }
 
     fn bounce_bytes(&self) -> u64 {
-        STAGE_BYTES
+        BOUNCE_BYTES
     }
 
     fn make_bounce_buffer(&mut self) -> Option<u64> {

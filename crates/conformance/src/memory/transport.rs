@@ -18,15 +18,15 @@ pub struct MemoryTransport {
     settings: Settings,
     world: Rc<RefCell<World>>,
     counters: Counters,
-    stages: u32,
+    bounce_buffers: u32,
 }
 
 /// Stages of a process, at most.
-const STAGES_MAX: u32 = 3;
+const BOUNCE_BUFFERS_MAX: u32 = 3;
 
 impl MemoryTransport {
     pub(super) fn new(rank: Rank, settings: Settings, world: Rc<RefCell<World>>) -> MemoryTransport {
-        MemoryTransport { rank, settings, world, counters: Counters::default(), stages: 0 }
+        MemoryTransport { rank, settings, world, counters: Counters::default(), bounce_buffers: 0 }
     }
 
     /// The one-sided copies that were made.
@@ -148,10 +148,10 @@ impl Transport for MemoryTransport {
     }
 
     fn make_bounce_buffer(&mut self) -> Option<u64> {
-        if self.stages == STAGES_MAX {
+        if self.bounce_buffers == BOUNCE_BUFFERS_MAX {
             return None;
         }
-        self.stages += 1;
+        self.bounce_buffers += 1;
         let len = self.bounce_bytes() as usize;
         Some(self.world.borrow_mut().space(self.rank).map(MemId::Heap, len, Access::Full).offset)
     }
