@@ -3,7 +3,7 @@
 #![no_main]
 
 use engine::collective::{Collective, Elements};
-use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::{Kind, Message};
 use engine::{
     Direction, Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Piece, Place, Rank, SendError, Submit,
@@ -203,16 +203,16 @@ impl Run {
             Step::Copies { how } => self.node.transport().copies = how,
             Step::Lose { peer } => self.node.lose(rank(peer)),
             Step::Exchange if !self.exchanges => {
-                self.exchanges = self.node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]);
+                self.exchanges = self.node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]);
             }
             Step::Exchange => {}
             Step::Exchanged if self.exchanges => {
-                let mut exchanged = self.node.exchanged();
-                while let Exchanged::Come { last: false, .. } = exchanged {
-                    exchanged = self.node.exchange_next([0; 8]);
+                let mut exchanged = self.node.poll_small_collective();
+                while let SmallPolled::Word { last: false, .. } = exchanged {
+                    exchanged = self.node.next_small_round([0; 8]);
                 }
-                self.exchanges = exchanged == Exchanged::Waits;
-                if exchanged == Exchanged::Yields {
+                self.exchanges = exchanged == SmallPolled::Pending;
+                if exchanged == SmallPolled::FallsBack {
                     self.goes_on();
                 }
             }

@@ -48,8 +48,8 @@ pub const ANSWERS: usize = 4 * ASKS;
 /// Messages of one lane between processes of one host.
 pub const RING_SLOTS: usize = 128;
 
-/// Stages of a process, whoever has them.
-pub const STAGES: usize = 16;
+/// Bounce buffers of a process, whoever has them.
+pub const BOUNCE_BUFFERS: usize = 16;
 
 /// Names that one rank keeps of the directory.
 pub const ENTRIES: u64 = 1024;
@@ -80,13 +80,13 @@ pub const LIMITS: [Limit; 19] = [
     limit("messages of a ring", RING_SLOTS),
     limit("chunks of a transfer", limits::WINDOW),
     limit("parts of a transfer by keys", limits::CHILDREN_MAX),
-    limit("relays of a transfer", limits::RELAYS_MAX as usize),
-    limit("stages", STAGES),
-    limit("stages of a peer, and collectives ahead of a member", limits::STAGES_OF_PEER_MAX),
+    limit("relays of a transfer", limits::BOUNCES_MAX as usize),
+    limit("stages", BOUNCE_BUFFERS),
+    limit("stages of a peer, and collectives ahead of a member", limits::BOUNCE_BUFFERS_OF_PEER_MAX),
     limit("names that a rank keeps", ENTRIES as usize),
 ];
 
-const _: () = assert!(limits::STAGES_OF_PEER_MAX == limits::AHEAD as usize, "one row is of both");
+const _: () = assert!(limits::BOUNCE_BUFFERS_OF_PEER_MAX == limits::AHEAD as usize, "one row is of both");
 
 const fn limit(name: &'static str, places: usize) -> Limit {
     Limit { name, places }

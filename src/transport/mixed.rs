@@ -389,25 +389,25 @@ impl Transport for Mixed {
         }
     }
 
-    fn stage_bytes(&self) -> u64 {
-        self.shm.stage_bytes()
+    fn bounce_bytes(&self) -> u64 {
+        self.shm.bounce_bytes()
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.shm.make_stage()
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.shm.make_bounce_buffer()
     }
 
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         match self.far(peer) {
-            Some(ofi) => ofi.reaches_stages(peer),
-            None => self.shm.reaches_stages(peer),
+            Some(ofi) => ofi.reaches_bounce_buffers(peer),
+            None => self.shm.reaches_bounce_buffers(peer),
         }
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         match self.far(peer) {
-            Some(ofi) => ofi.copy_staged(op, peer, direction, piece),
-            None => self.shm.copy_staged(op, peer, direction, piece),
+            Some(ofi) => ofi.copy_bounced(op, peer, direction, piece),
+            None => self.shm.copy_bounced(op, peer, direction, piece),
         }
     }
 

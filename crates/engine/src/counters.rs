@@ -83,7 +83,7 @@ pub struct Counters {
     why: [u64; Why::ALL.len()],
     /// Messages that could not be understood, and were dropped.
     pub malformed: u64,
-    /// Bytes of puts and gets by message that went through stages of the peers' heaps.
+    /// Bytes of puts and gets by message that went through bounce buffers in the peers' heaps.
     pub staged: u64,
 }
 

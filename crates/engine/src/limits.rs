@@ -9,14 +9,14 @@ pub const WINDOW: usize = 8;
 /// not worth asking for.
 pub const CHILDREN_MAX: usize = 16;
 
-/// Relays of one transfer at a time.
-pub const RELAYS_MAX: u8 = 3;
+/// Bounces of one transfer at a time.
+pub const BOUNCES_MAX: u8 = 3;
 
-/// Stages that one peer may have at a time.
-pub const STAGES_OF_PEER_MAX: usize = 4;
+/// Bounce buffers that one peer may have at a time.
+pub const BOUNCE_BUFFERS_OF_PEER_MAX: usize = 4;
 
-/// Relays of transfers that have ended, of one peer, at most, so that one more transfer with it may have any.
-pub const ORPHANS_MAX: u32 = 4;
+/// Bounces of transfers that have ended, of one peer, at most, so that one more transfer with it may have any.
+pub const ORPHANED_BOUNCES_MAX: u32 = 4;
 
 /// Collectives that a member may be ahead of another with what it sends to that one.
 pub const AHEAD: u64 = 4;

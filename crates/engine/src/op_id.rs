@@ -7,15 +7,15 @@ new_key_type! {
     pub(crate) struct OpKey;
 }
 
-/// The place of a transfer that hit, in the table of those.
+/// The place of a fast transfer, in the table of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HitId {
+pub(crate) struct FastId {
     pub(crate) at: u32,
     /// Even, where those of other operations are odd: so that a name tells which table it is of.
     pub(crate) generation: u32,
 }
 
-impl HitId {
+impl FastId {
     /// A place's first generation.
     pub(crate) const FIRST: u32 = 0;
 
@@ -39,20 +39,20 @@ impl OpId {
     }
 
     #[inline]
-    pub(crate) const fn of_hit(id: HitId) -> OpId {
+    pub(crate) const fn of_fast(id: FastId) -> OpId {
         OpId((id.generation as u64) << 32 | id.at as u64)
     }
 
-    /// The transfer that hit which this names, if it is one.
+    /// The fast transfer that this names, if it is one.
     #[inline]
-    pub(crate) const fn hit(self) -> Option<HitId> {
+    pub(crate) const fn fast(self) -> Option<FastId> {
         let (at, generation) = (self.0 as u32, (self.0 >> 32) as u32);
-        if generation.is_multiple_of(2) { Some(HitId { at, generation }) } else { None }
+        if generation.is_multiple_of(2) { Some(FastId { at, generation }) } else { None }
     }
 
-    /// The place of any other operation; of a transfer that hit, none that is ever used.
+    /// The place of any other operation; of a fast transfer, none that is ever used.
     pub(crate) fn key(self) -> OpKey {
-        if self.hit().is_some() { OpKey::null() } else { KeyData::from_ffi(self.0).into() }
+        if self.fast().is_some() { OpKey::null() } else { KeyData::from_ffi(self.0).into() }
     }
 
     /// The operation as a wire token.
@@ -75,14 +75,14 @@ mod tests {
     #[test]
     fn no_name_is_of_both_tables() {
         let mut ops: SlotMap<OpKey, ()> = SlotMap::with_key();
-        let mut generation = HitId::FIRST;
+        let mut generation = FastId::FIRST;
         for _ in 0..100 {
             let key = ops.insert(());
-            assert_eq!((OpId::of(key).hit(), OpId::of(key).key()), (None, key));
+            assert_eq!((OpId::of(key).fast(), OpId::of(key).key()), (None, key));
             ops.remove(key);
-            let hit = HitId { at: 0, generation };
-            assert_eq!((OpId::of_hit(hit).hit(), OpId::of_hit(hit).key()), (Some(hit), OpKey::null()));
-            generation = HitId::after(generation);
+            let fast = FastId { at: 0, generation };
+            assert_eq!((OpId::of_fast(fast).fast(), OpId::of_fast(fast).key()), (Some(fast), OpKey::null()));
+            generation = FastId::after(generation);
         }
     }
 }

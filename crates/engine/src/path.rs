@@ -124,7 +124,7 @@ pub enum Path {
     Awaited,
     /// The bytes and their signal are one message.
     Signalled,
-    /// By messages, through a stage in the owner's heap, to which copies are one-sided.
+    /// By messages, through a bounce buffer in the owner's heap, to which copies are one-sided.
     Staged,
     /// In chunks inside messages.
     Chunks,
@@ -211,7 +211,7 @@ pub enum Keys {
     Refused,
     /// They are not held.
     Absent {
-        /// Whether it pays to ask for them where so little is to be moved: see `registration::weighing`.
+        /// Whether it pays to ask for them where so little is to be moved: see `registration::miss_policy`.
         pays: bool,
     },
 }
@@ -238,9 +238,9 @@ pub struct Facts {
 pub struct Limits {
     /// Bytes, at most, that had better go by message than be waited for, where their keys are not held.
     pub small: u64,
-    /// Bytes of private memory from which stages pay.
+    /// Bytes of private memory from which bounce buffers pay.
     pub staged_min: u64,
-    /// Whether the peer's stages can be reached one-sided.
+    /// Whether the peer's bounce buffers can be reached one-sided.
     pub stages: bool,
 }
 
@@ -331,8 +331,11 @@ mod tests {
         all
     }
 
+    /// What a line says of, when it applies, and the path then.
+    type Line = (&'static str, fn(&Facts) -> bool, Path);
+
     /// The rules again, as a table that is read from the top: the first line that applies says the path. Each line must be needed.
-    const TABLE: [(&str, fn(&Facts) -> bool, Path); 12] = [
+    const TABLE: [Line; 12] = [
         ("a mapped heap", |f| f.access == Access::Mapped, Path::Mapped),
         ("what can be attached", |f| f.access == Access::Attach(Ok(())), Path::Attached),
         ("short, with its signal", |f| f.wanted == Wanted::PutSignal { one_message: true }, Path::Signalled),

@@ -253,26 +253,26 @@ pub trait Transport {
         Submit::Unreachable(Why::NotOffered)
     }
 
-    /// Bytes of a *stage*: a part of this process's heap that peers' transfers by message go through. The same at all
-    /// processes of a job, and 0 where there are none. Optional, as is all that has to do with stages.
-    fn stage_bytes(&self) -> u64 {
+    /// Bytes of a *bounce buffer*: a part of this process's heap that peers' transfers by message go through. The same at all
+    /// processes of a job, and 0 where there are none. Optional, as is all that has to do with them.
+    fn bounce_bytes(&self) -> u64 {
         0
     }
 
-    /// Makes one more stage, for good: where in the heap it begins. `None`: there is to be none.
-    fn make_stage(&mut self) -> Option<u64> {
+    /// Makes one more bounce buffer, for good: where in the heap it begins. `None`: there is to be none.
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
         None
     }
 
     /// Whether a peer's private memory goes by message, and its heap is reached by [`Transport::copy`].
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         let _ = peer;
         false
     }
 
-    /// Starts a one-sided copy between a peer's stage and this process's memory: as [`Transport::copy`] does, but for a transport
+    /// Starts a one-sided copy between a peer's bounce buffer and this process's memory: as [`Transport::copy`] does, but for a transport
     /// that counts copies, since this one is part of what is counted as going by message.
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         self.copy(op, peer, direction, &[piece])
     }
 
@@ -287,7 +287,7 @@ pub trait Transport {
     /// returns the operation's local memory is touched no more; whether it took effect at the peer is unspecified,
     /// and an [`Event::Completed`] for it changes nothing. Needed where [`Submit::Pending`] is ever returned.
     ///
-    /// A copy by key, or to or from a stage, is reported nonetheless, as soon as the peer's memory is touched no more
+    /// A copy by key, or to or from a bounce buffer, is reported nonetheless, as soon as the peer's memory is touched no more
     /// either, or the peer is gone: until then its registrations and stages stay in use.
     fn abandon(&mut self, op: OpId) {
         let _ = op;

@@ -19,15 +19,15 @@ pub enum Reach {
     Everything,
     /// A peer's heap, which was registered when it was made. Private memory goes by key, or by message.
     Heap,
-    /// The same, and long transfers of private memory by message go through stages of the heap.
+    /// The same, and long transfers of private memory by message go through bounce buffers of the heap.
     Stages,
 }
 
-/// Payloads that a stage holds, all but a few words: where a transfer is cut that fails, storms may find what was put before on
+/// Payloads that a bounce buffer holds, all but a few words: where a transfer is cut that fails, storms may find what was put before on
 /// one side and nothing on the other, but no half of a word.
-const STAGE_PAYLOADS: u64 = 5;
-/// Stages of a process, at most.
-const STAGES_MAX: u32 = 3;
+const BOUNCE_PAYLOADS: u64 = 5;
+/// Bounce buffers of a process, at most.
+const BOUNCE_BUFFERS_MAX: u32 = 3;
 
 /// One simulated process's way to the others.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ pub struct SimTransport {
     payload_max: usize,
     world: Rc<RefCell<World>>,
     counters: Counters,
-    stages: u32,
+    bounce_buffers: u32,
 }
 
 impl SimTransport {
     pub(crate) fn new(rank: Rank, reach: Reach, world: Rc<RefCell<World>>) -> SimTransport {
         let payload_max = world.borrow().costs.payload_max_bytes;
-        SimTransport { rank, reach, payload_max, world, counters: Counters::default(), stages: 0 }
+        SimTransport { rank, reach, payload_max, world, counters: Counters::default(), bounce_buffers: 0 }
     }
 
     /// The copies without a key that were made, which no node counts.
@@ -115,24 +115,24 @@ impl Transport for SimTransport {
         Submit::Pending
     }
 
-    fn stage_bytes(&self) -> u64 {
-        self.payload_max as u64 * STAGE_PAYLOADS - 24
+    fn bounce_bytes(&self) -> u64 {
+        self.payload_max as u64 * BOUNCE_PAYLOADS - 24
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        if self.stages == STAGES_MAX {
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        if self.bounce_buffers == BOUNCE_BUFFERS_MAX {
             return None;
         }
-        self.stages += 1;
-        let (mut world, len) = (self.world.borrow_mut(), self.stage_bytes());
+        self.bounce_buffers += 1;
+        let (mut world, len) = (self.world.borrow_mut(), self.bounce_bytes());
         Some(world.process_mut(self.rank).memory_mut(MemId::Heap).map(len, Access::Full))
     }
 
-    fn reaches_stages(&mut self, _peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, _peer: Rank) -> bool {
         self.reach == Reach::Stages
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         self.world.borrow_mut().start_copy(op, self.rank, peer, direction, &[piece]);
         Submit::Pending
     }

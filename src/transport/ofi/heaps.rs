@@ -39,7 +39,7 @@ impl OfiTransport {
         counts: bool,
     ) -> Submit {
         let mut keyed = std::mem::take(&mut self.keyed);
-        // What is not counted is a stage: its owner has just said that it is there, and the key leads to all of the heap.
+        // What is not counted is a bounce buffer: its owner has just said that it is there, and the key leads to all of the heap.
         let submit = match self.by_heap_key(rank, pieces, !counts, &mut keyed) {
             Some(()) => {
                 if counts {

@@ -11,7 +11,7 @@ use fabric::Region;
 use super::buffers::{PAYLOAD_MAX, Size};
 use super::port::Looked;
 use super::transport::{OTHER_POLL, OfiTransport, Registered, Unclosed};
-use crate::transport::shm::own::STAGE_BYTES;
+use crate::transport::shm::own::BOUNCE_BYTES;
 use crate::transport::shm::rings::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
@@ -121,19 +121,19 @@ impl Transport for OfiTransport {
         self.start_heap_copy(op, peer, direction, pieces, true)
     }
 
-    fn stage_bytes(&self) -> u64 {
-        STAGE_BYTES
+    fn bounce_bytes(&self) -> u64 {
+        BOUNCE_BYTES
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.own.make_stage()
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.own.make_bounce_buffer()
     }
 
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         self.knows_heap(peer)
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         self.start_heap_copy(op, peer, direction, &[piece], false)
     }
 

@@ -7,60 +7,60 @@ use engine::{Direction, MemId, OpError, Place};
 use vm::checked::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
-use crate::base::limits::STAGES;
+use crate::base::limits::BOUNCE_BUFFERS;
 use crate::transport::peers::Near;
 use crate::transport::shm::heap_state::{ALIGN, Block, HeapState};
 
-/// Bytes of a stage.
-pub(crate) const STAGE_BYTES: u64 = 256 << 10;
+/// Bytes of a bounce buffer.
+pub(crate) const BOUNCE_BYTES: u64 = 256 << 10;
 
-/// How many times a heap is as long as all its stages together, at least.
-const STAGES_SHARE: u64 = 16;
+/// How many times a heap is as long as all its bounce buffers together, at least.
+const BOUNCE_BUFFERS_SHARE: u64 = 16;
 
 /// Copies to and from this process's own memory: an inaccessible address is an error, never a signal.
 pub(crate) struct OwnMemory {
     itself: Arc<Near>,
     checked: CheckedCopy,
-    /// Where stages are taken from, and those that were.
+    /// Where bounce buffers are taken from, and those that were.
     heap: Option<Arc<HeapState>>,
-    stages: Vec<Block>,
+    bounce_buffers: Vec<Block>,
 }
 
 impl OwnMemory {
     pub(crate) fn new(itself: Arc<Near>, checked: CheckedCopy) -> OwnMemory {
-        OwnMemory { itself, checked, heap: None, stages: Vec::new() }
+        OwnMemory { itself, checked, heap: None, bounce_buffers: Vec::new() }
     }
 
-    /// The same, with stages in this process's heap.
+    /// The same, with bounce buffers in this process's heap.
     pub(crate) fn with_stages(mut self, heap: Arc<HeapState>) -> OwnMemory {
         self.heap = Some(heap);
         self
     }
 
-    /// Takes one more stage of the heap, for good: where in it that begins.
-    pub(crate) fn make_stage(&mut self) -> Option<u64> {
+    /// Takes one more bounce buffer of the heap, for good: where in it that begins.
+    pub(crate) fn make_bounce_buffer(&mut self) -> Option<u64> {
         let heap = self.heap.as_ref()?;
-        let most = (heap.len() / STAGES_SHARE / STAGE_BYTES).min(STAGES as u64);
-        if self.stages.len() as u64 >= most {
+        let most = (heap.len() / BOUNCE_BUFFERS_SHARE / BOUNCE_BYTES).min(BOUNCE_BUFFERS as u64);
+        if self.bounce_buffers.len() as u64 >= most {
             return None;
         }
-        let block = heap.alloc(STAGE_BYTES).ok()?;
+        let block = heap.alloc(BOUNCE_BYTES).ok()?;
         let offset = block.offset;
-        self.stages.push(block);
+        self.bounce_buffers.push(block);
         Some(offset)
     }
 
-    /// Copies between a stage and an address: the kernel does, so that nothing is touched that is not there.
+    /// Copies between a bounce buffer and an address: the kernel does, so that nothing is touched that is not there.
     pub(crate) fn copy(&self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
-        let (stage, addr) = if from.mem == MemId::Heap { (from, to) } else { (to, from) };
+        let (buffer, addr) = if from.mem == MemId::Heap { (from, to) } else { (to, from) };
         let fault = |place: Place| OpError::LocalFault { mem: place.mem, addr: place.offset, len };
-        let of_stage = |block: &&Block| block.offset == stage.offset && len <= STAGE_BYTES;
-        let heap = self.heap.as_ref().filter(|_| self.stages.iter().any(|block| of_stage(&block)));
-        let file = heap.ok_or(fault(stage))?.segment().fd();
+        let of_buffer = |block: &&Block| block.offset == buffer.offset && len <= BOUNCE_BYTES;
+        let heap = self.heap.as_ref().filter(|_| self.bounce_buffers.iter().any(|block| of_buffer(&block)));
+        let file = heap.ok_or(fault(buffer))?.segment().fd();
         let copied = match from.mem {
             // SAFETY: as in `OwnMemory::write`, where a peer chooses the place.
-            MemId::Heap => unsafe { checked::copy_from(file, stage.offset, addr.offset, len) },
-            _ => checked::copy_to(file, stage.offset, addr.offset, len),
+            MemId::Heap => unsafe { checked::copy_from(file, buffer.offset, addr.offset, len) },
+            _ => checked::copy_to(file, buffer.offset, addr.offset, len),
         };
         copied.map_err(|_| fault(addr))
     }

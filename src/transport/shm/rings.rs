@@ -18,7 +18,7 @@ use vm::{Attention, Bell, Corrupt, Words, membarrier};
 
 use super::control::{Control, PAYLOAD_MAX};
 use super::copy::{CopyError, copy_pieces, heap_fault};
-use super::own::{OwnMemory, STAGE_BYTES};
+use super::own::{BOUNCE_BYTES, OwnMemory};
 use super::pair::{Found, Pair, Warmth};
 use crate::transport::peers::{Near, Peer, Peers};
 
@@ -439,15 +439,15 @@ impl engine::Transport for ShmTransport {
         self.own.write(to, from)
     }
 
-    fn stage_bytes(&self) -> u64 {
-        STAGE_BYTES
+    fn bounce_bytes(&self) -> u64 {
+        BOUNCE_BYTES
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.own.make_stage()
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.own.make_bounce_buffer()
     }
 
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
         self.peers.near().get(peer).is_some_and(|near| near.reach.attach().is_err())
     }
 
@@ -488,7 +488,7 @@ impl engine::Transport for ShmTransport {
         }
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         // Other than cross-memory attach, a copy by this process's own hands would end it where nothing is.
         if !self.own.is_there(piece.local, piece.len, direction) {
             let Piece { local, len, .. } = piece;

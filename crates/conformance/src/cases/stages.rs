@@ -1,4 +1,4 @@
-//! Long transfers of private memory by message, which go through stages of the heap where transports have them.
+//! Long transfers of private memory by message, which go through bounce buffers of the heap where transports have them.
 
 use engine::{Direction, Mechanism, MemId, OpId, Operation, Place, Rank, Transport};
 
@@ -7,7 +7,7 @@ use super::faults::assert_fault;
 use crate::bench::{Bench, Make, pattern, piece};
 use crate::cluster::Cluster;
 
-/// Messages that a long transfer would take: two stages full at the least, and something that is not worth one.
+/// Messages that a long transfer would take: two bounce buffers full at the least, and something that is not worth one.
 const MESSAGES: usize = 70;
 
 /// Bytes of a long transfer here.
@@ -15,20 +15,21 @@ fn long<C: Cluster>(bench: &mut Bench<C>) -> usize {
     bench.node(0).transport().payload_max() * MESSAGES + 13
 }
 
-/// Whether private memory of rank 1 goes through stages, once rank 0 knows its heap.
+/// Whether private memory of rank 1 goes through bounce buffers, once rank 0 knows its heap.
 fn is_staged<C: Cluster>(bench: &mut Bench<C>) -> bool {
-    // Whoever has never heard of a peer learns about its heap with the first transfer, and of its stages with those after.
+    // Whoever has never heard of a peer learns about its heap with the first transfer, and of its bounce buffers with those after.
     for _ in 0..3 {
         let _ = move_long(bench, 0, 1);
     }
-    let staged = bench.node(0).transport().reaches_stages(1) && bench.node(0).transport().stage_bytes() > 0;
+    let staged =
+        bench.node(0).transport().reaches_bounce_buffers(1) && bench.node(0).transport().bounce_bytes() > 0;
     if !staged {
         testbed::skip("that long transfers go through stages: they do not, here");
     }
     staged
 }
 
-/// Puts much to a peer and gets it back. Returns how many bytes of it went through stages.
+/// Puts much to a peer and gets it back. Returns how many bytes of it went through bounce buffers.
 fn move_long<C: Cluster>(bench: &mut Bench<C>, rank: Rank, peer: Rank) -> u64 {
     let before = bench.node(rank).counters().staged;
     let counted = |bench: &mut Bench<C>| {
@@ -57,7 +58,7 @@ fn move_long<C: Cluster>(bench: &mut Bench<C>, rank: Rank, peer: Rank) -> u64 {
     bench.node(rank).counters().staged - before
 }
 
-/// What goes through stages of a long put and a long get: all but what is left over at their ends.
+/// What goes through bounce buffers of a long put and a long get: all but what is left over at their ends.
 fn assert_staged<C: Cluster>(bench: &mut Bench<C>, rank: Rank, peer: Rank) {
     let (moved, len) = (move_long(bench, rank, peer), long(bench) as u64);
     assert!(moved > len, "only {moved} of twice {len} bytes went through stages");
@@ -108,7 +109,7 @@ fn cut_short<C: Cluster>(bench: &mut Bench<C>, direction: Direction, rounds: usi
         let was_sent = direction == Direction::Put && found[*at] == put[*at];
         !was_sent && found[*at] != before[*at]
     });
-    // A stage that another's bytes came into, or a buffer that was looked at too late, would be seen here.
+    // A bounce buffer that another's bytes came into, or a buffer that was looked at too late, would be seen here.
     assert_eq!(wrong, None, "a byte came from elsewhere");
 }
 

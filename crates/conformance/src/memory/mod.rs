@@ -29,7 +29,7 @@ pub enum OneSided {
     Immediate,
     /// Complete later, with an event.
     Pending,
-    /// Complete later, but only for heap memory, which has stages.
+    /// Complete later, but only for heap memory, which has bounce buffers.
     Staged,
 }
 

@@ -18,15 +18,15 @@ pub struct MemoryTransport {
     settings: Settings,
     world: Rc<RefCell<World>>,
     counters: Counters,
-    stages: u32,
+    bounce_buffers: u32,
 }
 
 /// Stages of a process, at most.
-const STAGES_MAX: u32 = 3;
+const BOUNCE_BUFFERS_MAX: u32 = 3;
 
 impl MemoryTransport {
     pub(super) fn new(rank: Rank, settings: Settings, world: Rc<RefCell<World>>) -> MemoryTransport {
-        MemoryTransport { rank, settings, world, counters: Counters::default(), stages: 0 }
+        MemoryTransport { rank, settings, world, counters: Counters::default(), bounce_buffers: 0 }
     }
 
     /// The one-sided copies that were made.
@@ -120,7 +120,7 @@ impl Transport for MemoryTransport {
         self.start(op, peer, direction, pieces)
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
         if self.world.borrow().is_dead(peer) {
             return Submit::Failed(OpError::PeerLost { peer });
         }
@@ -143,20 +143,20 @@ impl Transport for MemoryTransport {
         }
     }
 
-    fn stage_bytes(&self) -> u64 {
+    fn bounce_bytes(&self) -> u64 {
         self.settings.payload_max as u64 * 5 - 7
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        if self.stages == STAGES_MAX {
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        if self.bounce_buffers == BOUNCE_BUFFERS_MAX {
             return None;
         }
-        self.stages += 1;
-        let len = self.stage_bytes() as usize;
+        self.bounce_buffers += 1;
+        let len = self.bounce_bytes() as usize;
         Some(self.world.borrow_mut().space(self.rank).map(MemId::Heap, len, Access::Full).offset)
     }
 
-    fn reaches_stages(&mut self, _peer: Rank) -> bool {
+    fn reaches_bounce_buffers(&mut self, _peer: Rank) -> bool {
         matches!(self.settings.copies, OneSided::HeapOnly | OneSided::Staged)
     }
 

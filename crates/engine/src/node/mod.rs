@@ -7,42 +7,182 @@
 //! and when [`Node::wants_time`] says so. A peer that was lost may be replaced by another process of its rank:
 //! [`Node::take_replaced`] tells of that.
 //!
+//! [`Node`] stands here, an operation in `op`, the table of them in `op_table`; `poll`, `deadlines` and `peer_loss` say what
+//! happens to them. The rest is by what it does: `transfer` moves bytes, `registration` asks peers for keys and gives them,
+//! `collective` runs plans, `barrier` is the job's, and `messages` holds Active Messages and what waits to be sent. In each
+//! folder `state` is what the node keeps, and decides nothing.
+//!
 //! [`Transport`]: crate::Transport
 
-mod after;
-mod am;
 mod barrier;
 mod collective;
-mod early;
-mod exchange;
-mod exchanging;
-mod exposing;
-mod hints;
-mod hit;
-mod hits;
-mod keyed;
-mod memories;
-mod moves;
-mod offers;
-mod progress;
-mod registering;
-mod registrar;
-mod relay;
-mod revoked;
-mod rma;
-mod spans;
-mod stages;
-mod table;
-mod team_messages;
-mod teams;
+mod deadlines;
+mod messages;
+mod op;
+mod op_table;
+mod peer_loss;
+mod poll;
+mod registration;
 mod transfer;
-mod waiting;
 
 pub use crate::collective::TeamId;
-pub use am::{AmBody, AmSend, Delivery, Polled};
-pub use collective::Start;
-pub use exchange::Exchanged;
-pub use memories::{Kept, Memories};
-pub use registrar::RegistrationCounters;
-pub use relay::STAGED_CHUNKS_MIN;
-pub use table::{KEEPER as BARRIER_KEEPER, Node, Outcome};
+pub use barrier::state::KEEPER as BARRIER_KEEPER;
+pub use collective::buffers::{Kept, Memories};
+pub use collective::runner::Start;
+pub use collective::small::state::SmallPolled;
+pub use messages::active_message::{AmBody, AmSend, Delivery, Polled};
+pub use op::Outcome;
+pub use registration::state::RegistrationCounters;
+pub use transfer::bounce::STAGED_CHUNKS_MIN;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashSet;
+use slotmap::SlotMap;
+
+use self::barrier::state::{Barrier, UnsentNotices};
+use self::collective::small::state::SmallCollective;
+use self::collective::state::Teams;
+use self::messages::wait_queues::WaitQueues;
+use self::op::Op;
+use self::registration::state::Registration;
+use self::transfer::bounce_pool::BouncePool;
+use self::transfer::fast_table::FastTable;
+use self::transfer::state::{HeldStart, KeyedTransfer, MessageTransfer, Part};
+use crate::exposure::Ranges;
+use crate::op_id::OpKey;
+use crate::wire::Message;
+use crate::{Counters, Lane, Nanos, OpError, Rank, Transport};
+
+/// One process's operations over one transport. Not for sharing: one thread at a time.
+pub struct Node<T> {
+    rank: Rank,
+    size: u32,
+    handlers: u16,
+    transport: T,
+    /// Operations under way, but for fast transfers.
+    ops: SlotMap<OpKey, Op>,
+    /// None of them has a deadline before this: so that whoever goes to sleep need not look at all.
+    none_due_before: Nanos,
+    fast: FastTable,
+    pending: usize,
+    /// By peer: transfers that found the lane full and go on at a later poll, in turn.
+    stalled: WaitQueues<Rank, OpKey>,
+    /// Messages without payload that found the lane full.
+    outbox: VecDeque<(Rank, Lane, Message)>,
+    unsent_notices: UnsentNotices,
+    barrier: Barrier,
+    teams: Teams,
+    /// A collective by rounds, for whoever polls for it just now.
+    small: SmallCollective,
+    bounce_pool: BouncePool,
+    lost: BTreeMap<Rank, Lost>,
+    /// How many processes of its rank came before a peer's, where any did.
+    incarnations: BTreeMap<Rank, u32>,
+    /// The first failure of an operation that nobody waits for.
+    detached_error: Option<OpError>,
+    /// What is registered, where the transport needs that.
+    registration: Option<Box<Registration>>,
+    /// What of its private memory peers may reach by messages and keys; `None`: everything.
+    exposed: Option<Box<Ranges>>,
+    /// Transfers that can go on.
+    ready: VecDeque<OpKey>,
+    /// Puts that wait until nothing is held back any more.
+    held: Vec<OpKey>,
+    /// Puts and atomics without a key likewise, and this rank's arrival at the barrier.
+    held_starts: Vec<(OpKey, HeldStart)>,
+    held_arrival: bool,
+    /// The registration table may want something done.
+    actions_due: bool,
+    /// Somebody is at it.
+    acting: bool,
+    scratch: Vec<u8>,
+    /// Transfers by keys and parts of them that are over, for those to come: as many as were ever under way at once, but
+    /// those with long lists.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_keyed: Vec<Box<KeyedTransfer>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_parts: Vec<Box<Part>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are used again")]
+    spare_transfers: Vec<Box<MessageTransfer>>,
+    /// For lanes that are found full while others are tried.
+    full: HashSet<(Rank, Lane)>,
+    /// Polls in turn that brought news.
+    busy_polls: u32,
+    counters: Counters,
+}
+
+/// What became of a peer that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// It is gone: nothing is sent to it.
+    Gone,
+    /// Another process has its rank, and is answered. The program has not been told: it starts nothing there.
+    Replaced,
+}
+
+impl<T: Transport> Node<T> {
+    /// A node of rank `rank` in a job of `size`, with `handlers` Active-Message handlers. Peers may have numbers from `size`
+    /// on: they are no part of the job, and neither meet at its barrier nor break it.
+    ///
+    /// # Panics
+    /// When `rank` is not below `size`.
+    pub fn new(rank: Rank, size: u32, handlers: u16, transport: T) -> Node<T> {
+        assert!(rank < size, "rank {rank} is not below the job's size {size}");
+        let scratch = vec![0; transport.payload_max()];
+        Node {
+            rank,
+            size,
+            handlers,
+            transport,
+            ops: SlotMap::with_key(),
+            fast: FastTable::default(),
+            none_due_before: Nanos::MAX,
+            pending: 0,
+            stalled: WaitQueues::default(),
+            outbox: VecDeque::new(),
+            unsent_notices: UnsentNotices::default(),
+            barrier: Barrier::default(),
+            teams: Teams::new(size),
+            small: SmallCollective::default(),
+            bounce_pool: BouncePool::default(),
+            lost: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
+            detached_error: None,
+            registration: None,
+            exposed: None,
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            held_starts: Vec::new(),
+            held_arrival: false,
+            actions_due: false,
+            acting: false,
+            scratch,
+            spare_keyed: Vec::new(),
+            spare_parts: Vec::new(),
+            spare_transfers: Vec::new(),
+            full: HashSet::new(),
+            busy_polls: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// As it is, for a process that has the rank of one that was lost: there is no barrier for it.
+    #[must_use]
+    pub fn as_replacement(mut self) -> Node<T> {
+        self.barrier.lost.insert(self.rank);
+        self.break_teams_of(self.rank);
+        self
+    }
+
+    /// The transport, for what only its owner knows how to ask of it.
+    #[inline]
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// What this node has done so far, except for operations that never entered it.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -6,14 +6,14 @@
 //! PM (Tezuka et al.) at both ends.
 
 mod counters;
-mod entry;
 pub mod firehose;
-mod leases;
 pub(crate) mod message;
-mod queue;
+mod miss_policy;
+mod quota;
 mod settings;
+mod slots;
 pub mod table;
-mod weighing;
+mod victims;
 
 pub use counters::{ByPeer, PeerCounters, TableCounters};
 pub use settings::{Keep, Order, Quota, Settings, Strategy};

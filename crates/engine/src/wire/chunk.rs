@@ -1,4 +1,4 @@
-//! The messages of transfers by messages: chunks, and stages for what is longer.
+//! The messages of transfers by messages: chunks, and bounce buffers for what is longer.
 
 use super::header::{Header, Kind};
 use super::status::Status;
@@ -105,81 +105,81 @@ impl ChunkDone {
     }
 }
 
-/// What a peer is to do with a stage: a part of its heap that transfers by messages go through.
+/// What a peer is to do with a bounce buffer: a part of its heap that transfers by messages go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StageAct {
+pub enum BounceAct {
     /// Lend one.
     Take,
-    /// Copy from its private memory into the stage, or into one that it lends for that.
+    /// Copy from its private memory into the buffer, or into one that it lends for that.
     Fill,
-    /// Copy from the stage to its private memory.
+    /// Copy from the buffer to its private memory.
     Drain,
 }
 
-/// Asks a peer for something with a stage. Answered by [`Staged`].
+/// Asks a peer for something with a bounce buffer. Answered by [`Bounced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StageAsk {
+pub struct BounceAsk {
     /// What to do.
-    pub act: StageAct,
+    pub act: BounceAct,
     /// The initiator's operation, which the answer echoes.
     pub op: OpId,
-    /// Where in the peer's heap the stage begins, if there is one.
-    pub stage: Option<u64>,
+    /// Where in the peer's heap the buffer begins, if there is one.
+    pub buffer: Option<u64>,
     /// Where in the peer's private memory the bytes are, or go.
     pub at: u64,
     /// Bytes.
     pub len: u32,
 }
 
-impl StageAsk {
+impl BounceAsk {
     pub(super) const fn header(&self) -> Header {
         let kind = match self.act {
-            StageAct::Take => Kind::StageTake,
-            StageAct::Fill => Kind::StageFill,
-            StageAct::Drain => Kind::StageDrain,
+            BounceAct::Take => Kind::BounceTake,
+            BounceAct::Fill => Kind::BounceFill,
+            BounceAct::Drain => Kind::BounceDrain,
         };
-        let args = [stage_to_wire(self.stage), 0, 0, 0];
+        let args = [buffer_to_wire(self.buffer), 0, 0, 0];
         Header { len: self.len, token: self.op.token(), args, place: self.at, ..Header::new(kind) }
     }
 
-    pub(super) const fn of(header: &Header, act: StageAct) -> StageAsk {
-        let (op, stage) = (OpId::from_token(header.token), stage_from_wire(header.args[0]));
-        StageAsk { act, op, stage, at: header.place, len: header.len }
+    pub(super) const fn of(header: &Header, act: BounceAct) -> BounceAsk {
+        let (op, buffer) = (OpId::from_token(header.token), buffer_from_wire(header.args[0]));
+        BounceAsk { act, op, buffer, at: header.place, len: header.len }
     }
 }
 
-/// The answer to a [`StageAsk`].
+/// The answer to a [`BounceAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Staged {
+pub struct Bounced {
     /// The initiator's operation.
     pub op: OpId,
     /// How it went. `None`: in a way that no status says.
     pub status: Option<Status>,
-    /// Where in the owner's heap the stage begins, if the asker has one.
-    pub stage: Option<u64>,
+    /// Where in the owner's heap the buffer begins, if the asker has one.
+    pub buffer: Option<u64>,
 }
 
-impl Staged {
+impl Bounced {
     pub(super) const fn header(&self) -> Header {
-        let args = [Status::to_wire(self.status), stage_to_wire(self.stage), 0, 0];
-        Header { token: self.op.token(), args, ..Header::new(Kind::Staged) }
+        let args = [Status::to_wire(self.status), buffer_to_wire(self.buffer), 0, 0];
+        Header { token: self.op.token(), args, ..Header::new(Kind::Bounced) }
     }
 
-    pub(super) const fn of(header: &Header) -> Staged {
-        let [status, stage, ..] = header.args;
+    pub(super) const fn of(header: &Header) -> Bounced {
+        let [status, buffer, ..] = header.args;
         let op = OpId::from_token(header.token);
-        Staged { op, status: Status::from_wire(status), stage: stage_from_wire(stage) }
+        Bounced { op, status: Status::from_wire(status), buffer: buffer_from_wire(buffer) }
     }
 }
 
-/// A stage as messages name it: 0 is none.
-pub(super) const fn stage_to_wire(stage: Option<u64>) -> u64 {
-    match stage {
+/// A bounce buffer as messages name it: 0 is none.
+pub(super) const fn buffer_to_wire(buffer: Option<u64>) -> u64 {
+    match buffer {
         Some(offset) => offset + 1,
         None => 0,
     }
 }
 
-pub(super) const fn stage_from_wire(word: u64) -> Option<u64> {
+pub(super) const fn buffer_from_wire(word: u64) -> Option<u64> {
     word.checked_sub(1)
 }

@@ -43,16 +43,16 @@ pub enum Kind {
     Recall,
     /// Firehoses are given back.
     Release,
-    /// Lend a stage. Answered by [`Kind::Staged`], as are the next two.
-    StageTake,
-    /// Fill a stage.
-    StageFill,
-    /// Drain a stage.
-    StageDrain,
-    /// A stage is given back.
-    StageGive,
-    /// The answer about a stage.
-    Staged,
+    /// Lend a bounce buffer. Answered by [`Kind::Bounced`], as are the next two.
+    BounceTake,
+    /// Fill a bounce buffer.
+    BounceFill,
+    /// Drain a bounce buffer.
+    BounceDrain,
+    /// A bounce buffer is given back.
+    BounceGive,
+    /// The answer about a bounce buffer.
+    Bounced,
     /// A step of a collective, with at most 8 bytes in the header.
     TeamWord,
     /// A step of a collective, with its bytes as payload.
@@ -92,11 +92,11 @@ const KINDS: [Kind; 30] = [
     Kind::Revoke,
     Kind::Recall,
     Kind::Release,
-    Kind::StageTake,
-    Kind::StageFill,
-    Kind::StageDrain,
-    Kind::StageGive,
-    Kind::Staged,
+    Kind::BounceTake,
+    Kind::BounceFill,
+    Kind::BounceDrain,
+    Kind::BounceGive,
+    Kind::Bounced,
     Kind::TeamWord,
     Kind::TeamData,
     Kind::TeamOffer,
@@ -182,7 +182,9 @@ impl Header {
             Kind::AmShort | Kind::AmLong | Kind::GetChunk | Kind::PutDone => false,
             Kind::BarrierOpen | Kind::BarrierBroken => false,
             Kind::Revoke | Kind::Recall | Kind::Release => false,
-            Kind::StageTake | Kind::StageFill | Kind::StageDrain | Kind::StageGive | Kind::Staged => false,
+            Kind::BounceTake | Kind::BounceFill | Kind::BounceDrain | Kind::BounceGive | Kind::Bounced => {
+                false
+            }
             Kind::TeamWord | Kind::TeamOffer | Kind::TeamTaken | Kind::TeamConfirmed => false,
             Kind::TeamDoubted | Kind::TeamUpheld => false,
             Kind::TeamPace | Kind::TeamBroken | Kind::AmDone => false,

@@ -1,7 +1,9 @@
 //! All messages, and the one place where they become words and come out of them again.
 
 use super::am::{Am, stamp_of_token, stamp_to_token};
-use super::chunk::{Chunk, ChunkDone, Signal, StageAct, StageAsk, Staged, stage_from_wire, stage_to_wire};
+use super::chunk::{
+    BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal, buffer_from_wire, buffer_to_wire,
+};
 use super::header::{Header, Kind, WireError};
 use super::moves::{Move, Moved, Release};
 use super::team::TeamMessage;
@@ -58,15 +60,15 @@ pub enum Message {
     },
     /// Firehoses are given back.
     Release(Release),
-    /// Asks for something with a stage.
-    Stage(StageAsk),
-    /// A stage is given back.
-    StageGive {
+    /// Asks for something with a bounce buffer.
+    Bounce(BounceAsk),
+    /// A bounce buffer is given back.
+    BounceGive {
         /// Where in the owner's heap it begins. `None`: it is none.
-        stage: Option<u64>,
+        buffer: Option<u64>,
     },
-    /// The answer about a stage.
-    Staged(Staged),
+    /// The answer about a bounce buffer.
+    Bounced(Bounced),
     /// Between members of a team.
     Team(TeamId, TeamMessage),
 }
@@ -109,9 +111,9 @@ impl Message {
             Message::Revoke { holder } => only(Kind::Revoke, narrow_to_wire(holder.map(|holder| holder.0))),
             Message::Recall { bytes } => only(Kind::Recall, *bytes),
             Message::Release(release) => release.header(),
-            Message::Stage(ask) => ask.header(),
-            Message::StageGive { stage } => only(Kind::StageGive, stage_to_wire(*stage)),
-            Message::Staged(staged) => staged.header(),
+            Message::Bounce(ask) => ask.header(),
+            Message::BounceGive { buffer } => only(Kind::BounceGive, buffer_to_wire(*buffer)),
+            Message::Bounced(bounced) => bounced.header(),
             Message::Team(team, message) => message.header(*team, payload),
         }
     }
@@ -136,11 +138,11 @@ impl Message {
             Kind::Revoke => Message::Revoke { holder: u32::try_from(first).ok().map(HolderId) },
             Kind::Recall => Message::Recall { bytes: first },
             Kind::Release => Message::Release(Release::of(header)),
-            Kind::StageTake => Message::Stage(StageAsk::of(header, StageAct::Take)),
-            Kind::StageFill => Message::Stage(StageAsk::of(header, StageAct::Fill)),
-            Kind::StageDrain => Message::Stage(StageAsk::of(header, StageAct::Drain)),
-            Kind::StageGive => Message::StageGive { stage: stage_from_wire(first) },
-            Kind::Staged => Message::Staged(Staged::of(header)),
+            Kind::BounceTake => Message::Bounce(BounceAsk::of(header, BounceAct::Take)),
+            Kind::BounceFill => Message::Bounce(BounceAsk::of(header, BounceAct::Fill)),
+            Kind::BounceDrain => Message::Bounce(BounceAsk::of(header, BounceAct::Drain)),
+            Kind::BounceGive => Message::BounceGive { buffer: buffer_from_wire(first) },
+            Kind::Bounced => Message::Bounced(Bounced::of(header)),
             Kind::TeamWord
             | Kind::TeamData
             | Kind::TeamOffer

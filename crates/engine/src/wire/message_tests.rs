@@ -15,13 +15,19 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
     let op = OpId::from_token(a);
     let known = |place: Place| Some(place).filter(|_| !nonsense);
     let chunk = Chunk { op, slot: b, at: known(Place::new(mem(c), d)) };
-    let status =
-        [Status::Ok, Status::Fault, Status::NoStage, Status::NotExposed, Status::NeverStage, Status::NoWord];
+    let status = [
+        Status::Ok,
+        Status::Fault,
+        Status::NoBuffer,
+        Status::NotExposed,
+        Status::NeverBuffer,
+        Status::NoWord,
+    ];
     let status = Some(status[(c % 6) as usize]).filter(|_| !nonsense);
     let done = |direction, old| Message::ChunkDone(ChunkDone { direction, op, slot: b, status, old });
     let am = |form| Message::Am(Am { handler: a as u16, args: [b, c, d, e], stamp: f >> 8, form });
-    let stage = b.checked_sub(1);
-    let ask = |act| Message::Stage(StageAsk { act, op, stage, at: c, len: d as u32 });
+    let buffer = b.checked_sub(1);
+    let ask = |act| Message::Bounce(BounceAsk { act, op, buffer, at: c, len: d as u32 });
     let message = match kind {
         0 => am(AmForm::Short),
         1 => am(AmForm::Medium),
@@ -44,11 +50,11 @@ fn sample(kind: u8, w: [u64; 8], nonsense: bool) -> (Message, usize) {
             let names = [b, c, d, e, f, g].map(|name| HolderId(name as u32));
             Message::Release(Release::new(because, &names[..(h % 7) as usize]))
         }
-        14 => ask(StageAct::Take),
-        15 => ask(StageAct::Fill),
-        16 => ask(StageAct::Drain),
-        17 => Message::StageGive { stage },
-        18 => Message::Staged(Staged { op, status, stage }),
+        14 => ask(BounceAct::Take),
+        15 => ask(BounceAct::Fill),
+        16 => ask(BounceAct::Drain),
+        17 => Message::BounceGive { buffer },
+        18 => Message::Bounced(Bounced { op, status, buffer }),
         19..=27 => Message::Team(TeamId(a), team_sample(kind, w, nonsense)),
         28 => Message::AmDone { stamp: a >> 8 },
         _ => {

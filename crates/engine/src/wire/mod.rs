@@ -14,7 +14,7 @@ mod team;
 
 pub use am::{Am, AmForm};
 pub(crate) use am::{AmHead, am_args, am_stamp};
-pub use chunk::{Chunk, ChunkDone, Signal, StageAct, StageAsk, Staged};
+pub use chunk::{BounceAct, BounceAsk, Bounced, Chunk, ChunkDone, Signal};
 pub use header::{HEAD_WORDS, Header, Kind, WireError};
 pub use message::Message;
 pub(crate) use moves::RELEASE_MAX;

@@ -2,25 +2,25 @@
 
 use crate::{Direction, OpError, Place, Rank};
 
-/// How a chunk, or something with a stage, went at the target. Its number is the variant's.
+/// How a chunk, or something with a bounce buffer, went at the target. Its number is the variant's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Well.
     Ok = 0,
     /// The memory cannot be accessed, or is none.
     Fault = 1,
-    /// There is no stage for the peer now.
-    NoStage = 2,
+    /// There is no bounce buffer for the peer now.
+    NoBuffer = 2,
     /// The owner does not expose that memory.
     NotExposed = 3,
-    /// The owner has no stages at all.
-    NeverStage = 4,
+    /// The owner has no bounce buffers at all.
+    NeverBuffer = 4,
     /// The chunk's bytes are in place, and the word that was to change then is nowhere.
     NoWord = 5,
 }
 
 const ALL: [Status; 6] =
-    [Status::Ok, Status::Fault, Status::NoStage, Status::NotExposed, Status::NeverStage, Status::NoWord];
+    [Status::Ok, Status::Fault, Status::NoBuffer, Status::NotExposed, Status::NeverBuffer, Status::NoWord];
 
 impl Status {
     /// The status for a chunk's result at the target.

@@ -420,12 +420,12 @@ impl Trial {
             // It may bring a put with it, and is answered though nothing is registered here.
             (Kind::Move, Lane::Request) => Verdict::Unanswerable,
             // There are none here: nothing is copied.
-            (Kind::StageTake | Kind::StageFill | Kind::StageDrain, Lane::Request) => {
+            (Kind::BounceTake | Kind::BounceFill | Kind::BounceDrain, Lane::Request) => {
                 Verdict::Unanswerable.unless_room(self.node.transport().room)
             }
             // It may have been said before the peer was lost.
-            (Kind::StageGive, Lane::Request) if self.node.is_lost(peer) => Verdict::Nothing,
-            (Kind::Staged, Lane::Reply) => self.judge_staged(&header),
+            (Kind::BounceGive, Lane::Request) if self.node.is_lost(peer) => Verdict::Nothing,
+            (Kind::Bounced, Lane::Reply) => self.judge_bounced(&header),
             (Kind::BarrierOpen, Lane::Request) if (1..=self.arrived).contains(&header.args[0]) => {
                 self.opened = self.opened.max(header.args[0]);
                 Verdict::Nothing
@@ -464,8 +464,8 @@ impl Trial {
         if inside { Verdict::Write(header.place..header.place + len) } else { Verdict::Nothing }
     }
 
-    /// Nothing has asked for a stage.
-    fn judge_staged(&mut self, header: &Header) -> Verdict {
+    /// Nothing has asked for a bounce buffer.
+    fn judge_bounced(&mut self, header: &Header) -> Verdict {
         let live = |op: &&mut Shadow| op.token == Some(header.token) && !op.over;
         match self.ops.iter_mut().find(live) {
             Some(op) if !self.node.is_done(op.id) => Verdict::Malformed,

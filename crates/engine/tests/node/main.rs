@@ -2,13 +2,14 @@
 
 extern crate standpipe_engine as engine;
 
+mod bounce;
 mod common;
-mod exchange;
 mod hits;
 mod hostile;
 mod returned;
 mod rules;
 mod signals;
-mod stages;
+mod small_collectives;
+
 mod team_news;
 mod teams;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Script, poll, told};
 use engine::collective::{Collective, Elements, Step};
-use engine::node::{Exchanged, Kept, Memories, Polled, Start, TeamId};
+use engine::node::{Kept, Memories, Polled, SmallPolled, Start, TeamId};
 use engine::wire::Kind;
 use engine::{Event, Header, Inbox, Lane, MemId, Node, OpError, OpId, Place, Submit};
 use proptest::prelude::*;
@@ -36,9 +36,9 @@ enum Act {
         deadline: bool,
     },
     /// A barrier without an operation.
-    Exchange,
+    BeginSmall,
     /// A look at what has come of it.
-    Exchanged,
+    PollSmall,
     Message {
         peer: u32,
         kind: usize,
@@ -104,7 +104,7 @@ fn start_as(node: &mut Node<Script>, me: u32, at: u64, pick: usize, deadline: Op
     go_on(node, me, at, pick, deadline, false)
 }
 
-/// Starts a collective, or goes on with the one that was begun by an exchange.
+/// Starts a collective, or goes on with the one that was begun by a small collective.
 fn go_on(
     node: &mut Node<Script>,
     me: u32,
@@ -154,8 +154,8 @@ fn act() -> impl Strategy<Value = Act> {
     );
     prop_oneof![
         3 => (0usize..6, any::<bool>()).prop_map(|(what, deadline)| Act::Start { what, deadline }),
-        3 => Just(Act::Exchange),
-        3 => Just(Act::Exchanged),
+        3 => Just(Act::BeginSmall),
+        3 => Just(Act::PollSmall),
         20 => message,
         4 => Just(Act::Local),
         3 => (0usize..3).prop_map(|how| Act::Copies { how }),
@@ -176,7 +176,7 @@ fn end(node: &mut Node<Script>, op: OpId, not_there: Option<u32>) {
 struct Run {
     node: Node<Script>,
     ops: Vec<OpId>,
-    exchanges: bool,
+    polls_small: bool,
     signatures: [[u64; 2]; 6],
 }
 
@@ -189,21 +189,22 @@ impl Run {
                 self.ops.push(id);
             }
             Act::Start { .. } => {}
-            Act::Exchange if !self.exchanges => {
-                self.exchanges = self.node.exchange(TeamId::WORLD, &Collective::Barrier, [0; 8]);
+            Act::BeginSmall if !self.polls_small => {
+                self.polls_small =
+                    self.node.begin_small_collective(TeamId::WORLD, &Collective::Barrier, [0; 8]);
             }
-            Act::Exchange => {}
-            Act::Exchanged if self.exchanges => {
-                let mut exchanged = self.node.exchanged();
-                while let Exchanged::Come { last: false, .. } = exchanged {
-                    exchanged = self.node.exchange_next([0; 8]);
+            Act::BeginSmall => {}
+            Act::PollSmall if self.polls_small => {
+                let mut polled = self.node.poll_small_collective();
+                while let SmallPolled::Word { last: false, .. } = polled {
+                    polled = self.node.next_small_round([0; 8]);
                 }
-                self.exchanges = exchanged == Exchanged::Waits;
-                if exchanged == Exchanged::Yields {
+                self.polls_small = polled == SmallPolled::Pending;
+                if polled == SmallPolled::FallsBack {
                     self.goes_on();
                 }
             }
-            Act::Exchanged => {}
+            Act::PollSmall => {}
             Act::Message { peer, kind, number, tag, sign, last, len, noise } => {
                 let kind = KINDS[kind];
                 let [what, bytes] = self.signatures[sign];
@@ -248,9 +249,9 @@ impl Run {
         while self.node.poll(&mut inbox) != Polled::Idle {}
     }
 
-    /// What was begun by an exchange goes on as any other.
+    /// What was begun by a small collective goes on as any other.
     fn goes_on(&mut self) {
-        self.exchanges = false;
+        self.polls_small = false;
         // Nothing of a barrier lies in memory.
         self.ops.push(go_on(&mut self.node, ME, 0, 0, None, true));
     }
@@ -270,14 +271,14 @@ proptest! {
     #[test]
     fn whatever_members_send_the_node_lives_and_ends(acts in proptest::collection::vec(act(), 1..120)) {
         let node = Node::new(ME, SIZE, 1, Script::new(MEMORY));
-        let mut run = Run { node, ops: Vec::new(), exchanges: false, signatures: std::array::from_fn(signature) };
+        let mut run = Run { node, ops: Vec::new(), polls_small: false, signatures: std::array::from_fn(signature) };
         acts.iter().for_each(|act| run.act(act));
         let given = run.ops.len() as u64 * 3 * REGION;
         for (at, len) in &run.node.transport().writes {
             prop_assert!(at + len <= given, "{len} bytes at {at}");
         }
         run.node.transport().room = usize::MAX;
-        if run.exchanges {
+        if run.polls_small {
             run.goes_on();
         }
         (0..SIZE).filter(|peer| *peer != ME).for_each(|peer| run.node.lose(peer));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 use engine::OpId;
 use engine::collective::{Collective, Memory, Plan};
-use engine::node::{Exchanged, Kept, Memories, Start, TeamId};
+use engine::node::{Kept, Memories, SmallPolled, Start, TeamId};
 
 use super::Team;
 use super::fold::do_step;
@@ -167,27 +167,27 @@ impl Team {
         let (id, given) = (self.membership.id, word_of(buffers.output));
         let mut next = {
             let mut engine = inner.engine();
-            if !engine.exchange(id, what, given) {
+            if !engine.begin_small_collective(id, what, given) {
                 return None;
             }
-            engine.exchanged()
+            engine.poll_small_collective()
         };
-        let came = |engine: &mut Engine| match engine.exchanged() {
-            Exchanged::Waits => None,
+        let came = |engine: &mut Engine| match engine.poll_small_collective() {
+            SmallPolled::Pending => None,
             exchanged => Some(exchanged),
         };
         loop {
-            if next == Exchanged::Waits {
+            if next == SmallPolled::Pending {
                 let abandoned = Abandoned { inner };
-                next = inner.poll_for(patience, came).unwrap_or(Exchanged::Yields);
+                next = inner.poll_for(patience, came).unwrap_or(SmallPolled::FallsBack);
                 std::mem::forget(abandoned);
             }
-            let Exchanged::Come { word, first, last } = next else { break };
+            let SmallPolled::Word { word, first, last } = next else { break };
             combine_word(buffers.output, word, first, combine);
             if last {
                 return Some(Exchange::Over);
             }
-            next = inner.engine().exchange_next(word_of(buffers.output));
+            next = inner.engine().next_small_round(word_of(buffers.output));
         }
         let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
         values.copy_from_slice(&given[..values.len()]);
@@ -312,7 +312,7 @@ struct Abandoned<'a> {
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        self.inner.engine().give_up_exchange();
+        self.inner.engine().give_up_small_collective();
         self.inner.wake();
     }
 }

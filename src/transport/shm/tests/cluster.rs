@@ -125,20 +125,20 @@ impl Transport for Counted {
         self.shm.abandon(op);
     }
 
-    fn stage_bytes(&self) -> u64 {
-        self.shm.stage_bytes()
+    fn bounce_bytes(&self) -> u64 {
+        self.shm.bounce_bytes()
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.shm.make_stage()
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.shm.make_bounce_buffer()
     }
 
-    fn reaches_stages(&mut self, peer: Rank) -> bool {
-        self.shm.reaches_stages(peer)
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
+        self.shm.reaches_bounce_buffers(peer)
     }
 
-    fn copy_staged(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
-        self.shm.copy_staged(op, peer, direction, piece)
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        self.shm.copy_bounced(op, peer, direction, piece)
     }
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {

@@ -13,11 +13,11 @@ use engine::{
 /// Bytes of payload a message may have.
 pub(crate) const PAYLOAD_MAX: usize = 64;
 
-/// Bytes of a stage, where the test has any.
-pub(crate) const STAGE_BYTES: u64 = 2000;
+/// Bytes of a bounce buffer, where the test has any.
+pub(crate) const BOUNCE_BYTES: u64 = 2000;
 
-/// Where in the heap the first stage begins.
-const STAGES_AT: u64 = 8;
+/// Where in the heap the first bounce buffer begins.
+const BOUNCE_BUFFERS_AT: u64 = 8;
 
 /// One message that the node sent.
 #[derive(Clone, Debug)]
@@ -72,11 +72,11 @@ pub(crate) struct Script {
     pub(crate) given_up: BTreeMap<Rank, u32>,
     /// How often this node has.
     pub(crate) gave_up: u32,
-    /// Whether peers' stages are reached.
-    pub(crate) reaches_stages: bool,
-    /// Stages that can still be made, and the bytes of those that were.
-    pub(crate) stages: u64,
-    staged: Vec<u8>,
+    /// Whether peers' bounce buffers are reached.
+    pub(crate) reaches_bounce_buffers: bool,
+    /// Bounce buffers that can still be made, and the bytes of those that were.
+    pub(crate) bounce_buffers: u64,
+    bounced: Vec<u8>,
 }
 
 impl Script {
@@ -106,15 +106,15 @@ impl Script {
             signals_by_message: false,
             given_up: BTreeMap::new(),
             gave_up: 0,
-            reaches_stages: false,
-            stages: 0,
-            staged: Vec::new(),
+            reaches_bounce_buffers: false,
+            bounce_buffers: 0,
+            bounced: Vec::new(),
         }
     }
 
-    /// Bytes of a stage.
+    /// Bytes of a bounce buffer.
     pub(crate) fn heap(&self, offset: u64, len: usize) -> &[u8] {
-        &self.staged[(offset - STAGES_AT) as usize..][..len]
+        &self.bounced[(offset - BOUNCE_BUFFERS_AT) as usize..][..len]
     }
 
     /// Lets a message arrive.
@@ -260,31 +260,31 @@ impl Transport for Script {
         Piece::new(found(piece.remote)?, found(piece.local)?, piece.len)
     }
 
-    fn stage_bytes(&self) -> u64 {
-        STAGE_BYTES
+    fn bounce_bytes(&self) -> u64 {
+        BOUNCE_BYTES
     }
 
-    fn make_stage(&mut self) -> Option<u64> {
-        self.stages = self.stages.checked_sub(1)?;
-        let offset = self.staged.len() as u64 + STAGES_AT;
-        self.staged.resize(self.staged.len() + STAGE_BYTES as usize, 0);
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.bounce_buffers = self.bounce_buffers.checked_sub(1)?;
+        let offset = self.bounced.len() as u64 + BOUNCE_BUFFERS_AT;
+        self.bounced.resize(self.bounced.len() + BOUNCE_BYTES as usize, 0);
         Some(offset)
     }
 
-    fn reaches_stages(&mut self, _: Rank) -> bool {
-        self.reaches_stages
+    fn reaches_bounce_buffers(&mut self, _: Rank) -> bool {
+        self.reaches_bounce_buffers
     }
 
     fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
         let len = len as usize;
-        let at = |place: Place| (place.offset - STAGES_AT) as usize;
+        let at = |place: Place| (place.offset - BOUNCE_BUFFERS_AT) as usize;
         if from.mem == MemId::Heap {
-            let bytes = self.staged[at(from)..at(from) + len].to_vec();
+            let bytes = self.bounced[at(from)..at(from) + len].to_vec();
             return self.write(to, &bytes);
         }
         let mut bytes = vec![0; len];
         self.read(from, &mut bytes)?;
-        self.staged[at(to)..at(to) + len].copy_from_slice(&bytes);
+        self.bounced[at(to)..at(to) + len].copy_from_slice(&bytes);
         Ok(())
     }
 

@@ -1,0 +1,75 @@
+//! Deadlines: of operations, and of peers that are to answer.
+
+use super::Node;
+use super::op::OpKind;
+use crate::{Nanos, OpError, Transport};
+
+impl<T: Transport> Node<T> {
+    /// Whether peers are waited for since some time that nobody has said: those that hold what this process wants back.
+    /// Ask after each poll, and after [`Node::invalidate`]; then call [`Node::expire`].
+    pub fn wants_time(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| registration.wants_time)
+    }
+
+    /// Fails every operation whose deadline is not after `now` with [`OpError::Timeout`]; its buffers are touched no
+    /// more. Loses every peer that was told to give something back, and has not answered within [`Settings::recall_within`], which counts from
+    /// the next call on. Asks the members that a collective has waited for in vain what they called.
+    /// Returns the earliest deadline that is left, or when to ask or look next; or earlier, where what was due then has ended since.
+    ///
+    /// To be called when polling finds nothing, as answers may lie there until then; and now and then where it always finds something.
+    ///
+    /// [`Settings::recall_within`]: crate::registration::Settings::recall_within
+    pub fn expire(&mut self, now: Nanos) -> Option<Nanos> {
+        self.expire_where(now, true)
+    }
+
+    /// The same for who does not poll, as somebody else is at it, and may be long: no peer's time to answer passes.
+    pub fn expire_unpolled(&mut self, now: Nanos) -> Option<Nanos> {
+        self.expire_where(now, false)
+    }
+
+    fn expire_where(&mut self, now: Nanos, polled: bool) -> Option<Nanos> {
+        let fast = self.expire_fast(now);
+        let ops = self.expire_ops(now);
+        let holders = self.expire_holders(now, polled);
+        [fast, ops, holders].into_iter().flatten().min()
+    }
+
+    /// Looks at all operations only where one may be late, or a collective may have to ask.
+    fn expire_ops(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.ops.is_empty() {
+            self.none_due_before = Nanos::MAX;
+        }
+        if now < self.none_due_before && self.collectives_in_flight() == 0 {
+            return Some(self.none_due_before).filter(|at| *at != Nanos::MAX);
+        }
+        let (mut late, mut in_vain) = (Vec::new(), Vec::new());
+        let (mut due, mut ask) = (Nanos::MAX, Nanos::MAX);
+        for (key, op) in &mut self.ops {
+            if op.outcome.is_some() {
+                continue;
+            }
+            if let OpKind::Collective(Some(run)) = &mut op.kind {
+                let (asks_now, at) = run.asks(now);
+                if asks_now {
+                    in_vain.push(key);
+                }
+                ask = ask.min(at);
+            }
+            let Some(deadline) = op.deadline else { continue };
+            if deadline <= now {
+                late.push((key, op.kind.peer()));
+            } else {
+                due = due.min(deadline);
+            }
+        }
+        self.none_due_before = due;
+        for (key, peer) in late {
+            self.give_up(key, OpError::Timeout { peer });
+        }
+        for key in in_vain {
+            self.ask_the_awaited(key);
+        }
+        Some(due.min(ask)).filter(|at| *at != Nanos::MAX)
+    }
+}

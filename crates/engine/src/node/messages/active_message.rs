@@ -1,0 +1,190 @@
+//! Active Messages: requests and replies that name a handler at the receiver.
+
+use crate::node::Node;
+use crate::node::transfer::state::OnComplete;
+use crate::op_id::OpId;
+use crate::wire::{Am, AmForm, AmHead, Message};
+use crate::{
+    Direction, Header, Lane, Mechanism, Nanos, OpError, Operation, Piece, Place, Rank, SendError, Transport,
+};
+
+/// What an Active Message carries besides its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmBody<'a> {
+    /// Nothing.
+    Short,
+    /// A payload inside the message, at most [`Transport::payload_max`] bytes.
+    Medium(&'a [u8]),
+    /// A payload that already lies in the receiver's memory: where, and how many bytes.
+    Long(Place, u32),
+}
+
+/// An Active Message to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct AmSend<'a> {
+    /// The receiver.
+    pub peer: Rank,
+    /// Request, or the reply to the request being handled.
+    pub lane: Lane,
+    /// The handler's index in the table that the job agreed on.
+    pub handler: u16,
+    /// Arguments, passed as they are.
+    pub args: [u64; 4],
+    /// The payload.
+    pub body: AmBody<'a>,
+}
+
+/// An Active Message that arrived, and lies in the inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The sender.
+    pub peer: Rank,
+    /// Whether it is a request, which may be replied to, or a reply.
+    pub lane: Lane,
+    /// The handler's index, within the table.
+    pub handler: u16,
+}
+
+/// What one call of [`Node::poll`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// Nothing: no message, no completion, nothing that waited could go on.
+    Idle,
+    /// Something moved; operations may have completed.
+    Progressed,
+    /// An Active Message for a handler. The message is in the inbox given to `poll`; the handler must
+    /// have run, and sent its reply if it sends one, before the next call of `poll`.
+    Deliver(Delivery),
+    /// The handler of a stamped request of this node's has run at the peer, and has not replied; the stamp.
+    Acknowledged(u64),
+    /// A collective that was started with [`Start::steps_told`](crate::node::Start::steps_told) has come to a step in this
+    /// process's own memory: see [`Node::local_step`].
+    Local(OpId),
+}
+
+impl AmSend<'_> {
+    #[inline(always)]
+    fn am(&self, stamp: u64) -> Am {
+        match self.body {
+            AmBody::Short => self.in_form(stamp, AmForm::Short),
+            AmBody::Medium(_) => self.in_form(stamp, AmForm::Medium),
+            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)),
+        }
+    }
+
+    /// As [`Am::encode`] of [`AmSend::am`], with the form looked at once.
+    #[inline(always)]
+    fn encode(&self, stamp: u64) -> [u64; Header::WORDS] {
+        match self.body {
+            AmBody::Short => self.in_form(stamp, AmForm::Short).encode(0),
+            AmBody::Medium(payload) => self.in_form(stamp, AmForm::Medium).encode(payload.len()),
+            AmBody::Long(place, len) => self.in_form(stamp, AmForm::Long(place, len)).encode(0),
+        }
+    }
+
+    #[inline(always)]
+    const fn in_form(&self, stamp: u64, form: AmForm) -> Am {
+        Am { handler: self.handler, args: self.args, stamp, form }
+    }
+
+    fn payload(&self) -> &[u8] {
+        match self.body {
+            AmBody::Medium(payload) => payload,
+            AmBody::Short | AmBody::Long(..) => &[],
+        }
+    }
+}
+
+impl<T: Transport> Node<T> {
+    /// Sends an Active Message. `Busy`: the lane is full, poll and try again; a reply to the request being handled is
+    /// never `Busy`.
+    #[inline(always)]
+    pub fn send_am(&mut self, message: &AmSend<'_>) -> Result<(), SendError> {
+        self.send_am_stamped(message, 0)
+    }
+
+    /// As [`Node::send_am`], with a stamp: a number of 56 bits that is echoed by the reply's sender, who passes here what
+    /// [`Inbox::stamp`](crate::Inbox::stamp) says, or, where the handler does not reply, by [`Node::acknowledge`]. 0 is none.
+    #[inline(always)]
+    pub fn send_am_stamped(&mut self, message: &AmSend<'_>, stamp: u64) -> Result<(), SendError> {
+        // Who is replied to is the process that has asked.
+        let is_reply = message.lane == Lane::Reply;
+        if !self.lost.is_empty() && (self.is_gone(message.peer) || !is_reply && self.is_lost(message.peer)) {
+            return Err(SendError::Failed(OpError::PeerLost { peer: message.peer }));
+        }
+        // An announcement that found the lane full goes first. Replies are exempt: they have room by contract.
+        if message.lane == Lane::Request && self.waits_in_outbox(message.peer, message.lane) {
+            return Err(SendError::Busy);
+        }
+        let payload = message.payload();
+        let waits = self.registration.is_some()
+            && match message.lane {
+                Lane::Request => self.must_wait(message.peer, message.lane),
+                Lane::Reply => self.answer_must_wait(message.peer),
+            };
+        if waits {
+            if message.lane == Lane::Request {
+                return Err(SendError::Busy);
+            }
+            self.hold(message.peer, message.lane, Message::Am(message.am(stamp)), payload);
+            self.count_am(message.lane, payload.len() as u64);
+            return Ok(());
+        }
+        self.transport.send(message.peer, message.lane, &message.encode(stamp), payload)?;
+        self.count_am(message.lane, payload.len() as u64);
+        Ok(())
+    }
+
+    /// Tells the sender of a stamped request that its handler has run. For whoever has run it, before the next poll, and only
+    /// where it has not replied.
+    #[cold]
+    pub fn acknowledge(&mut self, peer: Rank, stamp: u64) {
+        // Who is gone wants no answer.
+        let _ = self.send_soon(peer, Lane::Reply, Message::AmDone { stamp });
+    }
+
+    /// Puts `pieces` and then sends the Active Message, which must be long, so that its handler runs after the bytes
+    /// lie in place. The operation is complete when the message has been sent or queued.
+    pub fn transfer_then_am(
+        &mut self,
+        pieces: &[Piece],
+        message: &AmSend<'_>,
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        self.transfer_then_am_stamped(pieces, message, 0, deadline)
+    }
+
+    /// As [`Node::transfer_then_am`], with a stamp as [`Node::send_am_stamped`] takes one.
+    pub fn transfer_then_am_stamped(
+        &mut self,
+        pieces: &[Piece],
+        message: &AmSend<'_>,
+        stamp: u64,
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        assert!(matches!(message.body, AmBody::Long(..)), "only a long message's payload goes ahead of it");
+        let announce = OnComplete::Notify(message.lane, message.am(stamp));
+        self.count_am(message.lane, 0);
+        self.start_transfer(message.peer, Direction::Put, pieces, deadline, Some(announce))
+    }
+
+    fn count_am(&mut self, lane: Lane, bytes: u64) {
+        let operation = match lane {
+            Lane::Request => Operation::Request,
+            Lane::Reply => Operation::Reply,
+        };
+        self.counters.add(operation, Mechanism::Message, bytes);
+    }
+
+    /// Hands an Active Message, which brought so many bytes, to its handler, if it names one.
+    #[inline(always)]
+    pub(in crate::node) fn deliver(&mut self, peer: Rank, lane: Lane, head: AmHead, bytes: u64) -> Polled {
+        let handler = head.handler();
+        if handler >= self.handlers {
+            self.counters.malformed += 1;
+            return Polled::Progressed;
+        }
+        self.counters.add(Operation::Handled, Mechanism::Message, bytes);
+        Polled::Deliver(Delivery { peer, lane, handler })
+    }
+}

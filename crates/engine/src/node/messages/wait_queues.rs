@@ -1,0 +1,98 @@
+//! What waits for room, by the way that it is to go: lanes are few, and what waits for one lane may be much.
+
+use std::collections::VecDeque;
+
+/// Lists by key, none of them empty but while they are gone through.
+#[derive(Debug)]
+pub(in crate::node) struct WaitQueues<K, T> {
+    /// By key.
+    lists: Vec<(K, VecDeque<T>)>,
+    /// For the next list.
+    spare: Vec<VecDeque<T>>,
+}
+
+impl<K, T> Default for WaitQueues<K, T> {
+    fn default() -> WaitQueues<K, T> {
+        WaitQueues { lists: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<K: Copy + Ord, T> WaitQueues<K, T> {
+    /// Whether nothing waits.
+    #[inline]
+    pub(in crate::node) fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// Whether anything waits for this.
+    #[inline]
+    pub(in crate::node) fn has(&self, key: K) -> bool {
+        !self.lists.is_empty() && self.find(key).is_ok()
+    }
+
+    /// What waits for this.
+    pub(in crate::node) fn get(&self, key: K) -> Option<&VecDeque<T>> {
+        self.find(key).ok().map(|at| &self.lists[at].1)
+    }
+
+    /// Which list is this one's.
+    pub(in crate::node) fn place(&self, key: K) -> Option<usize> {
+        self.find(key).ok()
+    }
+
+    /// Appends to a list.
+    pub(in crate::node) fn push(&mut self, key: K, what: T) {
+        let at = self.find(key).unwrap_or_else(|at| {
+            self.lists.insert(at, (key, self.spare.pop().unwrap_or_default()));
+            at
+        });
+        self.lists[at].1.push_back(what);
+    }
+
+    /// The keys' `at`th list. Nothing but [`WaitQueues::tidy`] and new keys move it.
+    pub(in crate::node) fn nth(&mut self, at: usize) -> Option<(K, &mut VecDeque<T>)> {
+        self.lists.get_mut(at).map(|(key, list)| (*key, list))
+    }
+
+    /// Drops the lists that have become empty.
+    pub(in crate::node) fn tidy(&mut self) {
+        let spare = &mut self.spare;
+        self.lists.retain_mut(|(_, list)| {
+            if list.is_empty() {
+                spare.push(std::mem::take(list));
+                return false;
+            }
+            true
+        });
+    }
+
+    /// Drops everything that waits for such keys.
+    pub(in crate::node) fn forget(&mut self, mut gone: impl FnMut(K) -> bool) {
+        self.lists.retain(|(key, _)| !gone(*key));
+    }
+
+    fn find(&self, key: K) -> Result<usize, usize> {
+        self.lists.binary_search_by_key(&key, |(key, _)| *key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_stays_in_turn_and_lists_come_by_key() {
+        let mut waiting = WaitQueues::default();
+        for (key, what) in [(5, 'a'), (2, 'b'), (5, 'c'), (9, 'd')] {
+            waiting.push(key, what);
+        }
+        assert!(waiting.has(2) && !waiting.has(3));
+        let (key, list) = waiting.nth(1).expect("there are three");
+        assert_eq!((key, list.pop_front(), list.pop_front()), (5, Some('a'), Some('c')));
+        waiting.tidy();
+        assert!(!waiting.has(5));
+        waiting.forget(|key| key == 9);
+        assert_eq!(waiting.nth(0).map(|(key, list)| (key, list.len())), Some((2, 1)));
+        assert!(waiting.nth(1).is_none() && !waiting.is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! One operation under way, whatever its kind.
+
+use super::barrier::state::KEEPER;
+use super::collective::state::CollectiveRun;
+use super::transfer::bounce_pool::Bounce;
+use super::transfer::state::{KeyedTransfer, MessageTransfer, OnComplete, Part};
+use crate::op_id::OpKey;
+use crate::{Nanos, OpError, Rank};
+
+/// How an operation ended: an atomic's old word (0 for everything else), or why it failed.
+pub type Outcome = Result<u64, OpError>;
+
+/// One operation.
+pub(super) struct Op {
+    pub(super) kind: OpKind,
+    pub(super) deadline: Option<Nanos>,
+    pub(super) outcome: Option<Outcome>,
+    /// Nobody will ask for the outcome: `quiet` reports it if it is a failure.
+    pub(super) detached: bool,
+    /// The transfer that it is part of, which is told how it ended.
+    pub(super) parent: Option<OpKey>,
+}
+
+/// What an operation is doing.
+pub(super) enum OpKind {
+    /// A one-sided operation that the transport will report, and what comes after it.
+    OneSided { peer: Rank, on_complete: Option<Box<OnComplete>> },
+    /// A transfer by messages.
+    ByMessage(Box<MessageTransfer>),
+    /// What moves pieces of one through the peer's heap.
+    Bounce(Bounce),
+    /// A transfer by keys.
+    Keyed(Box<KeyedTransfer>),
+    /// A part of one, that the transport will report.
+    Part(Box<Part>),
+    /// Counting this process in at the barrier.
+    BarrierArrival { epoch: u64 },
+    /// Looking how many have arrived at the barrier.
+    BarrierCount,
+    /// WaitQueues for the barrier to open.
+    BarrierWait,
+    /// A collective of a team; `None` while somebody is at it, and once it is over.
+    Collective(Option<Box<CollectiveRun>>),
+}
+
+impl OpKind {
+    /// The peer that the operation is with; the barrier is with the rank that keeps its counter.
+    pub(super) fn peer(&self) -> Rank {
+        match self {
+            OpKind::OneSided { peer, .. } => *peer,
+            OpKind::ByMessage(transfer) => transfer.peer,
+            OpKind::Bounce(bounce) => bounce.peer,
+            OpKind::Keyed(keyed) => keyed.peer,
+            OpKind::Part(part) => part.peer,
+            OpKind::BarrierArrival { .. } | OpKind::BarrierCount | OpKind::BarrierWait => KEEPER,
+            OpKind::Collective(run) => run.as_ref().map_or(KEEPER, |run| run.awaits()),
+        }
+    }
+
+    /// Whether the operation cannot complete without `peer`.
+    pub(super) fn needs(&self, peer: Rank) -> bool {
+        match self {
+            // Whether it can still open is a matter of who has arrived: see `Node::recount`.
+            OpKind::BarrierWait => false,
+            // It ends with its team: see `Node::break_teams_of`.
+            OpKind::Collective(_) => false,
+            // It ends when the transport says so, whatever becomes of its transfer.
+            OpKind::Part(_) => false,
+            _ => self.peer() == peer,
+        }
+    }
+
+    pub(super) fn is_transfer(&self) -> bool {
+        matches!(self, OpKind::OneSided { .. } | OpKind::ByMessage(_) | OpKind::Keyed(_))
+    }
+}

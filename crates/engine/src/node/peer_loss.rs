@@ -1,0 +1,125 @@
+//! The loss of peers, and processes that take their ranks.
+
+use super::{Lost, Node};
+use crate::op_id::OpKey;
+use crate::{OpError, Rank, Transport};
+
+impl<T: Transport> Node<T> {
+    /// Whether the peer is known to be gone. Should another process have its rank, so it is until
+    /// [`Node::take_replaced`] has told of that.
+    pub fn is_lost(&self, peer: Rank) -> bool {
+        self.lost.contains_key(&peer)
+    }
+
+    /// The peers of which [`Node::is_lost`] says so, in order.
+    pub fn lost_peers(&self) -> impl Iterator<Item = Rank> {
+        self.lost.keys().copied()
+    }
+
+    /// Whether the process that the peer was is gone, and none has taken its place.
+    pub(super) fn is_gone(&self, peer: Rank) -> bool {
+        self.lost.get(&peer) == Some(&Lost::Gone)
+    }
+
+    /// How many processes had the peer's rank before the one that has it, as far as this node has heard.
+    pub fn incarnation_of(&self, peer: Rank) -> u32 {
+        self.incarnations.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// Tells of a peer whose rank is another process's now, each time that happens once. The process that it was is
+    /// lost; what is started with the peer from here on reaches the new one, where no address means what it did.
+    /// Until this has told of it, operations with the peer end with [`OpError::PeerLost`]: nobody puts into the new
+    /// process what was meant for the old. Active Messages of the new one are delivered nonetheless; who asks after
+    /// each poll hears of it first.
+    #[inline]
+    pub fn take_replaced(&mut self) -> Option<Rank> {
+        if self.lost.is_empty() { None } else { self.next_replaced() }
+    }
+
+    fn next_replaced(&mut self) -> Option<Rank> {
+        let (&peer, _) = self.lost.iter().find(|(_, lost)| **lost == Lost::Replaced)?;
+        self.lost.remove(&peer);
+        Some(peer)
+    }
+
+    /// Takes note that a peer is gone: everything under way with it ends with [`OpError::PeerLost`], and so does
+    /// whatever is started with it later.
+    #[cold]
+    pub fn lose(&mut self, peer: Rank) {
+        if self.lost.insert(peer, Lost::Gone) != Some(Lost::Gone) {
+            // Before what it holds is others', and while it is still kept from being anything else.
+            self.transport.disconnect(peer);
+            self.forget(peer);
+        }
+    }
+
+    /// Loses a peer, and tells all others: for who judges so by itself, or knows that nobody else tells them. They may still
+    /// hear from it, and must not wait for ever at a barrier that it, or this node, comes to no more.
+    #[cold]
+    pub fn give_up_peer(&mut self, peer: Rank) {
+        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        self.lose(peer);
+        if is_new {
+            self.tell_broken(peer, false);
+        }
+    }
+
+    /// Loses a peer whose process has ended or left, and tells all others, who may never have talked to it.
+    #[cold]
+    pub fn tell_gone(&mut self, peer: Rank) {
+        let is_new = self.is_of_job(peer) && !self.barrier.lost.contains(&peer);
+        self.lose(peer);
+        if is_new {
+            self.tell_broken(peer, true);
+        }
+    }
+
+    /// Another process has the peer's rank: the one that it was is lost, and of this one nothing is known.
+    #[cold]
+    pub(super) fn on_returned(&mut self, peer: Rank, incarnation: u32) {
+        if incarnation > self.incarnation_of(peer) {
+            self.lost.insert(peer, Lost::Gone);
+            // Answers to what it had asked before it was given up may have come together since.
+            self.forget(peer);
+            self.incarnations.insert(peer, incarnation);
+            self.lost.insert(peer, Lost::Replaced);
+        }
+    }
+
+    /// Ends what is under way with a peer that is gone, and keeps nothing of it.
+    fn forget(&mut self, peer: Rank) {
+        if self.is_of_job(peer) {
+            self.barrier.lost.insert(peer);
+        }
+        self.outbox.retain(|(to, ..)| *to != peer);
+        self.unsent_notices.by_peer.remove(&peer);
+        let ended: Vec<OpKey> = self
+            .ops
+            .iter()
+            .filter(|(_, op)| op.outcome.is_none() && op.kind.needs(peer))
+            .map(|(key, _)| key)
+            .collect();
+        for key in ended {
+            self.give_up(key, OpError::PeerLost { peer });
+        }
+        self.give_up_all_fast(|of, _| (of == peer).then_some(OpError::PeerLost { peer }));
+        self.drop_registrations(peer);
+        self.take_bounce_buffers_back(peer);
+        self.break_teams_of(peer);
+        if self.is_of_job(peer) {
+            self.recount();
+        }
+    }
+
+    /// Whether the peer is one of those that meet at the barrier. Others are numbered from the job's size on.
+    pub(super) fn is_of_job(&self, peer: Rank) -> bool {
+        peer < self.size
+    }
+
+    /// A peer has broken the rules: it is given up.
+    #[cold]
+    pub(super) fn on_garbled(&mut self, peer: Rank) {
+        self.counters.malformed += 1;
+        self.give_up_peer(peer);
+    }
+}

@@ -1,0 +1,109 @@
+//! What of its private memory this process lets its peers read and write.
+//!
+//! The heap is there to be shared, and always is. Private memory is exposed as a whole, or in ranges: then each message that asks
+//! for it is looked at, and no key is handed out that reaches beyond them. What a collective of this process offers to a member,
+//! that member may read until it has.
+
+use super::state::MessageTransfer;
+use crate::exposure::{Ranges, Rights};
+use crate::node::Node;
+use crate::node::collective::state::{CollectiveRun, Sent};
+use crate::node::op::OpKind;
+use crate::registration::Run;
+use crate::span::BucketSize;
+use crate::wire::Chunk;
+use crate::{Direction, MemId, OpError, Place, Rank, Transport};
+
+impl<T: Transport> Node<T> {
+    /// From now on peers reach only those ranges of this process's private memory that [`Node::expose`] names.
+    pub fn expose_ranges_only(&mut self) {
+        self.exposed.get_or_insert_default();
+    }
+
+    /// Exposes `len` bytes of private memory from `start` on, until as many are withdrawn by [`Node::withdraw`]. Where everything
+    /// is exposed that changes nothing.
+    pub fn expose(&mut self, start: u64, len: u64, rights: Rights) {
+        if let Some(exposed) = &mut self.exposed {
+            exposed.expose(start, len, rights);
+        }
+    }
+
+    /// Withdraws what was exposed by the same call of [`Node::expose`]. No message gets there any more, unless another range
+    /// covers it. Who holds a key for it is told to give that back; until then nothing is sent, as after
+    /// [`Node::invalidate`].
+    pub fn withdraw(&mut self, start: u64, len: u64, rights: Rights) {
+        if let Some(exposed) = self.exposed.as_mut().filter(|_| len > 0) {
+            exposed.withdraw(start, len, rights);
+            self.invalidate(start, len);
+        }
+    }
+
+    /// Whether a peer may do that by a message. The error is the initiator's.
+    pub(in crate::node) fn permit(
+        &self,
+        peer: Rank,
+        direction: Direction,
+        place: Place,
+        len: u64,
+    ) -> Result<(), OpError> {
+        let (addr, is_private) = (place.offset, place.mem == MemId::Space);
+        match &self.exposed {
+            Some(exposed) if is_private && !exposed.allow(direction, addr, len) => {
+                let offered = direction == Direction::Get && self.has_offered(peer, addr, len);
+                if offered {
+                    Ok(())
+                } else {
+                    Err(OpError::NotExposed { peer: self.rank, direction, addr, len })
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Node::permit`], for a part of a transfer, which `chunk` is. What comes in this process's own name is only taken
+    /// for its own if it has just such a part under way: others may write to the rings that it lies in.
+    pub(in crate::node) fn permit_chunk(
+        &self,
+        peer: Rank,
+        direction: Direction,
+        piece: (Place, u64),
+        chunk: &Chunk,
+    ) -> Result<(), OpError> {
+        let is_own = |transfer: &MessageTransfer| {
+            let sent = transfer.window.get(chunk.slot as usize).copied().flatten();
+            (transfer.peer, transfer.direction) == (peer, direction)
+                && sent.is_some_and(|sent| (sent.remote, sent.len) == piece)
+        };
+        match self.ops.get(chunk.op.key()).map(|op| &op.kind) {
+            Some(OpKind::ByMessage(transfer)) if peer == self.rank && is_own(transfer) => Ok(()),
+            _ => self.permit(peer, direction, piece.0, piece.1),
+        }
+    }
+
+    /// Whether a collective has offered a member these bytes, and has not heard that it has them.
+    fn has_offered(&self, peer: Rank, start: u64, len: u64) -> bool {
+        let covers = |run: &CollectiveRun| {
+            let offered = run.sends.iter().filter(|send| send.to == peer && send.state == Sent::Offered);
+            offered.into_iter().any(|send| {
+                let place = run.memories.place(send.from).filter(|place| place.mem == MemId::Space);
+                let at = place.and_then(|place| start.checked_sub(place.offset));
+                at.is_some_and(|at| at.checked_add(len).is_some_and(|end| end <= send.from.len))
+            })
+        };
+        let mut runs = self.teams.all.values().flat_map(|team| team.runs.values());
+        runs.any(|key| match self.ops.get(*key).map(|op| &op.kind) {
+            Some(OpKind::Collective(Some(run))) => covers(run),
+            _ => false,
+        })
+    }
+}
+
+/// Whether a key for that run reaches nothing but what may be read and written.
+pub(in crate::node) fn allow_key(exposed: Option<&Ranges>, bucket: BucketSize, run: Run) -> bool {
+    let Some(exposed) = exposed else { return true };
+    let (start, len) =
+        (run.first.checked_mul(bucket.bytes()), u64::from(run.count).checked_mul(bucket.bytes()));
+    start.zip(len).is_some_and(|(start, len)| {
+        exposed.allow(Direction::Get, start, len) && exposed.allow(Direction::Put, start, len)
+    })
+}

@@ -1,0 +1,42 @@
+//! Atomics on words of a peer's heap.
+
+use super::state::HeldStart;
+use crate::node::Node;
+use crate::node::op::OpKind;
+use crate::op_id::{OpId, OpKey};
+use crate::{Atomic, Mechanism, Nanos, OpError, Operation, Place, Rank, Submit, Transport};
+
+impl<T: Transport> Node<T> {
+    /// Starts an atomic on an aligned word of a peer's heap; the outcome is the old word.
+    pub fn atomic(&mut self, peer: Rank, word: Place, atomic: Atomic, deadline: Option<Nanos>) -> OpId {
+        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+        if self.is_lost(peer) {
+            self.finish(key, Err(OpError::PeerLost { peer }));
+            return OpId::of(key);
+        }
+        self.start_atomic(key, peer, word, atomic);
+        OpId::of(key)
+    }
+
+    /// Starts an atomic now, or as soon as nothing is held back any more.
+    pub(super) fn start_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
+        if self.holds_back() {
+            self.held_starts.push((key, HeldStart::Atomic(word, atomic)));
+        } else {
+            self.submit_atomic(key, peer, word, atomic);
+        }
+    }
+
+    pub(super) fn submit_atomic(&mut self, key: OpKey, peer: Rank, word: Place, atomic: Atomic) {
+        match self.transport.atomic(OpId::of(key), peer, word, atomic) {
+            Submit::Done(old) => {
+                self.counters.add(Operation::Atomic, Mechanism::Mapped, atomic.size());
+                self.finish(key, Ok(old));
+            }
+            // Somebody else does it: the owner, in answer to a message, or a network's card.
+            Submit::Pending => self.counters.add(Operation::Atomic, Mechanism::Message, atomic.size()),
+            Submit::Unreachable(why) => self.finish(key, Err(OpError::Unsupported { peer, why })),
+            Submit::Failed(error) => self.finish(key, Err(error)),
+        }
+    }
+}

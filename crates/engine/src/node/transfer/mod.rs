@@ -1,0 +1,13 @@
+//! Transfers: puts, gets and atomics, by whatever path `engine::path` chooses for them.
+
+pub(super) mod access;
+mod atomics;
+pub(super) mod bounce;
+pub(super) mod bounce_pool;
+mod chunks;
+mod fast;
+pub(super) mod fast_table;
+mod keyed;
+mod prefetch;
+mod put_get;
+pub(super) mod state;

@@ -1,0 +1,236 @@
+//! Puts and gets: one-sided where the transport can, by messages where it cannot.
+
+use super::keyed;
+use super::state::{HeldStart, OnComplete};
+use crate::node::Node;
+use crate::node::op::OpKind;
+use crate::op_id::{OpId, OpKey};
+use crate::path::{self, Access, Choice, Facts, Keys, Limits, Path, Wanted};
+use crate::wire::Message;
+use crate::{
+    Atomic, Direction, Mechanism, MemId, Nanos, OpError, Operation, Piece, Place, Rank, Submit, Transport,
+    Why,
+};
+
+impl<T: Transport> Node<T> {
+    /// Starts a put or a get of all pieces, to or from one peer. The local places must stay valid until the operation
+    /// has an outcome (for a put: until [`Node::is_locally_done`]). Failures show in the outcome.
+    pub fn transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        if let [piece] = pieces
+            && let Some(held) = self.acquire_recent(peer, direction, piece)
+        {
+            debug_assert_eq!(self.path(peer, direction, pieces, None).0.path, Path::Registered);
+            return self.submit_fast(peer, direction, *piece, deadline, held, None);
+        }
+        self.transfer_otherwise(peer, direction, pieces, deadline)
+    }
+
+    /// As [`Node::transfer`], where the firehose that was found last does not do.
+    #[inline(never)]
+    fn transfer_otherwise(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        if let [piece] = pieces
+            && let Some(piece) = self.piece_in_spaces(peer, *piece)
+            && let Some(id) = self.start_fast(peer, direction, piece, deadline)
+        {
+            debug_assert_eq!(self.path(peer, direction, &[piece], None).0.path, Path::Registered);
+            return id;
+        }
+        self.start_transfer(peer, direction, pieces, deadline, None)
+    }
+
+    /// Puts `pieces` to one peer, and then changes an aligned word of its heap, so that whoever there sees the change by an
+    /// atomic sees the bytes. The outcome is the old word; where that is a failure, the bytes may
+    /// have been put, or some of them, and the word only after all of them.
+    pub fn transfer_then_signal(
+        &mut self,
+        peer: Rank,
+        pieces: &[Piece],
+        word: Place,
+        atomic: Atomic,
+        deadline: Option<Nanos>,
+    ) -> OpId {
+        self.start_transfer(
+            peer,
+            Direction::Put,
+            pieces,
+            deadline,
+            Some(OnComplete::Signal(word, atomic.signalling())),
+        )
+    }
+
+    /// Ends a transfer whose bytes lie in place, once what comes after them is done.
+    pub(in crate::node) fn conclude(&mut self, key: OpKey, peer: Rank, on_complete: Option<OnComplete>) {
+        match on_complete {
+            None => self.finish(key, Ok(0)),
+            Some(OnComplete::Notify(lane, am)) => {
+                let told = self.send_soon(peer, lane, Message::Am(am));
+                self.finish(key, told.map(|()| 0));
+            }
+            Some(OnComplete::Signal(word, atomic)) => {
+                self.ops[key].kind = OpKind::OneSided { peer, on_complete: None };
+                self.start_atomic(key, peer, word, atomic);
+            }
+        }
+    }
+
+    /// Starts the puts and atomics that were held back, and have not ended since.
+    pub(in crate::node) fn submit_held(&mut self) {
+        for (key, start) in std::mem::take(&mut self.held_starts) {
+            let waiting = self.ops.get(key).filter(|op| op.outcome.is_none());
+            let Some(peer) = waiting.map(|op| op.kind.peer()) else { continue };
+            match start {
+                HeldStart::Atomic(word, atomic) => self.submit_atomic(key, peer, word, atomic),
+                HeldStart::Put(pieces, on_complete) => {
+                    let (choice, _) = self.path(peer, Direction::Put, &pieces, on_complete);
+                    self.submit(key, peer, Direction::Put, &pieces, on_complete, choice);
+                }
+            }
+        }
+    }
+
+    /// Starts a transfer that has a place among operations of all kinds, so that it may be another's part.
+    #[inline(never)]
+    pub(in crate::node) fn start_transfer(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        deadline: Option<Nanos>,
+        on_complete: Option<OnComplete>,
+    ) -> OpId {
+        if self.is_lost(peer) {
+            let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+            self.finish(key, Err(OpError::PeerLost { peer }));
+            return OpId::of(key);
+        }
+        let (choice, in_spaces) = self.path(peer, direction, pieces, on_complete);
+        if choice.path == Path::Registered {
+            return self.start_keyed(
+                peer,
+                direction,
+                in_spaces.as_deref().unwrap_or(pieces),
+                deadline,
+                on_complete,
+            );
+        }
+        let key = self.insert(OpKind::OneSided { peer, on_complete: None }, deadline);
+        let id = OpId::of(key);
+        if direction == Direction::Put && self.holds_back() {
+            // Who looks at what is put may know of what this process did before.
+            self.held_starts.push((key, HeldStart::Put(pieces.to_vec(), on_complete)));
+        } else {
+            self.submit(key, peer, direction, pieces, on_complete, choice);
+        }
+        id
+    }
+
+    /// The path of a transfer, and its pieces as they lie in the processes' spaces, where they go by key and do not lie there
+    /// as they are given.
+    fn path(
+        &mut self,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        on_complete: Option<OnComplete>,
+    ) -> (Choice, Option<Vec<Piece>>) {
+        let is_short = |piece: &Piece| self.cut_chunk(*piece).1.is_none();
+        let wanted = match (direction, on_complete) {
+            (Direction::Get, _) => Wanted::Get,
+            (Direction::Put, Some(OnComplete::Signal(..))) => Wanted::PutSignal {
+                one_message: matches!(pieces, [piece] if is_short(piece))
+                    && self.transport.signals_by_message(peer),
+            },
+            (Direction::Put, _) => Wanted::Put,
+        };
+        let (mut access, mut in_spaces) = (Access::No(Why::Network), None);
+        if wanted != (Wanted::PutSignal { one_message: true }) {
+            (access, in_spaces) = self.access(peer, pieces);
+        }
+        // A transfer by messages looks at its pieces one by one.
+        let facts = Facts {
+            wanted,
+            bytes: pieces.iter().map(|piece| piece.len).fold(0, u64::saturating_add),
+            alone: pieces.len() == 1,
+            memory: MemId::Heap,
+            access,
+            limits: Limits::default(),
+        };
+        (path::choose(&facts), in_spaces)
+    }
+
+    /// How the peer's ends of these pieces are reached, and where that is by key, the pieces in the processes' spaces, if they are
+    /// given otherwise.
+    fn access(&mut self, peer: Rank, pieces: &[Piece]) -> (Access, Option<Vec<Piece>>) {
+        if self.goes_by_key(peer) {
+            if pieces.iter().all(keyed::is_in_spaces) {
+                return (Access::Keys(Keys::Held), None);
+            }
+            let find = |piece: &Piece| self.transport.in_spaces(peer, *piece);
+            if let Some(found) = pieces.iter().map(find).collect::<Option<_>>() {
+                return (Access::Keys(Keys::Held), Some(found));
+            }
+        }
+        match self.transport.reaches(peer, pieces) {
+            Ok(()) => (Access::Direct, None),
+            Err(why) => (Access::No(why), None),
+        }
+    }
+
+    /// Starts a transfer that does not go by key.
+    fn submit(
+        &mut self,
+        key: OpKey,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        on_complete: Option<OnComplete>,
+        Choice { path, why }: Choice,
+    ) {
+        if path != Path::Direct {
+            self.counters.add_why(why.unwrap_or(Why::NotOffered), 1);
+            return self.by_message(key, peer, direction, pieces, on_complete);
+        }
+        match self.transport.copy(OpId::of(key), peer, direction, pieces) {
+            Submit::Done(_) => self.conclude(key, peer, on_complete),
+            Submit::Pending => {
+                self.ops[key].kind = OpKind::OneSided { peer, on_complete: on_complete.map(Box::new) };
+            }
+            Submit::Failed(error) => self.finish(key, Err(error)),
+            // Since it was looked at.
+            Submit::Unreachable(why) => {
+                self.counters.add_why(why, 1);
+                self.by_message(key, peer, direction, pieces, on_complete);
+            }
+        }
+    }
+
+    fn by_message(
+        &mut self,
+        key: OpKey,
+        peer: Rank,
+        direction: Direction,
+        pieces: &[Piece],
+        on_complete: Option<OnComplete>,
+    ) {
+        let operation = match direction {
+            Direction::Put => Operation::Put,
+            Direction::Get => Operation::Get,
+        };
+        self.counters.add(operation, Mechanism::Message, pieces.iter().map(|p| p.len).sum());
+        let transfer = self.new_transfer(peer, direction, pieces, on_complete);
+        self.ops[key].kind = OpKind::ByMessage(transfer);
+        self.pump(key);
+    }
+}

@@ -1,0 +1,86 @@
+//! The registration table's entries.
+
+use crate::Rank;
+use crate::registration::slots::NONE;
+use crate::registration::victims::{Linked, Links};
+use crate::registration::{Key, Run, Settings};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Waits for others to go.
+    Waiting,
+    Registering,
+    Ready,
+    /// Registration failed; whoever refers to it is to let go.
+    Failed,
+    Deregistering,
+    /// Should go, and the system would not take it back: it counts as pinned.
+    Stuck,
+    Free,
+}
+
+/// One registration.
+pub(super) struct Entry {
+    pub(super) first: u64,
+    pub(super) key: Key,
+    pub(super) count: u32,
+    pub(super) generation: u32,
+    pub(super) local: u32,
+    pub(super) holders: u32,
+    /// The first of its holders; the next free entry where this one is.
+    pub(super) holder: u32,
+    pub(super) links: Links,
+    pub(super) state: State,
+    /// The memory has changed: nobody is given it any more.
+    pub(super) revoked: bool,
+}
+
+/// One firehose, in a list with the others of its run; or a free name, in a list with the others.
+pub(super) struct Holder {
+    pub(super) peer: Rank,
+    pub(super) entry: u32,
+    pub(super) previous: u32,
+    pub(super) next: u32,
+}
+
+pub(super) struct Entries(pub(super) Vec<Entry>);
+
+impl Linked for Entries {
+    fn links(&mut self, at: u32) -> &mut Links {
+        &mut self.0[at as usize].links
+    }
+
+    fn is_used(&self, at: u32) -> bool {
+        let entry = &self.0[at as usize];
+        entry.local + entry.holders > 0 || entry.state != State::Ready
+    }
+
+    fn name(&self, at: u32) -> u64 {
+        self.0[at as usize].first
+    }
+}
+
+impl Entry {
+    pub(super) fn free() -> Entry {
+        Entry {
+            first: 0,
+            key: Key(0),
+            count: 0,
+            generation: 0,
+            local: 0,
+            holders: 0,
+            holder: NONE,
+            links: Links::default(),
+            state: State::Free,
+            revoked: false,
+        }
+    }
+}
+
+pub(super) fn run(entry: &Entry) -> Run {
+    Run { first: entry.first, count: entry.count }
+}
+
+pub(super) fn bytes_of(settings: &Settings, run: Run) -> u64 {
+    u64::from(run.count) * settings.bucket.bytes()
+}
