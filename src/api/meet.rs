@@ -14,8 +14,8 @@ use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
 };
-use crate::runtime::far;
-use crate::runtime::inner::{Inner, Outside};
+use crate::runtime::bring_up_network;
+use crate::runtime::core::{NodeCore, Outside};
 use crate::transport::ofi::network::Plan;
 use crate::transport::ofi::transport::Outsider;
 use crate::transport::peers::{Card, check_place};
@@ -222,7 +222,7 @@ impl Node {
         if !door.listens() {
             return Err(MeetError::NotListening);
         }
-        self.inner.attend_to_callers()?;
+        self.core.attend_to_callers()?;
         Ok(door.address())
     }
 
@@ -248,14 +248,14 @@ impl Node {
     /// See [`MeetError`].
     pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, MeetError> {
         const CALL: &str = "connecting to a node";
-        self.inner.may_wait(CALL).map_err(|error| match error {
+        self.core.may_wait(CALL).map_err(|error| match error {
             Error::Forked { call } => MeetError::Forked { call },
             _ => MeetError::InHandler { call: CALL },
         })?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
         let _span = tracing::debug_span!("meet").entered();
-        if !self.inner.peers.is_launched() {
+        if !self.core.peers.is_launched() {
             // Before a network is opened for it.
             check_address(address.as_ref())?;
         }
@@ -268,8 +268,8 @@ impl Node {
                     error => error,
                 })?;
             // Its first word may have been refused.
-            self.inner.note_losses();
-            if !self.inner.peers.is_gone(number) {
+            self.core.note_losses();
+            if !self.core.peers.is_gone(number) {
                 return Ok(number);
             }
             // Its process may live, but was found to break the rules, or to be out of reach.
@@ -292,15 +292,15 @@ impl Node {
     /// Every peer that this node is connected to now, in rising order of their numbers: of a job those that were talked to, and
     /// all that have come from outside and are not lost.
     pub fn peers(&self) -> Vec<Rank> {
-        self.inner.peers.connected()
+        self.core.peers.connected()
     }
 
     /// The door, which is opened at the first call.
     fn door(&self) -> Result<Arc<Door>, MeetError> {
-        let peers = &self.inner.peers;
+        let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the door is open, so that there is one.
-        let mut outside = lock(&self.inner.outside);
+        let mut outside = lock(&self.core.outside);
         if let Some(door) = peers.door() {
             return Ok(door);
         }
@@ -317,7 +317,7 @@ impl Node {
                 return Err(MeetError::NotListening);
             }
             // Nobody can come otherwise.
-            far::introduce(&self.inner, network).map_err(|why| MeetError::Network { why })?;
+            bring_up_network::introduce(&self.core, network).map_err(|why| MeetError::Network { why })?;
         }
         let house = House {
             control: control.try_clone()?,
@@ -327,13 +327,13 @@ impl Node {
             near: network.near,
             listens,
             silence: network.silence,
-            introduce: introduce(&self.inner, network),
-            admit: admit(&self.inner, network.silence),
-            tell: tell(&self.inner),
+            introduce: introduce(&self.core, network),
+            admit: admit(&self.core, network.silence),
+            tell: tell(&self.core),
         };
         let door = Arc::new(Door::open(house, network.listen)?);
         if door.listens() {
-            peers.own().control.show_door(&door.for_watchers());
+            peers.own().control.publish_door(&door.for_watchers());
         }
         peers.set_door(&door);
         *outside = None;
@@ -342,31 +342,31 @@ impl Node {
 }
 
 /// How this node says what far peers must know.
-fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Introduce {
-    let (inner, plan) = (Arc::downgrade(inner), plan.clone());
+fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Introduce {
+    let (core, plan) = (Arc::downgrade(core), plan.clone());
     Box::new(move || {
-        let inner = inner.upgrade().ok_or("it is closing")?;
-        let card = far::introduce(&inner, &plan)?;
+        let core = core.upgrade().ok_or("it is closing")?;
+        let card = bring_up_network::introduce(&core, &plan)?;
         Ok(postcard::to_stdvec(&card).expect("plain values can be written"))
     })
 }
 
 /// How those who come are entered.
 fn admit(
-    inner: &Arc<Inner>,
+    core: &Arc<NodeCore>,
     silence: Option<Duration>,
 ) -> Box<dyn Fn(Arrival) -> Result<(), String> + Send + Sync> {
-    let inner: Weak<Inner> = Arc::downgrade(inner);
+    let core: Weak<NodeCore> = Arc::downgrade(core);
     Box::new(move |Arrival { number, place, places, way }| {
-        let inner = inner.upgrade().ok_or("it is closing")?;
+        let core = core.upgrade().ok_or("it is closing")?;
         let entered = match way {
             Way::Near(handles) => {
-                let entered = inner.peers.admit(number, handles, (place, places));
+                let entered = core.peers.admit(number, handles, (place, places));
                 // It may have rung before it was known here, and then nobody has listened.
-                inner.peers.own().control.bell().ring(number as usize);
+                core.peers.own().control.bell().ring(number as usize);
                 entered
             }
-            Way::Far(far) => admit_far(&inner, number, (place, places), far, silence),
+            Way::Far(far) => admit_far(&core, number, (place, places), far, silence),
         };
         entered.map_err(|error| match error {
             Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),
@@ -377,7 +377,7 @@ fn admit(
 }
 
 fn admit_far(
-    inner: &Arc<Inner>,
+    core: &Arc<NodeCore>,
     number: Rank,
     (place, places): (u32, u32),
     Introduction { card, secret, called, met }: Introduction,
@@ -391,14 +391,14 @@ fn admit_far(
     };
     let (endpoint, secret) = (card.endpoint.clone(), secret.bytes()[..].into());
     let silence = silence.filter(|_| card.attends);
-    far::meet(inner, number, &card, &Outsider { endpoint, met, secret, called, place, silence })
+    bring_up_network::meet(core, number, &card, &Outsider { endpoint, met, secret, called, place, silence })
 }
 
-fn tell(inner: &Arc<Inner>) -> Box<dyn Fn(Notice) + Send + Sync> {
-    let inner = Arc::downgrade(inner);
+fn tell(core: &Arc<NodeCore>) -> Box<dyn Fn(Notice) + Send + Sync> {
+    let core = Arc::downgrade(core);
     Box::new(move |notice: Notice| {
-        if let Some(inner) = inner.upgrade() {
-            inner.on_notice(&notice);
+        if let Some(core) = core.upgrade() {
+            core.on_notice(&notice);
         }
     })
 }

@@ -18,8 +18,8 @@ use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::readable::debug_is_display;
 use crate::base::sync::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::runtime::far;
-use crate::runtime::inner::{Engine, Inner, Outside, Parts};
+use crate::runtime::bring_up_network;
+use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::port::Port;
@@ -130,11 +130,11 @@ impl Node {
         let port = port.map(|port| (port, host.secret()));
         let mut node = Node::assemble(config, seat, port, &watch)?;
         if host.is_spread() {
-            node.inner.listen()?;
-            node.inner.engine().transport().keep_watch();
+            node.core.listen()?;
+            node.core.engine().transport().keep_watch();
             // What is connected to is missed when it is gone; what never was might be late.
-            let is_reached = || node.inner.engine().transport().is_flushed().then_some(());
-            let _ = node.inner.wait_for_room(Some(GREET_WITHIN), is_reached);
+            let is_reached = || node.core.engine().transport().is_flushed().then_some(());
+            let _ = node.core.wait_for_room(Some(GREET_WITHIN), is_reached);
         }
         node.stay_for(host);
         Ok(node)
@@ -192,25 +192,25 @@ impl Node {
             outside,
             may_attend: plan.attends,
         };
-        let inner = Arc::new(Inner::new(parts));
-        if inner.peers.own().identity.ranges_only {
-            let (mut engine, heap) = (inner.engine(), inner.peers.itself().heap());
+        let core = Arc::new(NodeCore::new(parts));
+        if core.peers.own().identity.ranges_only {
+            let (mut engine, heap) = (core.engine(), core.peers.itself().heap());
             engine.expose_ranges_only();
             // Over a network its pages may be named by their addresses.
             engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
-            let allocated = inner.peers.own().identity.allocated;
+            let allocated = core.peers.own().identity.allocated;
             if allocated.len > 0 {
                 engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
             }
         }
         if let Some((port, secret)) = port {
-            far::set_up(&inner, &plan, port, members(&inner.peers, secret))?;
+            bring_up_network::set_up(&core, &plan, port, members(&core.peers, secret))?;
         }
-        watch.watch(&inner);
+        watch.watch(&core);
         if attends {
-            inner.attend()?;
+            core.attend()?;
         }
-        Ok(Node::new(inner, config.timeout))
+        Ok(Node::new(core, config.timeout))
     }
 }
 
@@ -348,7 +348,7 @@ impl Seat {
 /// Where the launcher's news goes: to the node, once there is one.
 #[derive(Default)]
 struct Watch {
-    state: std::sync::Mutex<(Option<std::sync::Weak<Inner>>, Vec<Notice>)>,
+    state: std::sync::Mutex<(Option<std::sync::Weak<NodeCore>>, Vec<Notice>)>,
 }
 
 impl Watch {
@@ -361,21 +361,21 @@ impl Watch {
     fn tell(&self, notice: Notice) {
         let mut state = lock(&self.state);
         match &state.0 {
-            Some(inner) => {
-                if let Some(inner) = inner.upgrade() {
+            Some(core) => {
+                if let Some(core) = core.upgrade() {
                     drop(state);
-                    inner.on_notice(&notice);
+                    core.on_notice(&notice);
                 }
             }
             None => state.1.push(notice),
         }
     }
 
-    fn watch(&self, inner: &Arc<Inner>) {
+    fn watch(&self, core: &Arc<NodeCore>) {
         let mut state = lock(&self.state);
-        state.0 = Some(Arc::downgrade(inner));
+        state.0 = Some(Arc::downgrade(core));
         for notice in state.1.drain(..) {
-            inner.on_notice(&notice);
+            core.on_notice(&notice);
         }
     }
 }

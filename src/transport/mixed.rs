@@ -92,16 +92,16 @@ impl Mixed {
     /// Waits a moment for a message, `looks` short looks at most. Not where only the network is polled: what comes there
     /// comes by no cache line that another core would keep, and is found later for each moment.
     #[inline(always)]
-    pub(crate) fn linger(&mut self, looks: u32) {
+    pub(crate) fn spin_for_message(&mut self, looks: u32) {
         if self.net.is_none() || self.shm.is_polled() {
-            self.shm.linger(looks);
+            self.shm.spin_for_message(looks);
         }
     }
 
     /// Prepares for sleep, and says whether there is something to do after all. To be asked after a poll that found
     /// nothing.
-    pub(crate) fn turn_cold(&mut self) -> Cold {
-        let near = self.shm.turn_cold();
+    pub(crate) fn prepare_sleep(&mut self) -> Cold {
+        let near = self.shm.prepare_sleep();
         let Some(net) = &mut self.net else { return near };
         let far = match net.ofi.rest() {
             Rest::Sleep => {

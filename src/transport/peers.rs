@@ -294,7 +294,7 @@ impl Peers {
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
-        // Threads that connect at the same time each do it to the end; none waits for another's patience.
+        // Threads that connect at the same time each do it to the end; none waits for another's timeout.
         let (near, far) = (&self.near.0[rank as usize], &self.far[rank as usize]);
         let peer = match self.elsewhere(rank) {
             Some(card) => {
@@ -436,16 +436,16 @@ impl Peers {
 
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
     /// not know that somebody cannot attach to it.
-    pub(crate) fn ask_to_serve(&self, peer: Peer<'_>) {
+    pub(crate) fn request_progress(&self, peer: Peer<'_>) {
         // Who has the network serves by itself.
         let Peer::Near(peer) = peer else { return };
         if peer.asked_to_serve.swap(true, Ordering::Relaxed) {
             return;
         }
         if peer.rank >= self.own.size {
-            self.door().inspect(|door| door.ask_to_serve(peer.rank));
+            self.door().inspect(|door| door.request_progress(peer.rank));
         } else if let Some(membership) = &*lock(&self.membership) {
-            membership.ask_to_serve(peer.rank);
+            membership.request_progress(peer.rank);
         }
     }
 

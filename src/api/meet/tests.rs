@@ -22,13 +22,13 @@ fn card_of(node: &Node) -> Option<Card> {
         attends: true,
         listen: Listen::Auto,
     };
-    far::introduce(&node.inner, &plan).inspect_err(|error| testbed::skip(error)).ok()
+    bring_up_network::introduce(&node.core, &plan).inspect_err(|error| testbed::skip(error)).ok()
 }
 
 fn comes(node: &Node, number: Rank, place: (u32, u32), card: Vec<u8>) -> Result<(), Error> {
     let secret = crate::job::bootstrap::Secret::random().expect("random");
     let met = "127.0.0.1:1".parse().ok();
-    admit_far(&node.inner, number, place, Introduction { card, secret, called: true, met }, None)
+    admit_far(&node.core, number, place, Introduction { card, secret, called: true, met }, None)
 }
 
 fn written(card: &Card) -> Vec<u8> {
@@ -85,10 +85,10 @@ fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call()
     let peer = here.connect_to(there.address().expect("a door")).expect("it is there");
     let to = word.ptr(0).at(peer);
     // As a member of a team has it done that says the peer is lost.
-    here.inner.engine().transport().suspect(peer);
+    here.core.engine().transport().suspect(peer);
     assert_eq!((here.put(to, 1), here.lost_peers()), (Ok(()), vec![]));
     // As the engine does with one that does not answer in time.
-    here.inner.engine().give_up_peer(peer);
+    here.core.engine().give_up_peer(peer);
     assert_eq!(here.lost_peers(), [peer]);
     assert_eq!((here.put(to, 2), word.read(0)), (Err(Error::PeerLost { peer }), 1));
     // The other hears of it, and is another when it is called again.

@@ -13,7 +13,7 @@ use crate::api::node::Node;
 use crate::base::error::Error;
 use crate::base::global::{GlobalPtr, Remote};
 use crate::base::handler_names;
-use crate::runtime::inner::{Handler, Inner};
+use crate::runtime::core::{Handler, NodeCore};
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
 use crate::transport::shm::{Lent, PieceList};
 
@@ -42,8 +42,8 @@ impl std::fmt::Debug for Handlers {
 impl Handlers {
     pub(crate) fn add(&mut self, name: &str, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) {
         // One call through a pointer and no more: the call is made up where the handler itself is compiled in.
-        let handler: Handler = Box::new(move |inner, inbox, peer, lane| {
-            let mut call = Call { inner, inbox, peer, lane, replied: false };
+        let handler: Handler = Box::new(move |core, inbox, peer, lane| {
+            let mut call = Call { core, inbox, peer, lane, replied: false };
             handler(&mut call);
             call.replied
         });
@@ -90,7 +90,7 @@ impl Handlers {
 /// to go by message, first contact with a peer other than the sender. A handler that panics ends the call that made
 /// progress.
 pub struct Call<'a> {
-    inner: &'a Arc<Inner>,
+    core: &'a Arc<NodeCore>,
     inbox: &'a Inbox,
     peer: Rank,
     lane: Lane,
@@ -122,7 +122,7 @@ impl Call<'_> {
         let (place, len) = self.inbox.landed()?;
         let landed = match place.mem {
             MemId::Space => Landed::Private(place.offset),
-            MemId::Heap => Landed::Heap(GlobalPtr::new(self.inner.peers.own().rank, place.offset)),
+            MemId::Heap => Landed::Heap(GlobalPtr::new(self.core.peers.own().rank, place.offset)),
             // No correct sender names that.
             MemId::Control => return None,
         };
@@ -136,7 +136,7 @@ impl Call<'_> {
 
     /// The node that received the message.
     pub fn node(&self) -> Node {
-        Node::from_inner(self.inner)
+        Node::from_inner(self.core)
     }
 
     /// Replies without payload. A reply that fails does not count: another may be tried.
@@ -181,7 +181,7 @@ impl Call<'_> {
     fn reply_with(&mut self, handler: HandlerId, args: [u64; 4], body: AmBody<'_>) -> Result<(), Error> {
         self.reply_is_due()?;
         let message = AmSend { peer: self.peer, lane: Lane::Reply, handler: handler.0, args, body };
-        match self.inner.engine().send_am_stamped(&message, self.inbox.stamp()) {
+        match self.core.engine().send_am_stamped(&message, self.inbox.stamp()) {
             Ok(()) => {
                 self.replied = true;
                 Ok(())
@@ -210,7 +210,7 @@ pub enum Landed {
 impl Node {
     /// The handler registered under `name`.
     pub fn handler(&self, name: &str) -> Option<HandlerId> {
-        let at = handler_names::find(&self.inner.peers.own().names, name)?;
+        let at = handler_names::find(&self.core.peers.own().names, name)?;
         Some(HandlerId(u16::try_from(at).expect("HANDLERS_MAX fits")))
     }
 
@@ -251,8 +251,8 @@ impl Node {
         payload: &[u8],
     ) -> Result<(), Error> {
         let to = to.into();
-        self.inner.may_wait("a request")?;
-        let long = Long { lane: Lane::Request, handler, args, to, payload, stamp: self.inner.stamp() };
+        self.core.may_wait("a request")?;
+        let long = Long { lane: Lane::Request, handler, args, to, payload, stamp: self.core.stamp() };
         match self.send_long(to.peer, &long)? {
             Some(op) => self.finish(op).map(|_| ()),
             None => Ok(()),
@@ -267,15 +267,15 @@ impl Node {
         args: [u64; 4],
         body: AmBody<'_>,
     ) -> Result<(), Error> {
-        self.inner.may_wait("a request")?;
-        self.inner.peers.get(peer, self.timeout)?;
-        let stamp = self.inner.stamp();
+        self.core.may_wait("a request")?;
+        self.core.peers.get(peer, self.timeout)?;
+        let stamp = self.core.stamp();
         self.send(&AmSend { peer, lane: Lane::Request, handler: handler.0, args, body }, stamp)
     }
 
     #[inline]
     fn send(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let first = self.inner.engine().send_am_stamped(message, stamp);
+        let first = self.core.engine().send_am_stamped(message, stamp);
         match first {
             Ok(()) => Ok(()),
             Err(SendError::Failed(error)) => Err(error.into()),
@@ -289,12 +289,12 @@ impl Node {
 
     #[cold]
     fn send_when_there_is_room(&self, message: &AmSend<'_>, stamp: u64) -> Result<(), Error> {
-        let send = || match self.inner.engine().send_am_stamped(message, stamp) {
+        let send = || match self.core.engine().send_am_stamped(message, stamp) {
             Ok(()) => Some(Ok(())),
             Err(SendError::Failed(error)) => Some(Err(Error::from(error))),
             Err(SendError::Busy) => None,
         };
-        let sent = self.inner.wait_for_room(self.timeout, send);
+        let sent = self.core.wait_for_room(self.timeout, send);
         sent.unwrap_or(Err(Error::Timeout { peer: message.peer }))
     }
 
@@ -306,7 +306,7 @@ impl Node {
         if long.to.peer != peer {
             return Err(Error::Elsewhere { peer: long.to.peer, expected: peer });
         }
-        let known = self.inner.peers.get(peer, self.timeout)?;
+        let known = self.core.peers.get(peer, self.timeout)?;
         let message = AmSend {
             peer,
             lane: long.lane,
@@ -315,12 +315,12 @@ impl Node {
             body: AmBody::Long(long.to.place, len),
         };
         if !self.copy_timed(known, long.to, Lent::source(long.payload), None)? {
-            self.inner.peers.ask_to_serve(known);
+            self.core.peers.request_progress(known);
             return self.send_long_by_message(long.to.place, long, &message);
         }
         match long.lane {
             Lane::Request => self.send(&message, long.stamp).map(|()| None),
-            Lane::Reply => match self.inner.engine().send_am_stamped(&message, long.stamp) {
+            Lane::Reply => match self.core.engine().send_am_stamped(&message, long.stamp) {
                 Ok(()) => Ok(None),
                 Err(SendError::Failed(error)) => Err(error.into()),
                 Err(SendError::Busy) => Err(Error::PeerLost { peer }),
@@ -340,7 +340,7 @@ impl Node {
             .ok_or_else(|| crate::api::ops::rma::wraps(long.to, long.payload.len()))?;
         let deadline = self.deadline();
         let op = {
-            let mut engine = self.inner.engine();
+            let mut engine = self.core.engine();
             let op = engine.transfer_then_am_stamped(list.pieces(), message, long.stamp, deadline);
             if long.lane == Lane::Reply {
                 engine.detach(op);
@@ -348,7 +348,7 @@ impl Node {
             op
         };
         drop(list);
-        self.inner.keep(op, Box::new(copy));
+        self.core.keep(op, Box::new(copy));
         Ok((long.lane == Lane::Request).then_some(op))
     }
 }

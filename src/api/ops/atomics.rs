@@ -133,7 +133,7 @@ impl Node {
     #[inline(never)]
     fn forget_update<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
         if let Some(op) = self.start_update(word, op, value)? {
-            self.inner.engine().detach(op);
+            self.core.engine().detach(op);
         }
         Ok(())
     }
@@ -156,10 +156,10 @@ impl Node {
             return Ok(None);
         }
         let place = Place::new(MemId::Heap, word.offset());
-        let begun = self.inner.begin(Timed::Atomic);
-        let op = self.inner.engine().atomic(word.peer(), place, atomic, self.deadline());
+        let begun = self.core.begin(Timed::Atomic);
+        let op = self.core.engine().atomic(word.peer(), place, atomic, self.deadline());
         if let Some(begun) = begun {
-            self.inner.follow(Timed::Atomic, begun, op);
+            self.core.follow(Timed::Atomic, begun, op);
         }
         Ok(Some(op))
     }
@@ -171,9 +171,9 @@ impl Node {
         word: GlobalPtr<T>,
         apply: impl FnOnce(&SharedMemory) -> Option<T>,
     ) -> Option<T> {
-        let (size, peer) = (T::TYPE.size(), self.inner.near.get(word.peer())?);
+        let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
         let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
-        self.inner.tallies.add(tallied(size), size);
+        self.core.tallies.add(tallied(size), size);
         Some(old)
     }
 
@@ -191,20 +191,20 @@ impl Node {
         if !word.offset().is_multiple_of(atomic.size()) {
             return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
         }
-        let peer = self.inner.peers.get(word.peer(), self.timeout)?;
+        let peer = self.core.peers.get(word.peer(), self.timeout)?;
         let Peer::Near(near) = peer else { return Ok(None) };
         let old = atomic_in_heap(near, word.offset(), atomic)?;
-        self.inner.tallies.add(tallied(atomic.size()), atomic.size());
+        self.core.tallies.add(tallied(atomic.size()), atomic.size());
         Ok(Some(old))
     }
 
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.
     #[cold]
     fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
-        self.inner.may_wait("an atomic by message")?;
+        self.core.may_wait("an atomic by message")?;
         let place = Place::new(MemId::Heap, offset);
-        self.inner.latencies.time(Timed::Atomic, || {
-            let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
+        self.core.latencies.time(Timed::Atomic, || {
+            let op = self.core.engine().atomic(peer, place, atomic, self.deadline());
             self.finish(op)
         })
     }

@@ -75,8 +75,8 @@ impl Node {
         if self.signal_here(peer, to, from, signal)? {
             return Ok(());
         }
-        self.inner.may_wait("a put with a signal by message")?;
-        self.inner.latencies.time(Timed::Put, || {
+        self.core.may_wait("a put with a signal by message")?;
+        self.core.latencies.time(Timed::Put, || {
             let op = self.start_signal(peer, to, from, signal, None)?;
             self.finish(op).map(|_| ())
         })
@@ -139,7 +139,7 @@ impl Node {
         counter: GlobalPtr<u64>,
         at_least: u64,
     ) -> Result<u64, Error> {
-        if sender >= self.size() && self.inner.peers.known(sender).is_none() {
+        if sender >= self.size() && self.core.peers.known(sender).is_none() {
             return Err(Error::NoSuchPeer { peer: sender, size: self.size() });
         }
         self.await_signal(counter, at_least, Some(sender))
@@ -151,7 +151,7 @@ impl Node {
         at_least: u64,
         sender: Option<Rank>,
     ) -> Result<u64, Error> {
-        let (itself, at) = (self.inner.peers.itself(), counter.offset());
+        let (itself, at) = (self.core.peers.itself(), counter.offset());
         check(counter, itself.rank)?;
         let fault = || copy::heap_fault(itself, at, 8);
         let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
@@ -160,12 +160,12 @@ impl Node {
         if let Some(value) = look() {
             return value;
         }
-        self.inner.may_wait("waiting for a signal")?;
-        let looks = if self.inner.polls() { LOOKS } else { 1 };
+        self.core.may_wait("waiting for a signal")?;
+        let looks = if self.core.polls() { LOOKS } else { 1 };
         // What the peer had sent may have come, and not been done yet.
         let lost = |peer: &Rank| {
-            let is_lost = self.inner.engine().is_lost(*peer);
-            is_lost && self.inner.hear_out()
+            let is_lost = self.core.engine().is_lost(*peer);
+            is_lost && self.core.drain_messages()
         };
         let look_long = || {
             let found = (0..looks).find_map(|_| {
@@ -182,14 +182,14 @@ impl Node {
             let seen = word.load(Ordering::Acquire);
             Err(Error::SignalTimeout { offset: at, at_least, seen })
         };
-        self.inner.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
+        self.core.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
     }
 
     /// The peer that the bytes go to, once the counter is known to be one of its.
     #[inline]
     fn target(&self, to: Remote, signal: Signal) -> Result<Peer<'_>, Error> {
         check(signal.counter, to.peer())?;
-        self.inner.peers.get(to.peer(), self.timeout)
+        self.core.peers.get(to.peer(), self.timeout)
     }
 
     /// Does it at once, if bytes and counter lie in the mapped heap of a peer that has been talked to.
@@ -198,14 +198,14 @@ impl Node {
         if to.place.mem != MemId::Heap || signal.counter.peer() != to.peer() {
             return None;
         }
-        let (peer, at) = (self.inner.near.get(to.peer())?, signal.counter.offset());
+        let (peer, at) = (self.core.near.get(to.peer())?, signal.counter.offset());
         let counter = peer.heap_up_to(at.checked_add(8)?)?.atomic_u64(at).ok()?;
         let end = to.place.offset.checked_add(from.len() as u64)?;
         peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
         fetch_u64(counter, WordType::U64, signal.op, signal.value);
         self.wake_there(peer);
         self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
-        self.inner.tallies.add(Direct::Atomic8Mapped, 8);
+        self.core.tallies.add(Direct::Atomic8Mapped, 8);
         Some(())
     }
 
@@ -213,8 +213,8 @@ impl Node {
     #[inline]
     fn wake_there(&self, peer: &Near) {
         peer.bell.poke_after_change();
-        if peer.rank == self.inner.peers.own().rank {
-            self.inner.ring_alarm();
+        if peer.rank == self.core.peers.own().rank {
+            self.core.ring_alarm();
         }
     }
 
@@ -225,7 +225,7 @@ impl Node {
             return Ok(false);
         }
         atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
-        self.inner.tallies.add(Direct::Atomic8Mapped, 8);
+        self.core.tallies.add(Direct::Atomic8Mapped, 8);
         self.wake_there(near);
         Ok(true)
     }
@@ -238,10 +238,10 @@ impl Node {
         from: &[u8],
         signal: Signal,
     ) -> Result<engine::OpId, Error> {
-        let begun = self.inner.begin(Timed::Put);
+        let begun = self.core.begin(Timed::Put);
         let op = self.start_signal(peer, to, from, signal, self.deadline())?;
         if let Some(begun) = begun {
-            self.inner.follow(Timed::Put, begun, op);
+            self.core.follow(Timed::Put, begun, op);
         }
         Ok(op)
     }
@@ -257,9 +257,9 @@ impl Node {
     ) -> Result<engine::OpId, Error> {
         let mut list = PieceList::new(Direction::Put);
         list.push(to.place, Lent::source(from)).ok_or_else(|| wraps(to, from.len()))?;
-        self.inner.peers.ask_to_serve(peer);
+        self.core.peers.request_progress(peer);
         let counter = Place::new(MemId::Heap, signal.counter.offset());
-        let mut engine = self.inner.engine();
+        let mut engine = self.core.engine();
         Ok(engine.transfer_then_signal(peer.rank(), list.pieces(), counter, signal.atomic(), deadline))
     }
 }

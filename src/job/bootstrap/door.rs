@@ -107,8 +107,8 @@ impl Door {
     }
 
     /// Lets a peer know that its private memory cannot be attached to from here. Does not wait.
-    pub(crate) fn ask_to_serve(&self, number: u32) {
-        self.shared.book().ask_to_serve(number);
+    pub(crate) fn request_progress(&self, number: u32) {
+        self.shared.book().request_progress(number);
     }
 
     /// Ends the connection with a peer that was found to be gone, or was given up.

@@ -81,7 +81,7 @@ impl Membership {
 
     /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to from here.
     /// Does not wait.
-    pub fn ask_to_serve(&self, peer: u32) {
+    pub fn request_progress(&self, peer: u32) {
         self.shared.say(Request::Serve { peer });
     }
 

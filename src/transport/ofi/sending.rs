@@ -112,13 +112,13 @@ impl OfiTransport {
             link.busy = None;
             return;
         }
-        let (now, patience) = (Instant::now(), link.silence_max.unwrap_or(self.patience));
+        let (now, send_timeout) = (Instant::now(), link.silence_max.unwrap_or(self.send_timeout));
         let Link { reached, doubts, listens_at, .. } = *link;
         let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, reached, listens_at));
         let waited = busy.wait.go_on(now);
         let nobody_listens = busy.knock.is_refused(now);
         let why = match (doubts > 0, reached) {
-            _ if waited > patience => "the network takes nothing for the peer",
+            _ if waited > send_timeout => "the network takes nothing for the peer",
             _ if nobody_listens && waited > GONE_WITHIN => "nobody listens where the peer did",
             (true, true) if waited > GONE_WITHIN => "the peer is said to be gone, and not reached",
             (true, false) if waited > SUSPECT_WITHIN => "the peer is said to be gone, and not reached",

@@ -92,7 +92,7 @@ pub(crate) struct OfiTransport {
     pub(super) own: OwnMemory,
     pub(super) members: Members,
     /// How long the provider may refuse what is for a peer whose silence has no limit before that is lost.
-    pub(super) patience: Duration,
+    pub(super) send_timeout: Duration,
     pub(crate) silence: Silence,
     pub(super) port: Port,
     pub(super) links: Links,
@@ -158,15 +158,15 @@ pub(crate) enum Rest {
 
 impl OfiTransport {
     /// A transport over an open port. `own` is this process's memory; a peer whose silence has no limit is lost when
-    /// what is for it finds no room for as long as `patience`.
-    pub(crate) fn new(port: Port, members: Members, own: OwnMemory, patience: Duration) -> OfiTransport {
+    /// what is for it finds no room for as long as `send_timeout`.
+    pub(crate) fn new(port: Port, members: Members, own: OwnMemory, send_timeout: Duration) -> OfiTransport {
         let copies = Copies::new(port.description());
         let shares_heaps = port.description().mr_mode.is_free();
         OfiTransport {
             made_at: Instant::now(),
             own,
             members,
-            patience,
+            send_timeout,
             silence: Box::new(|_| None),
             port,
             links: Links::default(),

@@ -95,7 +95,7 @@ impl ShmTransport {
     }
 
     /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there already.
-    pub(crate) fn turn_cold(&mut self) -> Cold {
+    pub(crate) fn prepare_sleep(&mut self) -> Cold {
         self.take_rung();
         self.retry_unheard();
         if !self.hot.is_empty() {
@@ -159,7 +159,7 @@ impl ShmTransport {
         if let Some(pair) = &mut self.pairs[waiting.rank as usize] {
             return pair.warm_up(waiting.rank, &mut self.warm);
         }
-        match Pair::new(&self.peers, waiting.rank, waiting.patience) {
+        match Pair::new(&self.peers, waiting.rank, waiting.timeout) {
             Ok(mut pair) => {
                 pair.warm_up(waiting.rank, &mut self.warm);
                 self.pairs[waiting.rank as usize] = Some(pair);
@@ -187,7 +187,7 @@ impl ShmTransport {
 
     /// Waits a moment for a message, `looks` short looks at most.
     #[inline(always)]
-    pub(crate) fn linger(&mut self, looks: u32) {
+    pub(crate) fn spin_for_message(&mut self, looks: u32) {
         for _ in 0..looks {
             // Once between looks: without it they take the line away from whoever is writing it.
             std::hint::spin_loop();
@@ -342,19 +342,19 @@ impl ShmTransport {
 struct Unheard {
     rank: Rank,
     /// How long the next attempt may take; doubled by each that fails.
-    patience: Duration,
+    timeout: Duration,
     not_before: Instant,
 }
 
 impl Unheard {
     fn new(rank: Rank) -> Unheard {
-        Unheard { rank, patience: HEAR_WITHIN, not_before: Instant::now() }
+        Unheard { rank, timeout: HEAR_WITHIN, not_before: Instant::now() }
     }
 
     /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
     fn put_off(&mut self) {
-        self.patience = (self.patience * 2).min(HEAR_WITHIN_MAX);
-        self.not_before = Instant::now() + self.patience * 4;
+        self.timeout = (self.timeout * 2).min(HEAR_WITHIN_MAX);
+        self.not_before = Instant::now() + self.timeout * 4;
     }
 }
 

@@ -125,10 +125,10 @@ impl Part {
 impl Control {
     /// Shows figures of this process to whoever looks. One thread at a time for each part.
     pub(crate) fn show(&self, part: Part, at: Nanos, figures: &Figures) {
-        self.show_words(part.at(), at, &figures.0);
+        self.publish_words(part.at(), at, &figures.0);
     }
 
-    fn show_words(&self, part: u64, at: Nanos, words: &[u64]) {
+    fn publish_words(&self, part: u64, at: Nanos, words: &[u64]) {
         let sequence = self.word(part);
         // Any peer may have written there; odd it is all the same.
         let odd = sequence.load(Ordering::Relaxed) | 1;

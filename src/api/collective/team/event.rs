@@ -24,8 +24,8 @@ use crate::base::error::Error;
 use crate::base::handler_scope::HandlerScope;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::runtime::inner::Inner;
-use crate::runtime::works::Work;
+use crate::runtime::background_steps::LocalSteps;
+use crate::runtime::core::NodeCore;
 
 /// How values are combined, by whoever makes progress.
 type Combining<T> = Box<dyn Combine<T> + Send>;
@@ -44,7 +44,7 @@ pub struct TeamEvent<T: Pod + Send> {
 }
 
 struct Owned<T> {
-    inner: Weak<Inner>,
+    core: Weak<NodeCore>,
     memory: Mutex<OwnMemory<T>>,
 }
 
@@ -66,11 +66,11 @@ impl<T: Pod> OwnMemory<T> {
     }
 }
 
-impl<T: Pod + Send> Work for Owned<T> {
+impl<T: Pod + Send> LocalSteps for Owned<T> {
     fn run(&self, op: OpId) -> bool {
-        let Some(inner) = self.inner.upgrade() else { return false };
+        let Some(core) = self.core.upgrade() else { return false };
         loop {
-            let next = inner.engine().local_step(op);
+            let next = core.engine().local_step(op);
             if next.is_none() {
                 break;
             }
@@ -81,30 +81,30 @@ impl<T: Pod + Send> Work for Owned<T> {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return true,
             };
-            let panicking = GivenUp { inner: &inner, op };
+            let panicking = GivenUp { core: &core, op };
             loop {
-                let step = inner.engine().local_step(op);
+                let step = core.engine().local_step(op);
                 let Some(step) = step else { break };
                 let (mut buffers, combine) = memory.buffers();
-                do_step(&inner, op, step, &mut buffers, &mut **combine);
+                do_step(&core, op, step, &mut buffers, &mut **combine);
             }
             std::mem::forget(panicking);
         }
-        !inner.engine().is_locally_done(op)
+        !core.engine().is_locally_done(op)
     }
 }
 
 /// Gives a collective up when the caller's function panics.
 struct GivenUp<'a> {
-    inner: &'a Inner,
+    core: &'a NodeCore,
     op: OpId,
 }
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        self.inner.engine().cancel(self.op);
+        self.core.engine().cancel(self.op);
         // Other collectives of the team have ended with it.
-        self.inner.wake();
+        self.core.wake();
     }
 }
 
@@ -138,8 +138,8 @@ impl<T> Owned<T> {
     }
 
     fn said(&self, team: TeamId, error: Error) -> Error {
-        match self.inner.upgrade() {
-            Some(inner) => said(&inner, team, error),
+        match self.core.upgrade() {
+            Some(core) => said(&core, team, error),
             None => error,
         }
     }
@@ -299,7 +299,7 @@ impl Team {
 
     fn start<T: Pod + Send>(&self, given: Given<T>) -> TeamEvent<T> {
         let Given { what, input, output, combine } = given;
-        let inner = &self.node.inner;
+        let core = &self.node.core;
         let plan = what.and_then(|what| self.plan(&what).map(|plan| (what, plan)));
         let mut memory = OwnMemory { input, output, scratch: Vec::new(), stage: None, combine };
         let plan = plan.map(|(what, plan)| {
@@ -311,20 +311,20 @@ impl Team {
             (what, plan)
         });
         let memory = Mutex::new(memory);
-        let owned = Arc::new(Owned { inner: Arc::downgrade(inner), memory });
+        let owned = Arc::new(Owned { core: Arc::downgrade(core), memory });
         let started = plan.map(|(what, plan)| {
             let memories = lock(&owned.memory).buffers().0.places();
             let start = Start { memories, steps_told: true, deadline: self.node.deadline(), goes_on: false };
-            let begun = inner.begin(Timed::Collective);
-            let mut engine = inner.engine();
+            let begun = core.begin(Timed::Collective);
+            let mut engine = core.engine();
             let op = engine.collective(self.membership.id, &what, plan, start);
             // Before anybody else can be told of its steps. It keeps the memory, too.
-            inner.works.insert(op, Arc::clone(&owned) as Arc<dyn Work>);
+            core.background_steps.insert(op, Arc::clone(&owned) as Arc<dyn LocalSteps>);
             drop(engine);
             let _scope = HandlerScope::enter();
-            inner.works.run(op);
+            core.background_steps.run(op);
             if let Some(begun) = begun {
-                inner.follow(Timed::Collective, begun, op);
+                core.follow(Timed::Collective, begun, op);
             }
             Some(op)
         });

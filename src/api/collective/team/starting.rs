@@ -16,8 +16,8 @@ use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
-use crate::runtime::inner::{Engine, Inner};
-use crate::runtime::patience::Patience;
+use crate::runtime::core::{Engine, NodeCore};
+use crate::runtime::wait_policy::WaitPolicy;
 
 /// Bytes of scratch memory that a team keeps, at most.
 const SPARE_MAX: u64 = 4 << 20;
@@ -33,7 +33,7 @@ impl Team {
     fn meet(&self, plan: &Plan) -> Result<(), Error> {
         for member in plan.partners() {
             let Some(rank) = self.job_rank(member) else { continue };
-            match self.node.inner.peers.get(rank, self.node.timeout) {
+            match self.node.core.peers.get(rank, self.node.timeout) {
                 Ok(_) | Err(Error::PeerLost { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -61,10 +61,10 @@ impl Team {
         buffers: Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
-        self.node.inner.may_wait("a collective")?;
+        self.node.core.may_wait("a collective")?;
         let (members, bytes) = (self.size(), buffers.len());
         let _span = tracing::trace_span!("collective", what = what.name(), members, bytes).entered();
-        self.node.inner.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))
+        self.node.core.latencies.time(Timed::Collective, || self.run_now(what, buffers, combine))
     }
 
     fn run_now<T: Pod>(
@@ -74,19 +74,19 @@ impl Team {
         combine: &mut dyn Combine<T>,
     ) -> Result<(), Error> {
         let mut buffers = buffers;
-        let mut patience = Patience::new(self.node.timeout);
-        let exchange = self.by_rounds(what, &mut buffers, combine, &mut patience);
+        let mut wait_policy = WaitPolicy::new(self.node.timeout);
+        let exchange = self.by_rounds(what, &mut buffers, combine, &mut wait_policy);
         if exchange == Some(Exchange::Over) {
             return Ok(());
         }
         let goes_on = exchange.is_some();
-        let timeout = if goes_on { patience.left() } else { self.node.timeout };
+        let timeout = if goes_on { wait_policy.left() } else { self.node.timeout };
         let plan = self.plan(what).inspect_err(|_| {
             if goes_on {
-                drop(Abandoned { inner: &self.node.inner });
+                drop(Abandoned { core: &self.node.core });
             }
         })?;
-        if self.node.inner.engine().keeps(buffers.len() + plan.scratch) {
+        if self.node.core.engine().keeps(buffers.len() + plan.scratch) {
             return self.run_kept(what, plan, buffers, combine, (goes_on, timeout));
         }
         let (plan, mut stage) = self.staged(what, plan, &buffers);
@@ -97,17 +97,17 @@ impl Team {
             None => scratch(&mut spare, &mut fresh, plan.scratch),
         };
         let mut buffers = Buffers { scratch, ..buffers };
-        let (op, inner) = (self.begin(what, plan, buffers.places(), goes_on), &self.node.inner);
+        let (op, core) = (self.begin(what, plan, buffers.places(), goes_on), &self.node.core);
         let ended = self.end(op, timeout, || {
             loop {
                 let step = {
-                    let mut engine = inner.engine();
+                    let mut engine = core.engine();
                     match engine.outcome(op) {
                         Some(outcome) => return Some(outcome),
                         None => engine.local_step(op)?,
                     }
                 };
-                do_step(inner, op, step, &mut buffers, combine);
+                do_step(core, op, step, &mut buffers, combine);
             }
         });
         lock(&self.membership.recent).scratch = spare;
@@ -125,12 +125,12 @@ impl Team {
     ) -> Result<(), Error> {
         let kept = std::mem::take(&mut lock(&self.membership.recent).kept);
         let kept = buffers.keep(kept, plan.scratch);
-        let (op, inner) = (self.begin(what, plan, Memories::Kept(kept), goes_on), &self.node.inner);
+        let (op, core) = (self.begin(what, plan, Memories::Kept(kept), goes_on), &self.node.core);
         let mut gotten = Kept::default();
         self.end(op, timeout, || {
             loop {
                 let mut operands = {
-                    let mut engine = inner.engine();
+                    let mut engine = core.engine();
                     if engine.is_done(op) {
                         gotten = engine.kept(op).map(std::mem::take).unwrap_or_default();
                         return engine.outcome(op);
@@ -139,7 +139,7 @@ impl Team {
                     Operands::<T>::of(engine.kept(op)?, step)
                 };
                 operands.combine(combine);
-                let mut engine = inner.engine();
+                let mut engine = core.engine();
                 if let Some(kept) = engine.kept(op) {
                     operands.leave(kept);
                 }
@@ -158,15 +158,15 @@ impl Team {
         what: &Collective,
         buffers: &mut Buffers<'_, T>,
         combine: &mut dyn Combine<T>,
-        patience: &mut Patience,
+        wait_policy: &mut WaitPolicy,
     ) -> Option<Exchange> {
-        let inner = &self.node.inner;
-        if size_of_val(buffers.output) > WORD || buffers.input.is_some() || inner.has_network() {
+        let core = &self.node.core;
+        if size_of_val(buffers.output) > WORD || buffers.input.is_some() || core.has_network() {
             return None;
         }
         let (id, given) = (self.membership.id, word_of(buffers.output));
         let mut next = {
-            let mut engine = inner.engine();
+            let mut engine = core.engine();
             if !engine.exchange(id, what, given) {
                 return None;
             }
@@ -178,8 +178,8 @@ impl Team {
         };
         loop {
             if next == Exchanged::Waits {
-                let abandoned = Abandoned { inner };
-                next = inner.poll_for(patience, came).unwrap_or(Exchanged::Yields);
+                let abandoned = Abandoned { core };
+                next = core.poll_for(wait_policy, came).unwrap_or(Exchanged::Yields);
                 std::mem::forget(abandoned);
             }
             let Exchanged::Come { word, first, last } = next else { break };
@@ -187,7 +187,7 @@ impl Team {
             if last {
                 return Some(Exchange::Over);
             }
-            next = inner.engine().exchange_next(word_of(buffers.output));
+            next = core.engine().exchange_next(word_of(buffers.output));
         }
         let values: &mut [u8] = bytemuck::cast_slice_mut(buffers.output);
         values.copy_from_slice(&given[..values.len()]);
@@ -201,15 +201,15 @@ impl Team {
         plan: Arc<Plan>,
         buffers: &Buffers<'_, T>,
     ) -> (Arc<Plan>, Option<Stage>) {
-        let inner = &self.node.inner;
+        let core = &self.node.core;
         // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
         // exposed, nothing that is not theirs may lie there.
-        if inner.has_network() || inner.peers.own().identity.ranges_only {
+        if core.has_network() || core.peers.own().identity.ranges_only {
             return (plan, None);
         }
-        let hidden = [Memory::In, Memory::Out].map(|memory| buffers.is_hidden(inner.peers.itself(), memory));
+        let hidden = [Memory::In, Memory::Out].map(|memory| buffers.is_hidden(core.peers.itself(), memory));
         let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
-        match self.staged_plan(what, hidden).and_then(|plan| Some((inner.stages.take(bytes(&plan))?, plan))) {
+        match self.staged_plan(what, hidden).and_then(|plan| Some((core.stages.take(bytes(&plan))?, plan))) {
             Some((stage, staged)) => (staged, Some(stage)),
             None => (plan, None),
         }
@@ -236,7 +236,7 @@ impl Team {
 
     fn begin(&self, what: &Collective, plan: Arc<Plan>, memories: Memories, goes_on: bool) -> OpId {
         let start = Start { memories, steps_told: false, deadline: None, goes_on };
-        self.node.inner.engine().collective(self.membership.id, what, plan, start)
+        self.node.core.engine().collective(self.membership.id, what, plan, start)
     }
 
     /// Waits for a collective's outcome, which `done` gives.
@@ -247,7 +247,7 @@ impl Team {
         done: impl FnMut() -> Option<engine::Outcome>,
     ) -> Result<(), Error> {
         let given_up = GivenUp { team: self, op };
-        let outcome = match self.node.inner.wait(timeout, done) {
+        let outcome = match self.node.core.wait(timeout, done) {
             Some(outcome) => {
                 std::mem::forget(given_up);
                 Some(outcome)
@@ -256,7 +256,7 @@ impl Team {
         };
         match outcome {
             Some(outcome) => {
-                outcome.map(|_| ()).map_err(|error| said(&self.node.inner, self.membership.id, error.into()))
+                outcome.map(|_| ()).map_err(|error| said(&self.node.core, self.membership.id, error.into()))
             }
             None => Err(Error::WaitTimeout { waited_for: "the members at a collective" }),
         }
@@ -307,19 +307,19 @@ fn combine_word<T: Pod>(values: &mut [T], word: [u8; WORD], first: bool, combine
 
 /// Ends a collective by rounds when a handler that ran meanwhile panics.
 struct Abandoned<'a> {
-    inner: &'a Inner,
+    core: &'a NodeCore,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        self.inner.engine().give_up_exchange();
-        self.inner.wake();
+        self.core.engine().give_up_exchange();
+        self.core.wake();
     }
 }
 
 /// How a collective of a team failed, as its caller gets to know it.
-pub(super) fn said(inner: &Inner, team: TeamId, error: Error) -> Error {
-    match (error, inner.engine().difference(team)) {
+pub(super) fn said(core: &NodeCore, team: TeamId, error: Error) -> Error {
+    match (error, core.engine().difference(team)) {
         (Error::Team { .. }, Some(differ)) => Error::Differ { ranks: differ.ranks, what: differ.to_string() },
         (error, _) => error,
     }
@@ -349,14 +349,14 @@ struct GivenUp<'a> {
 
 impl GivenUp<'_> {
     fn end(&self) -> Option<engine::Outcome> {
-        let inner = &self.team.node.inner;
+        let core = &self.team.node.core;
         let outcome = {
-            let mut engine = inner.engine();
+            let mut engine = core.engine();
             engine.cancel(self.op);
             engine.outcome(self.op)
         };
         // Other collectives of the team have ended with it.
-        inner.wake();
+        core.wake();
         outcome
     }
 }

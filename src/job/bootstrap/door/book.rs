@@ -220,7 +220,7 @@ impl Book {
     }
 
     /// Lets a peer know that it is to serve this process, once it is one.
-    pub(super) fn ask_to_serve(&mut self, number: u32) {
+    pub(super) fn request_progress(&mut self, number: u32) {
         match self.lines.get(&number) {
             Some(line) => line.say(&Request::Serve { peer: 0 }),
             None => _ = self.to_serve.insert(number),

@@ -58,7 +58,7 @@ fn a_caller_and_the_called_have_places_at_each_other() {
     let (c, at_c, _) = door(4);
     assert_eq!(c.call(address.as_bytes(), soon()).expect("let in"), 1);
     assert_eq!((at_c.recv_timeout(LIMIT), at_b.recv_timeout(LIMIT)), (Ok((1, 2)), Ok((2, 1))));
-    a.ask_to_serve(1);
+    a.request_progress(1);
     assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Serve));
     drop(a);
     assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Lost { rank: 1, how: How::Left }));
@@ -256,7 +256,7 @@ fn whoever_says_that_it_is_another_node_is_not_taken_for_that_one() {
 fn what_is_said_before_the_connection_is_known_is_said_then() {
     let ((a, ..), (b, at_b, lost_b)) = (door(4), door(4));
     // As another thread does that finds the peer in the table before the book has it.
-    a.ask_to_serve(1);
+    a.request_progress(1);
     a.call(b.address().as_bytes(), soon()).expect("let in");
     at_b.recv_timeout(LIMIT).expect("it has come");
     assert_eq!(lost_b.recv_timeout(LIMIT), Ok(Notice::Serve));

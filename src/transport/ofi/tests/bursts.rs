@@ -32,8 +32,8 @@ fn over_each(test: impl Fn(&mut OfiCluster, [Place; 2])) {
 const ROOM: usize = 10 * PARTS[DIRECT] * LONG;
 
 fn met(provider: &Provider) -> (OfiCluster, [Place; 2]) {
-    let (confirms, registers_local, pins, patience) = (false, false, false, LIMIT);
-    let setting = Setting { provider, registration: None, confirms, registers_local, pins, patience };
+    let (confirms, registers_local, pins, send_timeout) = (false, false, false, LIMIT);
+    let setting = Setting { provider, registration: None, confirms, registers_local, pins, send_timeout };
     let mut cluster = OfiCluster::new(2, setting);
     let memory = [cluster.private(0, ROOM), cluster.heap(1, ROOM)];
     while !cluster.transport(0).knows_heap(1) {

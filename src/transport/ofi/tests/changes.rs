@@ -116,7 +116,7 @@ fn over_each_provider(holds: impl Fn(&str, Setting<'_>)) {
             confirms: false,
             registers_local: false,
             pins: false,
-            patience: LIMIT,
+            send_timeout: LIMIT,
         };
         holds(&provider.description().provider, setting);
     }

@@ -81,7 +81,7 @@ pub(super) struct Setting<'a> {
     pub(super) registers_local: bool,
     /// As if the provider pinned what is registered: heaps are registered page by page.
     pub(super) pins: bool,
-    pub(super) patience: Duration,
+    pub(super) send_timeout: Duration,
 }
 
 /// One process's part, were it a process. The node goes before what its peers reach.
@@ -192,7 +192,7 @@ impl Member {
         let checked = CheckedCopy::new().expect("a scratch file");
         let own =
             OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
-        let mut transport = OfiTransport::new(port, members, own, setting.patience);
+        let mut transport = OfiTransport::new(port, members, own, setting.send_timeout);
         transport.copies.delivers &= !setting.confirms;
         if setting.pins {
             transport.shares_heaps = false;

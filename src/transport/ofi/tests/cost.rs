@@ -20,7 +20,7 @@ use super::processes::Side;
 use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
-use crate::runtime::inner::Engine;
+use crate::runtime::core::Engine;
 use crate::transport::alarm::Alarm;
 use crate::transport::mixed::Mixed;
 use crate::transport::ofi::port::Port;

@@ -13,7 +13,7 @@ use crate::base::limits::DIRECT_PARTS;
 /// How silent rank 1 may be, so far as rank 0 goes by that.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Two ranks, of which rank 0 has memory of rank 1 held, and no more than this patience with it.
+/// Two ranks, of which rank 0 has memory of rank 1 held, and waits for it no longer than this.
 fn pair_with_silence(provider: &Provider) -> (OfiCluster, Place, Place) {
     let mut cluster = OfiCluster::new(2, setting(provider, ample()));
     let (here, there) = held(&mut cluster, 1);

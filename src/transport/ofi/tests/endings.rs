@@ -19,7 +19,14 @@ pub(super) const LEN: usize = 200_000;
 pub(super) const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
 
 pub(super) fn setting(provider: &Provider, registration: Option<Settings>) -> Setting<'_> {
-    Setting { provider, registration, confirms: false, registers_local: false, pins: false, patience: LIMIT }
+    Setting {
+        provider,
+        registration,
+        confirms: false,
+        registers_local: false,
+        pins: false,
+        send_timeout: LIMIT,
+    }
 }
 
 /// Enough for all that a test touches.
@@ -142,8 +149,8 @@ fn a_peer_that_dies_in_silence_is_lost() {
 #[test]
 fn a_peer_that_was_never_there_is_lost_when_patience_ends() {
     over_each(|provider| {
-        let patience = Duration::from_millis(200);
-        let mut cluster = OfiCluster::strangers(2, Setting { patience, ..setting(provider, None) });
+        let send_timeout = Duration::from_millis(200);
+        let mut cluster = OfiCluster::strangers(2, Setting { send_timeout, ..setting(provider, None) });
         cluster.crash(1);
         let since = Instant::now();
         assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));

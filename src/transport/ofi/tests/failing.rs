@@ -32,7 +32,7 @@ fn holds(registered: bool, script: impl Fn(u32) -> Script) {
                 confirms: false,
                 registers_local: false,
                 pins: false,
-                patience: LIMIT,
+                send_timeout: LIMIT,
             };
             let mut cluster = OfiCluster::new(3, setting);
             let (here, word) = (cluster.private(0, LEN), [1, 2].map(|peer| cluster.heap(peer, 8)));
@@ -153,7 +153,7 @@ fn what_a_peer_that_dies_held_is_taken_back() {
             confirms: false,
             registers_local: false,
             pins: false,
-            patience: LIMIT,
+            send_timeout: LIMIT,
         };
         let mut cluster = OfiCluster::new(3, setting);
         let there = cluster.private(0, LEN);

@@ -19,7 +19,7 @@ fn setting(provider: &Provider) -> Setting<'_> {
         confirms: false,
         registers_local: false,
         pins: false,
-        patience: LIMIT,
+        send_timeout: LIMIT,
     }
 }
 

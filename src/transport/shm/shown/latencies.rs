@@ -13,8 +13,8 @@ const _: () =
 
 impl Control {
     /// Shows how long calls of this process took. One thread at a time.
-    pub(crate) fn show_latencies(&self, at: Nanos, words: &[u64; WORDS]) {
-        self.show_words(LATENCIES_AT, at, words);
+    pub(crate) fn publish_latencies(&self, at: Nanos, words: &[u64; WORDS]) {
+        self.publish_words(LATENCIES_AT, at, words);
     }
 }
 
@@ -48,11 +48,11 @@ mod tests {
         assert_eq!(read_latencies(&page), None);
         let mut words = [0; WORDS];
         words[WORDS - 3] = 3;
-        control.show_latencies(1, &words);
+        control.publish_latencies(1, &words);
         let read = read_latencies(&page).expect("shown");
         assert_eq!((read.get(Timed::Request).sampled(), read.get(Timed::Put).sampled()), (3, 0));
         // A watcher of one that is hostile gets numbers.
-        control.show_latencies(2, &[u64::MAX; WORDS]);
+        control.publish_latencies(2, &[u64::MAX; WORDS]);
         assert!(read_latencies(&page).expect("shown").get(Timed::Put).sampled() > 1 << 40);
     }
 }

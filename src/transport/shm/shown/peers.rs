@@ -108,8 +108,8 @@ fn counter_words(counters: &mut PeerCounters) -> [&mut u64; COUNTERS] {
 
 impl Control {
     /// Shows what was counted of this process's peers to whoever looks. One thread at a time.
-    pub(crate) fn show_peers(&self, at: Nanos, peers: &Peers) {
-        self.show_words(AT, at, &peers.words());
+    pub(crate) fn publish_peers(&self, at: Nanos, peers: &Peers) {
+        self.publish_words(AT, at, &peers.words());
     }
 }
 

@@ -207,7 +207,7 @@ fn vandalise(seed: u64, [one, vandal, other]: [Node; RANKS as usize], time: Dura
             let mut dice = Dice(seed | 1);
             while !over.load(Ordering::SeqCst) {
                 for _ in 0..200 {
-                    let target = vandal.inner.near.get(dice.below(3) as Rank).expect("connected above");
+                    let target = vandal.core.near.get(dice.below(3) as Rank).expect("connected above");
                     scribble(target, &mut dice, RANKS);
                 }
                 vandal.progress();

@@ -67,7 +67,7 @@ fn put(cluster: &mut Cluster, rank: Rank, peer: Rank, times: u32) {
 /// What a watcher reads of what `rank` shows.
 fn seen(cluster: &Cluster, rank: Rank) -> Peers {
     let (control, page, _segment) = process();
-    control.show_peers(1, &Peers::of(cluster.view(rank).registration_by_peer()));
+    control.publish_peers(1, &Peers::of(cluster.view(rank).registration_by_peer()));
     assert_eq!(control.names(), b"a\0", "and nothing else is overwritten");
     read_peers(&page, SIZE).expect("shown above")
 }
@@ -120,7 +120,7 @@ fn the_busiest_are_seen_one_by_one_and_the_others_together() {
 fn who_registers_nothing_shows_no_peers_and_who_shows_nothing_is_not_taken_for_that() {
     let (control, page, _segment) = process();
     assert_eq!(read_peers(&page, SIZE), None);
-    control.show_peers(1, &Peers::of(ByPeer::default()));
+    control.publish_peers(1, &Peers::of(ByPeer::default()));
     assert_eq!(read_peers(&page, SIZE), Some(Peers::default()));
 }
 
@@ -130,7 +130,7 @@ fn what_no_rank_shows_is_not_believed() {
     let counters = PeerCounters { hits: 1, ..PeerCounters::default() };
     let show = |ranks: &[Rank], more| {
         let busiest = ranks.iter().map(|rank| (*rank, counters)).collect();
-        control.show_peers(1, &Peers { busiest, more, others: counters });
+        control.publish_peers(1, &Peers { busiest, more, others: counters });
         read_peers(&page, SIZE)
     };
     assert_eq!(show(&[1, 39], 2).map(|peers| peers.busiest), Some(vec![(1, counters), (39, counters)]));
@@ -153,12 +153,12 @@ fn what_no_rank_shows_is_not_believed() {
 #[test]
 fn whatever_a_process_writes_there_its_rows_add_up() {
     let (control, page, _segment) = process();
-    control.show_words(AT, 1, &[u64::MAX; WORDS]);
+    control.publish_words(AT, 1, &[u64::MAX; WORDS]);
     assert_eq!(read_peers(&page, u32::MAX), None);
     let mut words = [u64::MAX; WORDS];
     words[0] = ROWS_MAX as u64;
     (0..ROWS_MAX).for_each(|row| words[1 + COUNTERS + row * ROW_WORDS] = row as u64);
-    control.show_words(AT, 1, &words);
+    control.publish_words(AT, 1, &words);
     let peers = read_peers(&page, SIZE).expect("such ranks there are");
     assert!(sum(&peers).hits >= 33 * COUNTER_MAX);
     let file = std::fs::File::open("/dev/zero").expect("every system has it");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Delivery, Inbox, Lane, OpId};
 
-use super::{FOLLOWED, Inner};
+use super::{FOLLOWED, NodeCore};
 use crate::base::sync::lock;
 use crate::counters::latency::Timed;
 
@@ -16,7 +16,7 @@ const FOLLOWED_MAX: usize = 4;
 /// The bits of a stamp.
 const STAMP_MASK: u64 = (1 << 56) - 1;
 
-impl Inner {
+impl NodeCore {
     /// The stamp of a request that begins now: the time, if it is one whose time is taken, and 0 otherwise.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
@@ -65,13 +65,13 @@ impl Inner {
         let mut followed = lock(&self.followed);
         if followed.len() < FOLLOWED_MAX {
             followed.push((op, what, begun));
-            self.errands.fetch_or(FOLLOWED, Ordering::AcqRel);
+            self.deferred.fetch_or(FOLLOWED, Ordering::AcqRel);
         }
     }
 
     /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has ended with it.
     pub(crate) fn after_cancel(&self) {
-        if self.errands.load(Ordering::Acquire) & FOLLOWED != 0 {
+        if self.deferred.load(Ordering::Acquire) & FOLLOWED != 0 {
             self.look_after_followed();
         }
         self.wake();
@@ -89,7 +89,7 @@ impl Inner {
             !is_over
         });
         if followed.is_empty() {
-            self.errands.fetch_and(!FOLLOWED, Ordering::AcqRel);
+            self.deferred.fetch_and(!FOLLOWED, Ordering::AcqRel);
         }
     }
 }

@@ -9,39 +9,39 @@ use std::time::Instant;
 use engine::Counters;
 use engine::node::RegistrationCounters;
 
-use crate::runtime::inner::{Engine, Inner};
+use crate::runtime::core::{Engine, NodeCore};
 use crate::transport::shm::shown::peers::Peers;
 use crate::transport::shm::shown::{Figures, Part};
 
-impl Inner {
+impl NodeCore {
     /// Shows what never enters the engine. Only for the watching thread, and once that has ended.
-    pub(crate) fn show_direct(&self) {
+    pub(crate) fn publish_direct(&self) {
         let at = self.nanos(Instant::now());
-        self.peers.own().control.show_latencies(at, &self.latencies.words());
+        self.peers.own().control.publish_latencies(at, &self.latencies.words());
         let mut counters = Counters::default();
         self.tallies.add_to(&mut counters);
-        self.show(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));
+        self.publish(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));
     }
 
     /// Shows the engine's counters. Only for whoever holds its lock.
-    pub(crate) fn show_engine(&self, engine: &mut Engine) {
+    pub(crate) fn publish_engine(&self, engine: &mut Engine) {
         // First, for whoever sees the figures takes these to be there.
         let at = self.nanos(Instant::now());
-        self.peers.own().control.show_peers(at, &Peers::of(engine.registration_by_peer()));
+        self.peers.own().control.publish_peers(at, &Peers::of(engine.registration_by_peer()));
         let mut counters = engine.counters().clone();
         engine.transport().add_to(&mut counters);
-        self.show(Part::Engine, &Figures::new(&counters, engine.registration_counters()));
+        self.publish(Part::Engine, &Figures::new(&counters, engine.registration_counters()));
     }
 
     /// Shows all counters once more, where somebody has been looking. For when all other threads have ended.
-    pub(crate) fn show_last(&self) {
+    pub(crate) fn publish_last(&self) {
         if self.watched.load(Ordering::Relaxed) {
-            self.show_direct();
-            self.show_engine(&mut self.engine());
+            self.publish_direct();
+            self.publish_engine(&mut self.engine());
         }
     }
 
-    fn show(&self, part: Part, figures: &Figures) {
+    fn publish(&self, part: Part, figures: &Figures) {
         self.peers.own().control.show(part, self.nanos(Instant::now()), figures);
     }
 }

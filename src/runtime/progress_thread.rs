@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crate::base::sync::lock;
 
 /// A node's progress thread, if it has one or may get one.
-pub(crate) struct Attendant {
+pub(crate) struct ProgressThreadSlot {
     state: Mutex<State>,
 }
 
@@ -21,10 +21,10 @@ enum State {
     Runs(JoinHandle<()>),
 }
 
-impl Attendant {
+impl ProgressThreadSlot {
     /// No thread yet.
-    pub(crate) fn new(allowed: bool) -> Attendant {
-        Attendant { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
+    pub(crate) fn new(allowed: bool) -> ProgressThreadSlot {
+        ProgressThreadSlot { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
     }
 
     /// Starts the thread, which does `work` until that returns, unless it runs or may not.

@@ -4,11 +4,11 @@
 //! that a node's handlers run one after the other, and is only ever tried for; that of the *engine* is held for single
 //! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
 
-mod losses;
-mod orphans;
+mod detached_buffers;
+mod peer_loss;
+mod request_timing;
 mod tasks;
-mod timing;
-mod waiting;
+mod wait;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,15 +22,15 @@ use engine::node::Polled;
 use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
-use self::orphans::Orphans;
+use self::detached_buffers::DetachedBuffers;
 use crate::api::collective::team::Shelf;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::sync::lock;
 use crate::counters::latency::{Recorder, Timed};
 use crate::counters::tally::Tallies;
-use crate::runtime::progress::Attendant;
-use crate::runtime::works::Works;
+use crate::runtime::background_steps::BackgroundSteps;
+use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory;
 use crate::transport::mixed::Mixed;
@@ -48,20 +48,20 @@ const POLLS: u32 = 4;
 /// Looks for a message between two polls, which do more.
 const LOOKS: u32 = 8;
 
-/// A bit of [`Inner::news`]: peers are newly lost.
+/// A bit of [`NodeCore::notices`]: peers are newly lost.
 const LOSSES: u8 = 1;
 
-/// A bit of [`Inner::news`]: somebody looks from outside, and the engine's counters are to be shown.
+/// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
 const LOOK: u8 = 2;
 
-/// Bits of [`Inner::errands`]: there are tasks to wake; buffers of operations that may have ended; operations whose time is
+/// Bits of [`NodeCore::deferred`]: there are tasks to wake; buffers of operations that may have ended; operations whose time is
 /// taken.
 const WAKERS: u8 = 1;
-const ORPHANS: u8 = 2;
+const DETACHED: u8 = 2;
 const FOLLOWED: u8 = 4;
 
-/// Messages that are heard before news are, at most.
-const HEARD_MAX: u32 = 1000;
+/// Messages that are heard before notices are, at most.
+const POLLS_WITH_NOTICES_MAX: u32 = 1000;
 
 /// How long the launcher's word that a far peer is gone is kept back: what that had still sent may take its time.
 const GRACE: Duration = Duration::from_millis(20);
@@ -70,7 +70,7 @@ const GRACE: Duration = Duration::from_millis(20);
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
-pub(crate) type Handler = Box<dyn Fn(&Arc<Inner>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
+pub(crate) type Handler = Box<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
 
 /// A value that this rank has published in the directory.
 pub(crate) struct Published {
@@ -82,7 +82,7 @@ pub(crate) struct Published {
 }
 
 /// One process's node.
-pub(crate) struct Inner {
+pub(crate) struct NodeCore {
     /// What every put and get of mapped memory looks up: a table of `peers`.
     pub(crate) near: NearPeers,
     pub(crate) peers: Arc<Peers>,
@@ -99,7 +99,7 @@ pub(crate) struct Inner {
     engine: BiasedLock<Engine>,
     /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine, whose network
     /// may be writing it.
-    pub(crate) works: Works,
+    pub(crate) background_steps: BackgroundSteps,
     /// Where messages arrive. Whoever holds it polls, and runs the handlers.
     inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
@@ -115,13 +115,13 @@ pub(crate) struct Inner {
     losses: Mutex<Vec<(Rank, Instant)>>,
     /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of it, so that
     /// the polls on which all depends look at one only.
-    news: AtomicU8,
-    /// Messages heard since there are news.
-    heard: AtomicU32,
+    notices: AtomicU8,
+    /// Messages heard since there are notices.
+    polls_with_notices: AtomicU32,
     /// Whether anybody has ever looked at this node from outside.
     pub(crate) watched: AtomicBool,
-    /// What there is to do once something has moved: [`WAKERS`], [`ORPHANS`], [`FOLLOWED`], in one word as [`Inner::news`].
-    errands: AtomicU8,
+    /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as [`NodeCore::notices`].
+    deferred: AtomicU8,
     /// The process whose node it is.
     pid: u32,
     /// Tasks that wait for an event.
@@ -129,7 +129,7 @@ pub(crate) struct Inner {
     /// Messages taken by all threads, about.
     moved: AtomicU32,
     /// Buffers of operations whose events were dropped, kept until the operations end.
-    orphans: Mutex<Orphans<OpId>>,
+    detached_buffers: Mutex<DetachedBuffers<OpId>>,
     /// Operations under way whose time is taken: of which kind, and since when.
     followed: Mutex<Vec<(OpId, Timed, Instant)>>,
     /// The first failure of an operation that ended at once and whose event was dropped.
@@ -138,11 +138,11 @@ pub(crate) struct Inner {
     pub(crate) closing: AtomicBool,
     /// Whether the node may have a progress thread.
     pub(crate) may_attend: bool,
-    pub(crate) attendant: Attendant,
+    pub(crate) progress_thread: ProgressThreadSlot,
     /// Wakes tasks that await where the node may have no progress thread.
-    pub(crate) waker: Attendant,
+    pub(crate) waker: ProgressThreadSlot,
     /// Hears the doorbell for whoever sleeps on the network.
-    pub(crate) listener: Attendant,
+    pub(crate) listener: ProgressThreadSlot,
     /// Held while the network is opened for the first far peer.
     pub(crate) opening: Mutex<()>,
     /// What a door opens to. `None` once it is open, and in a launched job.
@@ -160,7 +160,7 @@ pub(crate) struct Outside {
     pub(crate) network: Plan,
 }
 
-/// The parts of a new [`Inner`].
+/// The parts of a new [`NodeCore`].
 pub(crate) struct Parts {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
@@ -185,9 +185,9 @@ pub(crate) enum Progress {
     Taken,
 }
 
-impl Inner {
-    pub(crate) fn new(parts: Parts) -> Inner {
-        Inner {
+impl NodeCore {
+    pub(crate) fn new(parts: Parts) -> NodeCore {
+        NodeCore {
             bell: parts.peers.own().control.bell(),
             alarm: OnceLock::new(),
             near: parts.peers.near().clone(),
@@ -197,7 +197,7 @@ impl Inner {
             handlers: parts.handlers,
             tallies: Tallies::new(),
             latencies: Recorder::new(),
-            works: Works::default(),
+            background_steps: BackgroundSteps::default(),
             published: Mutex::default(),
             engine: BiasedLock::new(parts.engine),
             inbox: BiasedLock::new(Inbox::default()),
@@ -206,22 +206,22 @@ impl Inner {
             polls: if parts.spin.is_zero() { 1 } else { POLLS },
             epoch: Instant::now(),
             losses: Mutex::new(Vec::new()),
-            news: AtomicU8::new(0),
-            heard: AtomicU32::new(0),
+            notices: AtomicU8::new(0),
+            polls_with_notices: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             pid: std::process::id(),
-            errands: AtomicU8::new(0),
+            deferred: AtomicU8::new(0),
             wakers: Mutex::new(Vec::new()),
             moved: AtomicU32::new(0),
-            orphans: Mutex::new(Orphans::new()),
+            detached_buffers: Mutex::new(DetachedBuffers::new()),
             followed: Mutex::default(),
             failure: Mutex::default(),
             any_failure: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             may_attend: parts.may_attend,
-            attendant: Attendant::new(parts.may_attend),
-            waker: Attendant::new(true),
-            listener: Attendant::new(true),
+            progress_thread: ProgressThreadSlot::new(parts.may_attend),
+            waker: ProgressThreadSlot::new(true),
+            listener: ProgressThreadSlot::new(true),
             opening: Mutex::default(),
             outside: Mutex::new(parts.outside),
             _nonce: parts.nonce,
@@ -278,7 +278,7 @@ impl Inner {
             self.on_stamp(stamp);
         } else if let Polled::Local(op) = polled {
             let _scope = HandlerScope::enter();
-            self.works.run(op);
+            self.background_steps.run(op);
         } else if polled == Polled::Idle {
             return Progress::Idle;
         }
@@ -292,7 +292,7 @@ impl Inner {
         let mut engine = self.engine();
         match engine.poll(inbox) {
             Polled::Idle => self.poll_on(&mut engine, inbox, polls),
-            moved => self.heard(&mut engine, moved),
+            moved => self.after_moved(&mut engine, moved),
         }
     }
 
@@ -301,19 +301,19 @@ impl Inner {
     fn poll_on(&self, engine: &mut Engine, inbox: &mut Inbox, polls: u32) -> Polled {
         for _ in 1..polls {
             // What a peer sent before it was lost is heard before the loss is told.
-            if self.news.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
+            if self.notices.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
                 break;
             }
-            engine.transport().linger(LOOKS);
+            engine.transport().spin_for_message(LOOKS);
             // What comes now may have been sent by who knew of a change.
             memory::hear(engine);
             match engine.poll(inbox) {
                 Polled::Idle => {}
-                moved => return self.heard(engine, moved),
+                moved => return self.after_moved(engine, moved),
             }
         }
-        if self.news.load(Ordering::Acquire) != 0 {
-            return if self.hear_news(engine) { Polled::Progressed } else { Polled::Idle };
+        if self.notices.load(Ordering::Acquire) != 0 {
+            return if self.apply_notices(engine) { Polled::Progressed } else { Polled::Idle };
         }
         if engine.transport().has_lost() {
             self.hear_network(engine);
@@ -325,11 +325,13 @@ impl Inner {
         Polled::Idle
     }
 
-    /// Something moved. Others may have so much to say that it never gets quiet, and there may be news.
+    /// Something moved. Others may have so much to say that it never gets quiet, and there may be notices.
     #[inline(always)]
-    fn heard(&self, engine: &mut Engine, moved: Polled) -> Polled {
-        if self.news.load(Ordering::Relaxed) != 0 && self.heard.fetch_add(1, Ordering::Relaxed) >= HEARD_MAX {
-            self.hear_news(engine);
+    fn after_moved(&self, engine: &mut Engine, moved: Polled) -> Polled {
+        if self.notices.load(Ordering::Relaxed) != 0
+            && self.polls_with_notices.fetch_add(1, Ordering::Relaxed) >= POLLS_WITH_NOTICES_MAX
+        {
+            self.apply_notices(engine);
         }
         moved
     }
@@ -338,39 +340,39 @@ impl Inner {
     #[inline(always)]
     fn after_progress(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.poke();
+            self.wake_sleepers();
         }
         if let Some(alarm) = self.alarm.get() {
             alarm.moved();
         }
-        if self.errands.load(Ordering::Acquire) != 0 {
-            self.run_errands();
+        if self.deferred.load(Ordering::Acquire) != 0 {
+            self.run_deferred();
         }
     }
 
     #[cold]
-    fn run_errands(&self) {
-        let errands = self.errands.load(Ordering::Acquire);
-        if errands & WAKERS != 0 {
+    fn run_deferred(&self) {
+        let deferred = self.deferred.load(Ordering::Acquire);
+        if deferred & WAKERS != 0 {
             self.wake_tasks();
         }
-        if errands & ORPHANS != 0 {
-            self.bury_orphans();
+        if deferred & DETACHED != 0 {
+            self.free_detached_buffers();
         }
-        if errands & FOLLOWED != 0 {
+        if deferred & FOLLOWED != 0 {
             self.look_after_followed();
         }
     }
 
     /// Drops the buffers of operations that have ended, whose programs' code runs with no lock of ours held.
-    fn bury_orphans(&self) {
+    fn free_detached_buffers(&self) {
         let ended = {
             let engine = self.engine();
-            let mut orphans = lock(&self.orphans);
+            let mut detached_buffers = lock(&self.detached_buffers);
             // An operation that nobody asks about leaves the table when it ends.
-            let ended = orphans.take_ended(|op| engine.is_locally_done(op));
-            if orphans.is_empty() {
-                self.errands.fetch_and(!ORPHANS, Ordering::AcqRel);
+            let ended = detached_buffers.take_ended(|op| engine.is_locally_done(op));
+            if detached_buffers.is_empty() {
+                self.deferred.fetch_and(!DETACHED, Ordering::AcqRel);
             }
             ended
         };
@@ -379,9 +381,9 @@ impl Inner {
 
     /// Keeps a buffer until the operation that uses it has ended.
     pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
-        let mut orphans = lock(&self.orphans);
-        orphans.add(op, buffer);
-        self.errands.fetch_or(ORPHANS, Ordering::AcqRel);
+        let mut detached_buffers = lock(&self.detached_buffers);
+        detached_buffers.add(op, buffer);
+        self.deferred.fetch_or(DETACHED, Ordering::AcqRel);
     }
 
     /// Keeps a failure that nobody has looked at for the next `quiet`.
@@ -417,7 +419,7 @@ impl Inner {
     }
 
     /// Wakes whoever sleeps.
-    fn poke(&self) {
+    fn wake_sleepers(&self) {
         self.bell.poke();
         self.ring_alarm();
     }
@@ -449,12 +451,12 @@ impl Inner {
 
     /// Starts the progress thread, if the node may have one.
     pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
-        let inner = Arc::clone(self);
-        let work = move || inner.wait_asleep(|| inner.closing.load(Ordering::SeqCst).then_some(()));
-        self.attendant.start("standpipe-progress", work)
+        let core = Arc::clone(self);
+        let work = move || core.wait_asleep(|| core.closing.load(Ordering::SeqCst).then_some(()));
+        self.progress_thread.start("standpipe-progress", work)
     }
 
-    /// As [`Inner::attend`], where the node has handlers: those who come from without may wait for their answers, and need not know
+    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their answers, and need not know
     /// what this process does meanwhile.
     pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
         if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
@@ -463,14 +465,14 @@ impl Inner {
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
         let Some(alarm) = self.alarm.get().cloned() else { return Ok(()) };
-        let inner = Arc::clone(self);
-        self.listener.start("standpipe-bell", move || alarm.forward(&inner.bell, &inner.closing))
+        let core = Arc::clone(self);
+        self.listener.start("standpipe-bell", move || alarm.forward(&core.bell, &core.closing))
     }
 
     /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while another thread is at
     /// it.
-    pub(crate) fn hear_out(self: &Arc<Self>) -> bool {
-        for _ in 0..HEARD_MAX {
+    pub(crate) fn drain_messages(self: &Arc<Self>) -> bool {
+        for _ in 0..POLLS_WITH_NOTICES_MAX {
             match self.progress(1) {
                 Progress::Idle => return true,
                 Progress::Taken => return false,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::{Inner, Progress, WAKERS};
+use super::{NodeCore, Progress, WAKERS};
 use crate::base::sync::lock;
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
@@ -19,7 +19,7 @@ const MOVES: u32 = 64;
 /// The longest sleep of the thread that only wakes tasks: they look then whether they have been told of all.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-impl Inner {
+impl NodeCore {
     /// For a task's poll: makes progress while there is something to do, until `done`; then sees to it that the task is woken
     /// when there may be more. Whether it is done.
     pub(crate) fn poll_task(self: &Arc<Self>, waker: &Waker, mut done: impl FnMut() -> bool) -> bool {
@@ -47,7 +47,7 @@ impl Inner {
             let copy = waker.clone();
             lock(&self.wakers).push(copy);
         }
-        self.errands.fetch_or(WAKERS, Ordering::AcqRel);
+        self.deferred.fetch_or(WAKERS, Ordering::AcqRel);
         let watched = match self.may_attend {
             true => self.attend(),
             false => self.start_waking(),
@@ -64,8 +64,8 @@ impl Inner {
 
     /// Starts the thread that only wakes tasks, or tells it that there are some.
     fn start_waking(self: &Arc<Self>) -> std::io::Result<()> {
-        let inner = Arc::clone(self);
-        self.waker.start("standpipe-wake", move || inner.keep_waking())?;
+        let core = Arc::clone(self);
+        self.waker.start("standpipe-wake", move || core.keep_waking())?;
         self.waker.unpark();
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Inner {
     /// handler and serves no peer.
     fn keep_waking(&self) {
         while !self.closing.load(Ordering::SeqCst) {
-            if self.errands.load(Ordering::Acquire) & WAKERS == 0 {
+            if self.deferred.load(Ordering::Acquire) & WAKERS == 0 {
                 std::thread::park();
                 continue;
             }
@@ -86,17 +86,17 @@ impl Inner {
     }
 
     pub(super) fn wake_tasks(&self) {
-        self.errands.fetch_and(!WAKERS, Ordering::AcqRel);
+        self.deferred.fetch_and(!WAKERS, Ordering::AcqRel);
         // Whoever is woken may poll at once, and be put on the list again.
         let wakers = std::mem::take(&mut *lock(&self.wakers));
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes every thread that waits, as [`Inner::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
+    /// Wakes every thread that waits, as [`NodeCore::wake`] does; and tasks by a thread of its own, as whoever wakes one may poll it at
     /// once, which can wait for the caller.
     pub(crate) fn wake_from_afar(&self) {
         self.wake_threads();
-        if self.errands.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {
+        if self.deferred.fetch_and(!WAKERS, Ordering::AcqRel) & WAKERS == 0 {
             return;
         }
         let wakers = Arc::new(Mutex::new(std::mem::take(&mut *lock(&self.wakers))));

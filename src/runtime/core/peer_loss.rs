@@ -6,31 +6,31 @@ use std::time::Instant;
 
 use engine::Rank;
 
-use super::{Engine, GRACE, Inner, LOOK, LOSSES};
+use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
 use crate::base::sync::lock;
 use crate::job::bootstrap::Notice;
 
-impl Inner {
+impl NodeCore {
     /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
     #[cold]
-    pub(super) fn hear_news(&self, engine: &mut Engine) -> bool {
-        let news = self.news.swap(0, Ordering::AcqRel);
-        self.heard.store(0, Ordering::Relaxed);
-        if news & LOOK != 0 {
-            self.show_engine(engine);
+    pub(super) fn apply_notices(&self, engine: &mut Engine) -> bool {
+        let notices = self.notices.swap(0, Ordering::AcqRel);
+        self.polls_with_notices.store(0, Ordering::Relaxed);
+        if notices & LOOK != 0 {
+            self.publish_engine(engine);
         }
-        let due = if news & LOSSES != 0 { self.due_losses() } else { Vec::new() };
+        let due = if notices & LOSSES != 0 { self.due_losses() } else { Vec::new() };
         due.iter().for_each(|rank| self.lose_in(engine, *rank));
         !due.is_empty()
     }
 
-    /// The losses that the engine is to be told of now. Those that come later stay news.
+    /// The losses that the engine is to be told of now. Those that come later stay notices.
     fn due_losses(&self) -> Vec<Rank> {
         let (mut losses, now) = (lock(&self.losses), Instant::now());
         let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();
         losses.retain(|(_, from)| *from > now);
         if !losses.is_empty() {
-            self.news.fetch_or(LOSSES, Ordering::AcqRel);
+            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
         }
         due
     }
@@ -88,19 +88,19 @@ impl Inner {
             }
             Notice::Look => {
                 self.watched.store(true, Ordering::Relaxed);
-                self.show_direct();
-                self.news.fetch_or(LOOK, Ordering::AcqRel);
+                self.publish_direct();
+                self.notices.fetch_or(LOOK, Ordering::AcqRel);
                 return self.wake_from_afar();
             }
             // Those on other hosts have a broker of their own.
             Notice::BrokerGone => self.peers.others_here(),
         };
-        let news: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
-        if !news.is_empty() {
+        let notices: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
+        if !notices.is_empty() {
             let now = Instant::now();
             let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
-            lock(&self.losses).extend(news.into_iter().map(|rank| (rank, from(rank))));
-            self.news.fetch_or(LOSSES, Ordering::AcqRel);
+            lock(&self.losses).extend(notices.into_iter().map(|rank| (rank, from(rank))));
+            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
             self.wake_from_afar();
         }
         if let Notice::Lost { rank, .. } = notice {

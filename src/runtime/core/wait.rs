@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Engine, GRACE, Inner, LOSSES, Progress};
-use crate::runtime::patience::{Next, Patience};
-use crate::runtime::progress::Asleep;
+use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
+use crate::runtime::progress_thread::Asleep;
+use crate::runtime::wait_policy::{Next, WaitPolicy};
 use crate::transport::alarm::Waiting;
 use crate::transport::shm::rings::Cold;
 
@@ -37,7 +37,7 @@ const fn is_look_due(moves: u64) -> bool {
     moves.is_multiple_of(MOVES) || (moves > 1 && moves.is_power_of_two())
 }
 
-impl Inner {
+impl NodeCore {
     /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
     pub(crate) fn wait<R>(
         self: &Arc<Self>,
@@ -47,7 +47,7 @@ impl Inner {
         self.wait_napping(timeout, SLEEP_MAX, done)
     }
 
-    /// As [`Inner::wait`], for what nothing announces: no sleep is longer than a nap.
+    /// As [`NodeCore::wait`], for what nothing announces: no sleep is longer than a nap.
     pub(crate) fn wait_for_room<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -56,12 +56,12 @@ impl Inner {
         self.wait_napping(timeout, NAP, done)
     }
 
-    /// Makes progress until `done` gives something, for as long as a wait of that patience polls before it sleeps (then `None`).
+    /// Makes progress until `done` gives something, for as long as a wait of that policy polls before it sleeps (then `None`).
     /// `done` may look for what it is about by itself, and is asked more often than there are polls.
     #[inline]
     pub(crate) fn poll_for<R>(
         self: &Arc<Self>,
-        patience: &mut Patience,
+        wait_policy: &mut WaitPolicy,
         mut done: impl FnMut(&mut Engine) -> Option<R>,
     ) -> Option<R> {
         let looks = if self.polls() { LOOKS } else { 1 };
@@ -85,10 +85,10 @@ impl Inner {
             if self.progress(self.polls) == Progress::Moved {
                 moves += 1;
                 self.note_moved();
-                if is_look_due(moves) && patience.is_over() {
+                if is_look_due(moves) && wait_policy.is_over() {
                     break;
                 }
-            } else if !matches!(patience.next(Instant::now(), moves, self.spin), Next::Poll) {
+            } else if !matches!(wait_policy.next(Instant::now(), moves, self.spin), Next::Poll) {
                 break;
             }
         }
@@ -116,7 +116,7 @@ impl Inner {
         sleep_max: Duration,
         mut done: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        let mut patience = Patience::new(timeout);
+        let mut wait_policy = WaitPolicy::new(timeout);
         let mut moves = 0u64;
         let _waiting: Option<Waiting<'_>> = self.alarm.get().map(|alarm| alarm.wait());
         loop {
@@ -127,20 +127,20 @@ impl Inner {
             if progress == Progress::Moved {
                 moves += 1;
                 self.note_moved();
-                if is_look_due(moves) && patience.is_over() {
+                if is_look_due(moves) && wait_policy.is_over() {
                     return done();
                 }
                 continue;
             }
             // The clock is read only once there is nothing better to do.
             let now = Instant::now();
-            match patience.next(now, moves, self.spin) {
+            match wait_policy.next(now, moves, self.spin) {
                 Next::Poll => {}
                 Next::GiveUp => return done(),
                 Next::Sleep(_)
                     if progress == Progress::Idle
                         && self.polls_longer()
-                        && patience.prolong(now, || self.on_the_way()) => {}
+                        && wait_policy.poll_longer(now, || self.on_the_way()) => {}
                 Next::Sleep(left) => {
                     let taken = progress == Progress::Taken;
                     if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
@@ -175,12 +175,12 @@ impl Inner {
         let _asleep = Asleep::new(&self.sleepers);
         let ticket = self.bell.announce();
         let next_deadline = self.expire(now, !taken);
-        let cold = self.engine().transport().turn_cold();
-        let (news, at_most) = match self.news.load(Ordering::Acquire) {
+        let cold = self.engine().transport().prepare_sleep();
+        let (notices, at_most) = match self.notices.load(Ordering::Acquire) {
             LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
-            news => (news != 0, at_most),
+            notices => (notices != 0, at_most),
         };
-        let work = cold == Cold::Work || news;
+        let work = cold == Cold::Work || notices;
         // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
         let at_most = match cold {
             _ if work && !taken => return None,

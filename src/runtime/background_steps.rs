@@ -8,7 +8,7 @@ use engine::OpId;
 use crate::base::sync::lock;
 
 /// A collective's memory, and how it is combined.
-pub(crate) trait Work: Send + Sync {
+pub(crate) trait LocalSteps: Send + Sync {
     /// Does the steps in own memory that the collective has come to, unless somebody is at it. Returns whether it goes on
     /// after that.
     fn run(&self, op: OpId) -> bool;
@@ -16,10 +16,10 @@ pub(crate) trait Work: Send + Sync {
 
 /// By operation.
 #[derive(Default)]
-pub(crate) struct Works(Mutex<HashMap<OpId, Arc<dyn Work>>>);
+pub(crate) struct BackgroundSteps(Mutex<HashMap<OpId, Arc<dyn LocalSteps>>>);
 
-impl Works {
-    pub(crate) fn insert(&self, op: OpId, work: Arc<dyn Work>) {
+impl BackgroundSteps {
+    pub(crate) fn insert(&self, op: OpId, work: Arc<dyn LocalSteps>) {
         lock(&self.0).insert(op, work);
     }
 

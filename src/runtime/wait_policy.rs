@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 /// How long a wait goes on polling, sleeping and waiting at all.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub(crate) struct WaitPolicy {
     timeout: Option<Duration>,
     /// Set when the clock is first read; `None` inside: never.
     deadline: Option<Option<Instant>>,
     /// Set at the first poll in vain since something moved, with how many moves there had been.
     polls_until: Option<(Instant, u64)>,
     /// That it has polled longer since then, for what is under way.
-    prolonged: bool,
+    polled_longer: bool,
 }
 
 /// What a wait does next.
@@ -21,10 +21,10 @@ pub(crate) enum Next {
     GiveUp,
 }
 
-impl Patience {
+impl WaitPolicy {
     /// For a wait that may take so long.
-    pub(crate) fn new(timeout: Option<Duration>) -> Patience {
-        Patience { timeout, ..Patience::default() }
+    pub(crate) fn new(timeout: Option<Duration>) -> WaitPolicy {
+        WaitPolicy { timeout, ..WaitPolicy::default() }
     }
 
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
@@ -51,7 +51,7 @@ impl Patience {
         let polls_until = match self.polls_until {
             Some((until, before)) if before == moves => until,
             _ => {
-                self.prolonged = false;
+                self.polled_longer = false;
                 now.checked_add(spin).unwrap_or(now)
             }
         };
@@ -65,11 +65,11 @@ impl Patience {
 
     /// Where the wait was to sleep: has it go on polling for so long after `now`, once since anything moved. `false`: it has
     /// done so, or there is nothing to poll for.
-    pub(crate) fn prolong(&mut self, now: Instant, by: impl FnOnce() -> Duration) -> bool {
-        let Some((polls_until, _)) = self.polls_until.as_mut().filter(|_| !self.prolonged) else {
+    pub(crate) fn poll_longer(&mut self, now: Instant, by: impl FnOnce() -> Duration) -> bool {
+        let Some((polls_until, _)) = self.polls_until.as_mut().filter(|_| !self.polled_longer) else {
             return false;
         };
-        self.prolonged = true;
+        self.polled_longer = true;
         let by = by();
         *polls_until = now.checked_add(by).unwrap_or(now);
         !by.is_zero()
@@ -85,28 +85,33 @@ mod tests {
 
     #[test]
     fn a_wait_polls_longer_once_since_anything_moved() {
-        let (mut patience, begun) = (Patience::new(None), Instant::now());
-        let polls = |patience: &mut Patience, after, moves| {
-            matches!(patience.next(begun + after, moves, SPIN), Next::Poll)
+        let (mut wait_policy, begun) = (WaitPolicy::new(None), Instant::now());
+        let polls = |wait_policy: &mut WaitPolicy, after, moves| {
+            matches!(wait_policy.next(begun + after, moves, SPIN), Next::Poll)
         };
-        assert!(polls(&mut patience, Duration::ZERO, 0));
-        assert!(!polls(&mut patience, SPIN, 0));
-        assert!(patience.prolong(begun + SPIN, || LONGER));
-        assert!(polls(&mut patience, LONGER, 0));
-        assert!(!polls(&mut patience, SPIN + LONGER, 0));
-        assert!(!patience.prolong(begun + SPIN + LONGER, || LONGER), "it has done so");
-        assert!(polls(&mut patience, LONGER * 2, 1), "something moved");
-        assert!(!polls(&mut patience, LONGER * 2 + SPIN, 1));
-        assert!(!patience.prolong(begun + LONGER * 2 + SPIN, || Duration::ZERO), "nothing is under way");
-        assert!(!patience.prolong(begun + LONGER * 2 + SPIN, || LONGER), "it was asked");
+        assert!(polls(&mut wait_policy, Duration::ZERO, 0));
+        assert!(!polls(&mut wait_policy, SPIN, 0));
+        assert!(wait_policy.poll_longer(begun + SPIN, || LONGER));
+        assert!(polls(&mut wait_policy, LONGER, 0));
+        assert!(!polls(&mut wait_policy, SPIN + LONGER, 0));
+        assert!(!wait_policy.poll_longer(begun + SPIN + LONGER, || LONGER), "it has done so");
+        assert!(polls(&mut wait_policy, LONGER * 2, 1), "something moved");
+        assert!(!polls(&mut wait_policy, LONGER * 2 + SPIN, 1));
+        assert!(
+            !wait_policy.poll_longer(begun + LONGER * 2 + SPIN, || Duration::ZERO),
+            "nothing is under way"
+        );
+        assert!(!wait_policy.poll_longer(begun + LONGER * 2 + SPIN, || LONGER), "it was asked");
     }
 
     #[test]
     fn a_deadline_ends_longer_polls() {
-        let (mut patience, begun) = (Patience::new(Some(LONGER)), Instant::now());
-        assert!(matches!(patience.next(begun, 0, SPIN), Next::Poll));
-        assert!(matches!(patience.next(begun + SPIN, 0, SPIN), Next::Sleep(left) if left == LONGER - SPIN));
-        assert!(patience.prolong(begun + SPIN, || LONGER * 2));
-        assert!(matches!(patience.next(begun + LONGER, 0, SPIN), Next::GiveUp));
+        let (mut wait_policy, begun) = (WaitPolicy::new(Some(LONGER)), Instant::now());
+        assert!(matches!(wait_policy.next(begun, 0, SPIN), Next::Poll));
+        assert!(
+            matches!(wait_policy.next(begun + SPIN, 0, SPIN), Next::Sleep(left) if left == LONGER - SPIN)
+        );
+        assert!(wait_policy.poll_longer(begun + SPIN, || LONGER * 2));
+        assert!(matches!(wait_policy.next(begun + LONGER, 0, SPIN), Next::GiveUp));
     }
 }

@@ -10,7 +10,7 @@ use vm::checked::CheckedCopy;
 use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::job::bootstrap::Listen;
-use crate::runtime::inner::Inner;
+use crate::runtime::core::NodeCore;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory::Memory;
 use crate::transport::ofi::network::{self, NetworkError, Plan};
@@ -26,11 +26,11 @@ const PROVIDER_NAME_MAX: usize = 40;
 
 /// Gives a node a network over an open port: for these members of its job, and for those from outside that it
 /// [meets](meet).
-pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
+pub(crate) fn set_up(core: &NodeCore, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
     // What the network is told of must stay where it is.
     #[cfg(feature = "allocator")]
     vm::global_heap::keep_pages();
-    let peers = &inner.peers;
+    let peers = &core.peers;
     let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
     let mistakes = quirks::may_mistake_memory(port.description());
     let strategy = match plan.strategy {
@@ -44,7 +44,7 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
     if settings.is_some() {
         ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
         let piecewise = !ofi.shares_heaps && !mistakes;
-        ofi.heap = piecewise.then(|| Arc::clone(&inner.heap));
+        ofi.heap = piecewise.then(|| Arc::clone(&core.heap));
     }
     // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
     let (known, silence) = (Arc::clone(peers), plan.silence);
@@ -52,8 +52,8 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
     ofi.silence = Box::new(expects);
     let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
     let alarm = Arc::new(Alarm::new(network)?);
-    let mut engine = inner.engine();
-    inner.set_network(&mut engine, ofi, alarm);
+    let mut engine = core.engine();
+    core.set_network(&mut engine, ofi, alarm);
     if let Some(settings) = settings {
         engine.register_by(settings, peers.own().places);
     }
@@ -61,10 +61,10 @@ pub(crate) fn set_up(inner: &Inner, plan: &Plan, port: Port, members: Members) -
 }
 
 /// What far peers are to know of a node outside any job, which has a network from now on. The error says why it has none.
-pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String> {
-    let _opening = lock(&inner.opening);
+pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, String> {
+    let _opening = lock(&core.opening);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
-    if !inner.has_network() {
+    if !core.has_network() {
         let port = network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| {
             match (&error, plan.listen) {
                 (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
@@ -78,26 +78,31 @@ pub(crate) fn introduce(inner: &Arc<Inner>, plan: &Plan) -> Result<Card, String>
                 _ => failed(&error),
             }
         })?;
-        let own = inner.peers.own();
+        let own = core.peers.own();
         own.control.set_endpoint(port.address());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
         let party = Party { rank: own.rank, incarnation: 0 };
         let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
-        set_up(inner, plan, port, members).map_err(|error| failed(&error))?;
+        set_up(core, plan, port, members).map_err(|error| failed(&error))?;
         // Who sleeps sleeps on the doorbell alone.
-        inner.wake_from_afar();
+        core.wake_from_afar();
     }
     // Unless they run already: there may have been no thread for them when the network was opened.
-    inner.listen().and_then(|()| inner.attend()).map_err(|error| failed(&error))?;
-    let provider = inner.engine().transport().provider().unwrap_or_default().to_owned();
-    Ok(inner.peers.card(0, provider, plan.attends))
+    core.listen().and_then(|()| core.attend()).map_err(|error| failed(&error))?;
+    let provider = core.engine().transport().provider().unwrap_or_default().to_owned();
+    Ok(core.peers.card(0, provider, plan.attends))
 }
 
 /// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
-pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Outsider) -> Result<(), Error> {
-    let peer = inner.peers.from_card(number, card)?;
+pub(crate) fn meet(
+    core: &Arc<NodeCore>,
+    number: Rank,
+    card: &Card,
+    outsider: &Outsider,
+) -> Result<(), Error> {
+    let peer = core.peers.from_card(number, card)?;
     // With the engine held no message of its is looked at before it is known.
-    let mut engine = inner.engine();
+    let mut engine = core.engine();
     let ours = engine.transport().provider().unwrap_or_default();
     if ours != card.provider {
         let theirs: String = card.provider.chars().take(PROVIDER_NAME_MAX).collect();
@@ -112,9 +117,9 @@ pub(crate) fn meet(inner: &Arc<Inner>, number: Rank, card: &Card, outsider: &Out
         return Err(Error::Protocol { peer: number, what });
     }
     tracing::debug!(peer = number, "connected over the network");
-    inner.peers.admit_far(number, peer)?;
+    core.peers.admit_far(number, peer)?;
     drop(engine);
     // Somebody may sleep until there is a peer.
-    inner.wake_from_afar();
+    core.wake_from_afar();
     Ok(())
 }

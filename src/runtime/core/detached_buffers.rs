@@ -12,14 +12,14 @@ pub(super) type Buffer = Box<dyn Any + Send>;
 /// Most operations end in their order. So the oldest is looked at, and after it the next for as long as they have ended;
 /// and of all others a few in turn, as one may wait long for its peer: more for as long as some of them have ended. So thousands
 /// cost a look no more than ten do.
-pub(super) struct Orphans<K> {
+pub(super) struct DetachedBuffers<K> {
     all: VecDeque<(K, Buffer)>,
     turn: usize,
 }
 
-impl<K: Copy> Orphans<K> {
-    pub(super) const fn new() -> Orphans<K> {
-        Orphans { all: VecDeque::new(), turn: 0 }
+impl<K: Copy> DetachedBuffers<K> {
+    pub(super) const fn new() -> DetachedBuffers<K> {
+        DetachedBuffers { all: VecDeque::new(), turn: 0 }
     }
 
     pub(super) fn add(&mut self, op: K, buffer: Buffer) {
@@ -57,31 +57,31 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn kept(count: u64) -> Orphans<u64> {
-        let mut orphans = Orphans::new();
-        (0..count).for_each(|op| orphans.add(op, Box::new(op)));
-        orphans
+    fn kept(count: u64) -> DetachedBuffers<u64> {
+        let mut detached_buffers = DetachedBuffers::new();
+        (0..count).for_each(|op| detached_buffers.add(op, Box::new(op)));
+        detached_buffers
     }
 
     #[test]
     fn whatever_has_ended_goes_and_nothing_else() {
-        let mut orphans = kept(100);
-        let ended = orphans.take_ended(|op| op < 40);
-        assert_eq!((ended.len(), orphans.all.len()), (40, 60));
+        let mut detached_buffers = kept(100);
+        let ended = detached_buffers.take_ended(|op| op < 40);
+        assert_eq!((ended.len(), detached_buffers.all.len()), (40, 60));
         let ended = |op| op % 2 == 1 && op != 41;
-        let others: usize = (0..60).map(|_| orphans.take_ended(ended).len()).sum();
+        let others: usize = (0..60).map(|_| detached_buffers.take_ended(ended).len()).sum();
         assert_eq!(others, 29, "each comes to its turn");
-        assert!(orphans.all.iter().all(|(op, _)| op % 2 == 0 || *op == 41));
-        assert_eq!(orphans.take_ended(|_| true).len(), 31);
-        assert!(orphans.is_empty());
+        assert!(detached_buffers.all.iter().all(|(op, _)| op % 2 == 0 || *op == 41));
+        assert_eq!(detached_buffers.take_ended(|_| true).len(), 31);
+        assert!(detached_buffers.is_empty());
     }
 
     #[test]
     fn thousands_cost_a_look_no_more_than_ten_do() {
-        let mut orphans = kept(10_000);
+        let mut detached_buffers = kept(10_000);
         let looks = Cell::new(0);
         for _ in 0..1000 {
-            orphans.take_ended(|_| {
+            detached_buffers.take_ended(|_| {
                 looks.set(looks.get() + 1);
                 false
             });
