@@ -60,9 +60,9 @@ pub use api::ops::runs::{Indexed, RemoteRun};
 pub use api::ops::signal::Signal;
 pub use api::ops::strided::Strided;
 pub use base::error::{Error, Memory};
-pub use base::global::{GlobalPtr, Remote};
 #[doc(hidden)]
 pub use base::limits;
+pub use base::pointers::{GlobalPtr, Remote};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::path;

@@ -14,7 +14,7 @@ pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong
 pub use self::network::Wire;
 use crate::api::node::Node;
 use crate::base::error::Error;
-use crate::base::global::{GlobalPtr, Remote};
+use crate::base::pointers::{GlobalPtr, Remote};
 use crate::transport::peers::Near;
 use crate::transport::shm::control::RING;
 

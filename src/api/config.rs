@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use crate::api::ops::am::{Call, Handlers};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 pub use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::own as own_addresses;
 use crate::transport::peers::PLACES_MAX;

@@ -19,11 +19,11 @@ use vm::heap::HeapAllocator;
 
 use crate::api::heap::HeapError;
 use crate::api::node::Node;
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
-use crate::base::global::GlobalPtr;
 use crate::base::limits::ENTRIES;
-use crate::base::readable::debug_is_display;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
+use crate::base::pointers::GlobalPtr;
 use crate::job::bootstrap::RANKS_MAX;
 use crate::runtime::core::Published;
 

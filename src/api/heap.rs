@@ -7,8 +7,8 @@ use bytemuck::Pod;
 use engine::Rank;
 
 use crate::api::node::Node;
-use crate::base::global::GlobalPtr;
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::pointers::GlobalPtr;
 use crate::transport::shm::heap_state::{ALIGN, Block, NoRoom};
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.

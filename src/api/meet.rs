@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use engine::Rank;
 
 use crate::api::node::Node;
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
-use crate::base::readable::debug_is_display;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::job::bootstrap::{
     Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
     JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,

@@ -8,8 +8,8 @@ use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::base::error::Error;
-use crate::base::global::Remote;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
+use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
 use crate::job::bootstrap::Host;
@@ -257,7 +257,7 @@ impl Node {
             engine.transport().add_to(&mut counters);
             counters
         };
-        self.core.tallies.add_to(&mut counters);
+        self.core.thread_counters.add_to(&mut counters);
         Stats::new(counters)
     }
 

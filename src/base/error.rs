@@ -4,7 +4,7 @@ use std::fmt;
 
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::ConnectError;
 
 /// What to do where a heap cannot be made or mapped.

@@ -16,8 +16,8 @@ use vm::spawn::ChildrenWait;
 use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
-use crate::base::descriptors::{Raised, TooFew, make_room};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::fd_limit::{Raised, TooFew, make_room};
 use crate::job::bootstrap::{Broker, BrokerError};
 use crate::transport::ofi::quirks;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::OpId;
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 
 /// A collective's memory, and how it is combined.
 pub(crate) trait LocalSteps: Send + Sync {

@@ -8,7 +8,7 @@ use engine::{OpError, Rank};
 use vm::checked::CheckedCopy;
 
 use crate::base::error::Error;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::job::bootstrap::Listen;
 use crate::runtime::core::NodeCore;
 use crate::transport::alarm::Alarm;

@@ -26,9 +26,9 @@ use self::detached_buffers::DetachedBuffers;
 use crate::api::collective::team::Shelf;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::counters::latency::{Recorder, Timed};
-use crate::counters::tally::Tallies;
+use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::transport::alarm::Alarm;
@@ -91,7 +91,7 @@ pub(crate) struct NodeCore {
     pub(crate) stages: Arc<Shelf>,
     /// By number.
     handlers: Box<[Handler]>,
-    pub(crate) tallies: Tallies,
+    pub(crate) thread_counters: ThreadCounters,
     pub(crate) latencies: Recorder,
     /// What this rank has published in the directory, by name.
     pub(crate) published: Mutex<HashMap<String, Published>>,
@@ -195,7 +195,7 @@ impl NodeCore {
             stages: Shelf::new(Arc::clone(&parts.heap)),
             heap: parts.heap,
             handlers: parts.handlers,
-            tallies: Tallies::new(),
+            thread_counters: ThreadCounters::new(),
             latencies: Recorder::new(),
             background_steps: BackgroundSteps::default(),
             published: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 
 /// A node's progress thread, if it has one or may get one.
 pub(crate) struct ProgressThreadSlot {

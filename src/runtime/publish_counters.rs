@@ -19,7 +19,7 @@ impl NodeCore {
         let at = self.nanos(Instant::now());
         self.peers.own().control.publish_latencies(at, &self.latencies.words());
         let mut counters = Counters::default();
-        self.tallies.add_to(&mut counters);
+        self.thread_counters.add_to(&mut counters);
         self.publish(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));
     }
 

@@ -19,7 +19,7 @@ use super::shm::control::{Control, ENDPOINT_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::job::bootstrap::{Door, Membership, PeerHandles};
 
 /// No process has room for more peers.

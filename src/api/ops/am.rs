@@ -11,8 +11,8 @@ use engine::{AmBody, AmSend, Inbox, Lane, MemId, Place, Rank, SendError};
 
 use crate::api::node::Node;
 use crate::base::error::Error;
-use crate::base::global::{GlobalPtr, Remote};
 use crate::base::handler_names;
+use crate::base::pointers::{GlobalPtr, Remote};
 use crate::runtime::core::{Handler, NodeCore};
 use crate::transport::shm::control::{NAMES_MAX, PAYLOAD_MAX};
 use crate::transport::shm::{Lent, PieceList};

@@ -9,9 +9,9 @@ use vm::SharedMemory;
 use crate::api::node::Node;
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
-use crate::base::global::GlobalPtr;
+use crate::base::pointers::GlobalPtr;
 use crate::counters::latency::Timed;
-use crate::counters::tally::Direct;
+use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::Peer;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
@@ -173,7 +173,7 @@ impl Node {
     ) -> Option<T> {
         let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
         let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
-        self.core.tallies.add(tallied(size), size);
+        self.core.thread_counters.add(fast_op(size), size);
         Some(old)
     }
 
@@ -194,7 +194,7 @@ impl Node {
         let peer = self.core.peers.get(word.peer(), self.timeout)?;
         let Peer::Near(near) = peer else { return Ok(None) };
         let old = atomic_in_heap(near, word.offset(), atomic)?;
-        self.core.tallies.add(tallied(atomic.size()), atomic.size());
+        self.core.thread_counters.add(fast_op(atomic.size()), atomic.size());
         Ok(Some(old))
     }
 
@@ -212,6 +212,6 @@ impl Node {
 
 /// What an atomic on a mapped word of that size counts as.
 #[inline(always)]
-const fn tallied(size: u64) -> Direct {
-    if size == 4 { Direct::Atomic4Mapped } else { Direct::Atomic8Mapped }
+const fn fast_op(size: u64) -> FastOp {
+    if size == 4 { FastOp::Atomic4Mapped } else { FastOp::Atomic8Mapped }
 }

@@ -8,7 +8,7 @@ use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::api::ops::rma::{PutPiece, Rest};
 use crate::base::error::Error;
-use crate::base::global::Remote;
+use crate::base::pointers::Remote;
 use crate::transport::shm::Lent;
 
 /// Operations of one kind of buffer that are waited for together, and for no others: other than [`Node::quiet`], which waits

@@ -10,9 +10,9 @@ use engine::{Direction, Mechanism, MemId};
 use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::base::error::Error;
-use crate::base::global::{GlobalPtr, Remote};
+use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
-use crate::counters::tally::Direct;
+use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
@@ -56,7 +56,7 @@ impl Node {
             && heap.store(to.offset(), value).is_ok()
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-            self.core.tallies.add(Direct::put_mapped(size), size);
+            self.core.thread_counters.add(FastOp::put_mapped(size), size);
             return Ok(());
         }
         self.put_bytes(to, bytemuck::bytes_of(&value))
@@ -74,7 +74,7 @@ impl Node {
             && let Ok(value) = heap.load(from.offset())
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Get, size), Path::Mapped);
-            self.core.tallies.add(Direct::get_mapped(size), size);
+            self.core.thread_counters.add(FastOp::get_mapped(size), size);
             return Ok(value);
         }
         let mut value = T::zeroed();
@@ -203,7 +203,7 @@ impl Node {
             };
             if stored.is_ok() {
                 debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-                self.core.tallies.add(Direct::put_mapped(size), size);
+                self.core.thread_counters.add(FastOp::put_mapped(size), size);
                 return true;
             }
         }
@@ -401,12 +401,12 @@ impl Node {
     #[inline]
     pub(crate) fn count(&self, direction: Direction, mechanism: Mechanism, bytes: u64) {
         let what = match (direction, mechanism) {
-            (Direction::Put, Mechanism::Mapped) => Direct::PutMapped,
-            (Direction::Get, Mechanism::Mapped) => Direct::GetMapped,
-            (Direction::Put, _) => Direct::PutCma,
-            (Direction::Get, _) => Direct::GetCma,
+            (Direction::Put, Mechanism::Mapped) => FastOp::PutMapped,
+            (Direction::Get, Mechanism::Mapped) => FastOp::GetMapped,
+            (Direction::Put, _) => FastOp::PutCma,
+            (Direction::Get, _) => FastOp::GetCma,
         };
-        self.core.tallies.add(what, bytes);
+        self.core.thread_counters.add(what, bytes);
     }
 }
 

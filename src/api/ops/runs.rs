@@ -8,7 +8,7 @@ use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::api::ops::rma::{Rest, wraps};
 use crate::base::error::Error;
-use crate::base::global::Remote;
+use crate::base::pointers::Remote;
 use crate::transport::shm::Lent;
 
 /// What is counted of the local memory.
@@ -284,7 +284,7 @@ struct Cut<'a, R, L> {
 
 impl<'a, R: Iterator<Item = (Remote, usize)>, L: Iterator<Item = Lent<'a>>> Cut<'a, R, L> {
     fn new(remote: R, local: L) -> Cut<'a, R, L> {
-        let nothing = Remote::from(crate::base::global::GlobalPtr::<u8>::new(0, 0));
+        let nothing = Remote::from(crate::base::pointers::GlobalPtr::<u8>::new(0, 0));
         Cut { remote, local, there: (nothing, 0), here: Lent::source(&[]) }
     }
 }

@@ -10,9 +10,9 @@ use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::api::ops::rma::wraps;
 use crate::base::error::Error;
-use crate::base::global::{GlobalPtr, Remote};
+use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
-use crate::counters::tally::Direct;
+use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::copy;
 use crate::transport::shm::rings::{atomic_in_heap, fetch_u64};
@@ -205,7 +205,7 @@ impl Node {
         fetch_u64(counter, WordType::U64, signal.op, signal.value);
         self.wake_there(peer);
         self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
-        self.core.tallies.add(Direct::Atomic8Mapped, 8);
+        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
         Some(())
     }
 
@@ -225,7 +225,7 @@ impl Node {
             return Ok(false);
         }
         atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
-        self.core.tallies.add(Direct::Atomic8Mapped, 8);
+        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
         self.wake_there(near);
         Ok(true)
     }

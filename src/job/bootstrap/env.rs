@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::secret::{SECRET_BYTES, Secret, from_hex, random_bytes, to_hex};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 
 /// The most ranks one host's job can have.
 pub const RANKS_MAX: u32 = 1024;

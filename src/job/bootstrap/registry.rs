@@ -19,8 +19,8 @@ use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use super::exchange::aside::once;
 use super::secret::Secret;
 use super::staggered::{Failed, first};
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::environment::variable;
-use crate::base::readable::debug_is_display;
 
 /// What the connection is for, and in which version of what is said by it.
 const PROLOGUE: &[u8] = b"standpipe registry 1";

@@ -12,8 +12,8 @@ use super::member::{JoinError, greet};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VERSION, decode, encode};
-use crate::base::descriptors::{TooFew, make_room};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::fd_limit::{TooFew, make_room};
 
 /// How often a launcher is tried that has too many at its door, and how long between: a tenth of a second in all.
 const KNOCKS_MAX: u32 = 100;

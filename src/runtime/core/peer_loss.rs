@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::Rank;
 
 use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::job::bootstrap::Notice;
 
 impl NodeCore {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::{Delivery, Inbox, Lane, OpId};
 
 use super::{FOLLOWED, NodeCore};
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 
 /// Operations that are followed at a time, at most: each is looked at whenever something has moved.

@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::{NodeCore, Progress, WAKERS};
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 
 /// Messages that one poll of a task takes, at most, before it lets its executor go on with others.
 const MOVES: u32 = 64;

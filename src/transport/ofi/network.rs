@@ -19,7 +19,7 @@ use engine::registration::{Keep, Order, Quota, Settings, Strategy};
 use engine::span::BucketSize;
 use fabric::{Description, Endpoint, Errno, Fabric, Hints, MrMode, Options, Origin, Provider};
 
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::transport::ofi::MESSAGE_BYTES;

@@ -9,7 +9,7 @@ use vm::heap::{HeapAllocator, PageRun};
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SharedMemory};
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::transport::shm::Control;
 
 /// Blocks start at multiples of this, one cache line.

@@ -22,7 +22,7 @@ use crate::api::collective::reduction::{Combine, Element, Reduction};
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
 use crate::base::handler_scope::HandlerScope;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 use crate::runtime::background_steps::LocalSteps;
 use crate::runtime::core::NodeCore;

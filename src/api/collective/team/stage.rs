@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::transport::shm::heap_state::{Block, HeapState};
 use crate::transport::shm::own;
 

@@ -14,7 +14,7 @@ use super::memory::{Buffers, Operands};
 use super::stage::Stage;
 use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::counters::latency::Timed;
 use crate::runtime::core::{Engine, NodeCore};
 use crate::runtime::wait_policy::WaitPolicy;

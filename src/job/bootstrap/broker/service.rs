@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_process;
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 use crate::job::bootstrap::guests::{Applicant, Guests};
 use crate::job::bootstrap::line::{Handles, Line, STARVED_PAUSE};
 use crate::job::bootstrap::poll::{Waker, poll_until};

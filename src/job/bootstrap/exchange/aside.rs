@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 
 /// How long the thread may take to end when it is not needed any more.
 const END_WITHIN: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::env::RANKS_MAX;
 
 /// Reads a variable of the environment.

@@ -11,10 +11,10 @@ use engine::{Counters, Mechanism, Operation, Tally, Why};
 
 /// The operations counted here: those that complete at the call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Direct {
+pub(crate) enum FastOp {
     PutMapped,
     GetMapped,
-    /// Of 8 bytes, as those for [`Direct::PutMapped`] are of any number. Stores leave a processor in order, and of those that wait
+    /// Of 8 bytes, as those for [`FastOp::PutMapped`] are of any number. Stores leave a processor in order, and of those that wait
     /// for a line it holds few dozens: where many puts miss the caches, each store less lets more of them wait at once.
     Put8Mapped,
     /// Of 8 bytes.
@@ -27,39 +27,39 @@ pub(crate) enum Direct {
     GetCma,
 }
 
-impl Direct {
+impl FastOp {
     /// A put of so many bytes in mapped memory.
     #[inline(always)]
-    pub(crate) const fn put_mapped(bytes: u64) -> Direct {
-        if bytes == 8 { Direct::Put8Mapped } else { Direct::PutMapped }
+    pub(crate) const fn put_mapped(bytes: u64) -> FastOp {
+        if bytes == 8 { FastOp::Put8Mapped } else { FastOp::PutMapped }
     }
 
     /// A get of so many bytes from mapped memory.
     #[inline(always)]
-    pub(crate) const fn get_mapped(bytes: u64) -> Direct {
-        if bytes == 8 { Direct::Get8Mapped } else { Direct::GetMapped }
+    pub(crate) const fn get_mapped(bytes: u64) -> FastOp {
+        if bytes == 8 { FastOp::Get8Mapped } else { FastOp::GetMapped }
     }
 
     /// Bytes of each such operation, if all have as many.
     #[inline(always)]
     const fn bytes_each(self) -> Option<u64> {
         match self {
-            Direct::Atomic4Mapped => Some(4),
-            Direct::Put8Mapped | Direct::Get8Mapped | Direct::Atomic8Mapped => Some(8),
+            FastOp::Atomic4Mapped => Some(4),
+            FastOp::Put8Mapped | FastOp::Get8Mapped | FastOp::Atomic8Mapped => Some(8),
             _ => None,
         }
     }
 }
 
-const KINDS: [(Direct, Operation, Mechanism, Why); 8] = [
-    (Direct::PutMapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::GetMapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::Put8Mapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::Get8Mapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
-    (Direct::PutCma, Operation::Put, Mechanism::Cma, Why::PrivateReachable),
-    (Direct::GetCma, Operation::Get, Mechanism::Cma, Why::PrivateReachable),
+const KINDS: [(FastOp, Operation, Mechanism, Why); 8] = [
+    (FastOp::PutMapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::GetMapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::Put8Mapped, Operation::Put, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::Get8Mapped, Operation::Get, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::Atomic4Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::Atomic8Mapped, Operation::Atomic, Mechanism::Mapped, Why::HeapMapped),
+    (FastOp::PutCma, Operation::Put, Mechanism::Cma, Why::PrivateReachable),
+    (FastOp::GetCma, Operation::Get, Mechanism::Cma, Why::PrivateReachable),
 ];
 
 /// One thread's counts, on cache lines of their own.
@@ -72,7 +72,7 @@ struct Block {
 
 impl Block {
     #[inline(always)]
-    fn add(&self, what: Direct, bytes: u64) {
+    fn add(&self, what: FastOp, bytes: u64) {
         bump(&self.counts[what as usize], 1);
         if what.bytes_each().is_none() {
             bump(&self.bytes[what as usize], bytes);
@@ -106,7 +106,7 @@ thread_local! {
 
 /// All threads' counts of one node.
 #[derive(Debug)]
-pub(crate) struct Tallies {
+pub(crate) struct ThreadCounters {
     /// Tells nodes of one process apart.
     node: u64,
     /// The number of the first thread that counted, [`NOBODY`] before: only it writes `first`.
@@ -139,16 +139,21 @@ impl Threads {
     }
 }
 
-impl Tallies {
-    pub(crate) fn new() -> Tallies {
+impl ThreadCounters {
+    pub(crate) fn new() -> ThreadCounters {
         static NODES: AtomicU64 = AtomicU64::new(1);
         let node = NODES.fetch_add(1, Ordering::Relaxed);
-        Tallies { node, owner: AtomicU64::new(NOBODY), first: Block::default(), threads: Mutex::default() }
+        ThreadCounters {
+            node,
+            owner: AtomicU64::new(NOBODY),
+            first: Block::default(),
+            threads: Mutex::default(),
+        }
     }
 
     /// Counts one operation of so many bytes. Any thread.
     #[inline(always)]
-    pub(crate) fn add(&self, what: Direct, bytes: u64) {
+    pub(crate) fn add(&self, what: FastOp, bytes: u64) {
         if NUMBER.get() == self.owner.load(Ordering::Relaxed) {
             return self.first.add(what, bytes);
         }
@@ -157,7 +162,7 @@ impl Tallies {
 
     /// Counts for a thread that is not the first, or not known to be.
     #[inline(never)]
-    fn add_elsewhere(&self, what: Direct, bytes: u64) {
+    fn add_elsewhere(&self, what: FastOp, bytes: u64) {
         if self.owner.load(Ordering::Relaxed) == NOBODY && self.claim() {
             return self.first.add(what, bytes);
         }
@@ -186,7 +191,7 @@ impl Tallies {
     }
 
     #[cold]
-    fn add_first(&self, last: &RefCell<Option<(u64, Arc<Block>)>>, what: Direct, bytes: u64) {
+    fn add_first(&self, last: &RefCell<Option<(u64, Arc<Block>)>>, what: FastOp, bytes: u64) {
         let thread = std::thread::current().id();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.fold();
@@ -231,13 +236,13 @@ mod tests {
 
     #[test]
     fn every_threads_counts_add_up_and_nodes_stay_apart() {
-        let (one, other) = (Tallies::new(), Tallies::new());
+        let (one, other) = (ThreadCounters::new(), ThreadCounters::new());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        one.add(Direct::PutMapped, 8);
-                        other.add(Direct::GetCma, 3);
+                        one.add(FastOp::PutMapped, 8);
+                        other.add(FastOp::GetCma, 3);
                     }
                 });
             }
@@ -251,41 +256,41 @@ mod tests {
 
     #[test]
     fn what_belongs_to_a_thread_may_count_when_the_thread_ends() {
-        struct Last(Arc<Tallies>);
+        struct Last(Arc<ThreadCounters>);
         impl Drop for Last {
             fn drop(&mut self) {
-                self.0.add(Direct::GetCma, 3);
+                self.0.add(FastOp::GetCma, 3);
             }
         }
         thread_local! {
             static MINE: RefCell<Option<Last>> = const { RefCell::new(None) };
         }
-        let tallies = Arc::new(Tallies::new());
+        let thread_counters = Arc::new(ThreadCounters::new());
         // This thread is the first, whose counters are not its own to drop.
-        tallies.add(Direct::GetCma, 3);
-        let theirs = Arc::clone(&tallies);
+        thread_counters.add(FastOp::GetCma, 3);
+        let theirs = Arc::clone(&thread_counters);
         let other = std::thread::spawn(move || {
             // Before its first count: what a thread set first it drops last.
             MINE.set(Some(Last(Arc::clone(&theirs))));
-            theirs.add(Direct::GetCma, 3);
+            theirs.add(FastOp::GetCma, 3);
         });
         other.join().expect("counting does not panic");
         let mut counters = Counters::default();
-        tallies.add_to(&mut counters);
+        thread_counters.add_to(&mut counters);
         assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally { count: 3, bytes: 9 });
     }
 
     #[test]
     fn threads_that_have_ended_leave_their_counts_and_nothing_else() {
-        let tallies = Tallies::new();
+        let thread_counters = ThreadCounters::new();
         for _ in 0..100 {
-            std::thread::scope(|scope| scope.spawn(|| tallies.add(Direct::GetCma, 3)).join())
+            std::thread::scope(|scope| scope.spawn(|| thread_counters.add(FastOp::GetCma, 3)).join())
                 .expect("counting does not panic");
         }
-        let left = tallies.threads.lock().expect("no panic").blocks.len();
+        let left = thread_counters.threads.lock().expect("no panic").blocks.len();
         assert!(left <= 2, "{left} blocks for threads that have ended");
         let mut counters = Counters::default();
-        tallies.add_to(&mut counters);
+        thread_counters.add_to(&mut counters);
         assert_eq!(counters.get(Operation::Get, Mechanism::Cma), Tally { count: 100, bytes: 300 });
     }
 }
