@@ -73,7 +73,7 @@ pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
 pub use job::rendezvous;
 pub use observe::{host, watch};
-pub use transport::ofi::network;
+pub use transport::ofi::provider as network;
 #[cfg(feature = "allocator")]
 pub use vm::GlobalHeap;
 

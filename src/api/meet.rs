@@ -16,7 +16,7 @@ use crate::job::bootstrap::{
 };
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{NodeCore, Outside};
-use crate::transport::ofi::network::Plan;
+use crate::transport::ofi::provider::Plan;
 use crate::transport::ofi::transport::Outsider;
 use crate::transport::peers::{Card, check_place};
 

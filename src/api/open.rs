@@ -21,8 +21,8 @@ use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Mem
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
 use crate::transport::mixed::Mixed;
-use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
-use crate::transport::ofi::port::Port;
+use crate::transport::ofi::endpoint::NetEndpoint;
+use crate::transport::ofi::provider::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
 use crate::transport::peers::{Own, Peer, Peers};
@@ -110,25 +110,27 @@ impl Node {
     fn open_at(config: Config, mut host: Host) -> Result<Node, OpenError> {
         let (rank, size) = (host.env().rank(), host.env().size());
         let _span = tracing::debug_span!("open", rank, size).entered();
-        let port = match &config.transport {
+        let endpoint = match &config.transport {
             Transport::Ofi { provider } if host.is_spread() => {
-                Some(network::open(provider.as_deref(), Reach::Network(host.address()))?)
+                Some(provider::open(provider.as_deref(), Reach::Network(host.address()))?)
             }
-            Transport::Shm if host.is_spread() => Some(network::open(None, Reach::Network(host.address()))?),
+            Transport::Shm if host.is_spread() => Some(provider::open(None, Reach::Network(host.address()))?),
             Transport::Ofi { provider } if host.env().size() > 1 => {
-                Some(network::open(provider.as_deref(), Reach::Host)?)
+                Some(provider::open(provider.as_deref(), Reach::Host)?)
             }
             _ => None,
         };
         let (watch, notify) = Watch::new();
-        let seat = Seat::take(&config, Some(host.env()), port.as_ref().map(Port::address), notify)?;
+        let seat =
+            Seat::take(&config, Some(host.env()), endpoint.as_ref().map(NetEndpoint::address), notify)?;
         if host.is_spread() {
-            let provider = port.as_ref().map(|port| port.description().provider.clone()).unwrap_or_default();
+            let provider =
+                endpoint.as_ref().map(|endpoint| endpoint.description().provider.clone()).unwrap_or_default();
             let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
-        let port = port.map(|port| (port, host.secret()));
-        let mut node = Node::assemble(config, seat, port, &watch)?;
+        let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
+        let mut node = Node::assemble(config, seat, endpoint, &watch)?;
         if host.is_spread() {
             node.core.listen()?;
             node.core.engine().transport().keep_watch();
@@ -150,21 +152,21 @@ impl Node {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
-        let port = match (&config.transport, env) {
+        let endpoint = match (&config.transport, env) {
             (Transport::Ofi { provider }, Some(env)) if env.size() > 1 => {
-                Some((network::open(provider.as_deref(), Reach::Host)?, env.secret()))
+                Some((provider::open(provider.as_deref(), Reach::Host)?, env.secret()))
             }
             _ => None,
         };
-        let address = port.as_ref().map(|(port, _)| port.address());
+        let address = endpoint.as_ref().map(|(endpoint, _)| endpoint.address());
         let seat = Seat::take(&config, env, address, notify)?;
-        Node::assemble(config, seat, port, &watch)
+        Node::assemble(config, seat, endpoint, &watch)
     }
 
     fn assemble(
         config: Config,
         seat: Seat,
-        port: Option<(Port, &[u8])>,
+        endpoint: Option<(NetEndpoint, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce, outside } = seat;
@@ -175,8 +177,8 @@ impl Node {
             ProgressThread::Off => false,
             ProgressThread::Auto => own.size > 1 && peers.itself().reach.attach().is_err(),
         };
-        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && port.is_none()));
-        let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
+        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
+        let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
         let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_stages(Arc::clone(&heap));
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
@@ -203,8 +205,8 @@ impl Node {
                 engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
             }
         }
-        if let Some((port, secret)) = port {
-            bring_up_network::set_up(&core, &plan, port, members(&core.peers, secret))?;
+        if let Some((endpoint, secret)) = endpoint {
+            bring_up_network::set_up(&core, &plan, endpoint, members(&core.peers, secret))?;
         }
         watch.watch(&core);
         if attends {

@@ -13,9 +13,9 @@ use crate::job::bootstrap::Listen;
 use crate::runtime::core::NodeCore;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory::Memory;
-use crate::transport::ofi::network::{self, NetworkError, Plan};
-use crate::transport::ofi::port::Port;
-use crate::transport::ofi::quirks;
+use crate::transport::ofi::endpoint::NetEndpoint;
+use crate::transport::ofi::provider::{self, NetworkError, Plan};
+use crate::transport::ofi::provider_env;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
 use crate::transport::peers::Card;
@@ -24,23 +24,28 @@ use crate::transport::shm::OwnMemory;
 /// Letters of the name that a peer gives its provider which are shown.
 const PROVIDER_NAME_MAX: usize = 40;
 
-/// Gives a node a network over an open port: for these members of its job, and for those from outside that it
+/// Gives a node a network over an open endpoint: for these members of its job, and for those from outside that it
 /// [meets](meet).
-pub(crate) fn set_up(core: &NodeCore, plan: &Plan, port: Port, members: Members) -> std::io::Result<()> {
+pub(crate) fn set_up(
+    core: &NodeCore,
+    plan: &Plan,
+    endpoint: NetEndpoint,
+    members: Members,
+) -> std::io::Result<()> {
     // What the network is told of must stay where it is.
     #[cfg(feature = "allocator")]
     vm::global_heap::keep_pages();
     let peers = &core.peers;
     let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
-    let mistakes = quirks::may_mistake_memory(port.description());
+    let mistakes = provider_env::may_mistake_memory(endpoint.description());
     let strategy = match plan.strategy {
         Some(strategy) => strategy,
         None if mistakes => Strategy::Bounce,
-        None => network::default_strategy(port.description()),
+        None => provider::default_strategy(endpoint.description()),
     };
-    let settings = network::registration(strategy, plan.pin_bytes);
+    let settings = provider::registration(strategy, plan.pin_bytes);
     // Whose silence has no limit may be refused for as long, too.
-    let mut ofi = OfiTransport::new(port, members, memory, Duration::MAX);
+    let mut ofi = OfiTransport::new(endpoint, members, memory, Duration::MAX);
     if settings.is_some() {
         ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
         let piecewise = !ofi.shares_heaps && !mistakes;
@@ -65,8 +70,8 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, Strin
     let _opening = lock(&core.opening);
     let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
     if !core.has_network() {
-        let port = network::open_to_all(plan.provider.as_deref(), plan.listen).map_err(|error| {
-            match (&error, plan.listen) {
+        let endpoint = provider::open_to_all(plan.provider.as_deref(), plan.listen).map_err(
+            |error| match (&error, plan.listen) {
                 (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
                     if !at.ip().is_unspecified() =>
                 {
@@ -76,14 +81,14 @@ pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, Strin
                     ))
                 }
                 _ => failed(&error),
-            }
-        })?;
+            },
+        )?;
         let own = core.peers.own();
-        own.control.set_endpoint(port.address());
+        own.control.set_endpoint(endpoint.address());
         let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
         let party = Party { rank: own.rank, incarnation: 0 };
         let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
-        set_up(core, plan, port, members).map_err(|error| failed(&error))?;
+        set_up(core, plan, endpoint, members).map_err(|error| failed(&error))?;
         // Who sleeps sleeps on the doorbell alone.
         core.wake_from_afar();
     }

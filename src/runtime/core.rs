@@ -34,7 +34,7 @@ use crate::runtime::progress_thread::ProgressThreadSlot;
 use crate::transport::alarm::Alarm;
 use crate::transport::memory;
 use crate::transport::mixed::Mixed;
-use crate::transport::ofi::network::Plan;
+use crate::transport::ofi::provider::Plan;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::peers::{NearPeers, Peers};
 use crate::transport::shm::heap_state::{Block, HeapState};

@@ -10,7 +10,7 @@ use fabric::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vm::{Segment, SharedMemory};
 
-use crate::transport::ofi::network::{NetworkError, Reach, provider};
+use crate::transport::ofi::provider::{NetworkError, Reach, provider};
 
 /// How long a target sleeps before it looks whether it is still wanted: so long that it takes nothing from what is measured
 /// beside it.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, Rank};
 use fabric::Peer;
 
-use super::asked::Heaps;
 use super::buffers::Buffer;
 use super::envelope::index;
-use super::knock::Knock;
 use super::lane::{Arrivals, Outgoing};
+use super::liveness_probe::LivenessProbe;
+use super::pending_requests::Heaps;
 use super::token::Token;
 use crate::base::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
 
@@ -71,7 +71,7 @@ impl Wait {
 pub(super) struct Busy {
     pub(super) wait: Wait,
     /// Whether anybody listens where the peer did.
-    pub(super) knock: Knock,
+    pub(super) probe: LivenessProbe,
     /// The same for whoever traces: until it has room, or the peer is lost.
     pub(super) span: tracing::Span,
 }
@@ -81,7 +81,7 @@ impl Busy {
     /// has its queues full.
     pub(super) fn since(now: Instant, peer: Rank, again: bool, listens_at: Option<SocketAddr>) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
-        Busy { wait: Wait::since(now), knock: Knock::at(listens_at, now), span }
+        Busy { wait: Wait::since(now), probe: LivenessProbe::at(listens_at, now), span }
     }
 }
 
@@ -102,12 +102,12 @@ pub(super) struct Link {
     pub(super) held: bool,
     /// How long the first of them, or of the copies through buffers that wait, has found no room.
     pub(super) busy: Option<Busy>,
-    /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
+    /// Whether the provider has ever taken anything for it; whether it was heard from since the last heartbeat.
     pub(super) reached: bool,
     pub(super) heard: bool,
-    /// Whether it was sent anything since the last pulse.
+    /// Whether it was sent anything since the last heartbeat.
     pub(super) spoken_to: bool,
-    /// Others say that it is gone: it is not waited for as one that may just be late. In so many pulses it has to be heard from
+    /// Others say that it is gone: it is not waited for as one that may just be late. In so many heartbeats it has to be heard from
     /// before it is again.
     pub(super) doubts: u8,
     /// Where it listens by TCP, if that is known.

@@ -20,8 +20,8 @@ const FENCES: &[&str] = &[
     "src/transport/shm/rings.rs",
     // The same, for libfabric, which is also lent memory here.
     "src/transport/ofi/buffers.rs",
-    "src/transport/ofi/port.rs",
-    "src/transport/ofi/port/small.rs",
+    "src/transport/ofi/endpoint.rs",
+    "src/transport/ofi/endpoint/rma_small.rs",
     // The same, for benchmarks.
     "src/api/bare.rs",
     "src/api/bare/network.rs",

@@ -1,27 +1,27 @@
-//! The buffers that wait for messages: all are there, and lent, before a port counts as open. One that receives nothing would
+//! The buffers that wait for messages: all are there, and lent, before an endpoint counts as open. One that receives nothing would
 //! neither make progress nor say why.
 
 use std::time::{Duration, Instant};
 
 use fabric::{Errno, Error};
 
-use super::{Begin, Port};
+use super::{Begin, NetEndpoint};
 use crate::base::limits::RECEIVES;
 use crate::transport::ofi::buffers::{Buffer, Purpose, Size};
-use crate::transport::ofi::port::Kept;
+use crate::transport::ofi::endpoint::Kept;
 
-/// How long the provider may refuse the first buffers. Whoever opens a port may do so twice within a second.
+/// How long the provider may refuse the first buffers. Whoever opens an endpoint may do so twice within a second.
 const LENT_WITHIN: Duration = Duration::from_millis(400);
 
 /// How long it is not asked again after it has refused one.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
-impl Port {
-    /// Makes the buffers that the port needs, and lends the provider those that are to wait for messages.
+impl NetEndpoint {
+    /// Makes the buffers that the endpoint needs, and lends the provider those that are to wait for messages.
     ///
     /// # Errors
     /// One of them cannot be had, as where less memory may be locked than the provider pins; or the provider does not take it.
-    pub(in crate::transport::ofi) fn equip(mut self) -> Result<Port, Error> {
+    pub(in crate::transport::ofi) fn equip(mut self) -> Result<NetEndpoint, Error> {
         while self.idle.len() < RECEIVES {
             while !self.buffers.has(Size::Message) {
                 self.make(Size::Message)?;
@@ -45,7 +45,7 @@ impl Port {
         Ok(self)
     }
 
-    /// Whether [`Port::take`] would have a buffer for a message.
+    /// Whether [`NetEndpoint::take`] would have a buffer for a message.
     pub(in crate::transport::ofi) fn has_message(&mut self) -> bool {
         self.buffers.has(Size::Message) || self.make(Size::Message).is_ok()
     }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use engine::{Event, Header, OpError, Rank};
 
-use super::asked::Wanted;
 use super::buffers::{Purpose, Size};
+use super::endpoint::Kept;
 use super::envelope::{BARE_BYTES, Envelope, Kind};
 use super::link::Parted;
-use super::port::Kept;
+use super::pending_requests::Wanted;
 use super::token::{Party, TOKEN_BYTES, Token};
 use super::transport::OfiTransport;
 
@@ -89,11 +89,11 @@ impl OfiTransport {
         let (credits, words) = ([0; 2], [0; Header::WORDS]);
         let bye = Envelope { token, sender, kind: Kind::Bye, credits, sequence: 0, words }.encode();
         // Without memory, or room, at its next word.
-        let Some(buffer) = self.port.take(Size::Message) else { return true };
-        self.port.buffers.put(&buffer, 0, &bye[..BARE_BYTES]);
-        match self.port.send(peer, (buffer, BARE_BYTES), Purpose::Send { rank, answers: false }) {
+        let Some(buffer) = self.endpoint.take(Size::Message) else { return true };
+        self.endpoint.buffers.put(&buffer, 0, &bye[..BARE_BYTES]);
+        match self.endpoint.send(peer, (buffer, BARE_BYTES), Purpose::Send { rank, answers: false }) {
             Ok(()) => self.sending += 1,
-            Err(Kept { buffer, .. }) => self.port.buffers.put_back(buffer),
+            Err(Kept { buffer, .. }) => self.endpoint.buffers.put_back(buffer),
         }
         true
     }
@@ -108,7 +108,7 @@ impl OfiTransport {
             let (outward, inward, remind_at) = (link.outward.clone(), link.inward.clone(), Instant::now());
             self.parted.insert(rank, Parted { peer, place, outward, inward, remind_at });
             link.asks.clear();
-            link.unsent.drain(..).for_each(|unsent| self.port.buffers.put_back(unsent.buffer));
+            link.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
         }
         // Whoever lists it also removes it.
         self.list(rank);

@@ -11,8 +11,8 @@ use fabric::{Desc, Description, PIECES_MAX, Peer, RemotePiece};
 use slab::Slab;
 
 use super::buffers::{Buffer, Buffers, Size};
+use super::endpoint::Lent;
 use super::link::DIRECT;
-use super::port::Lent;
 use crate::base::limits::DIRECT_BYTES;
 
 /// A place in the run of a copy's bytes.
@@ -38,7 +38,7 @@ pub(super) struct Part {
 }
 
 /// One copy.
-pub(super) struct Copy {
+pub(super) struct RmaOp {
     pub(super) op: OpId,
     pub(super) rank: Rank,
     pub(super) peer: Peer,
@@ -46,8 +46,8 @@ pub(super) struct Copy {
     pub(super) pieces: Vec<KeyedPiece>,
     /// What comes next.
     pub(super) next: Cursor,
-    /// The carrier of its direct parts; `None`: it has none. And the bytes of such a part, at most.
-    pub(super) carrier: Option<usize>,
+    /// The pooled endpoint of its direct parts; `None`: it has none. And the bytes of such a part, at most.
+    pub(super) pooled: Option<usize>,
     pub(super) direct_max: usize,
     /// Parts that the provider has.
     pub(super) under_way: usize,
@@ -81,7 +81,7 @@ impl Part {
     }
 }
 
-impl Copy {
+impl RmaOp {
     /// Whether no more of it is to be started.
     pub(super) fn is_started(&self) -> bool {
         self.given_up || self.error.is_some() || self.next.piece == self.pieces.len()
@@ -97,8 +97,8 @@ impl Copy {
 }
 
 /// All copies of a transport.
-pub(super) struct Copies {
-    pub(super) all: Slab<Copy>,
+pub(super) struct RmaOps {
+    pub(super) all: Slab<RmaOp>,
     /// Parts that the provider has, by the number that it knows them by.
     pub(super) parts: Slab<Part>,
     /// Lists of pieces that are over, for those to come.
@@ -118,14 +118,14 @@ pub(super) struct Copies {
     pub(super) small_max: [u64; 2],
 }
 
-impl Copies {
-    pub(super) fn new(description: &Description) -> Copies {
+impl RmaOps {
+    pub(super) fn new(description: &Description) -> RmaOps {
         let small = Size::Small.bytes() as u64;
         let mut small_max = [small; 2];
         if !description.delivery {
             small_max[Direction::Put as usize] = 0;
         }
-        Copies {
+        RmaOps {
             all: Slab::new(),
             parts: Slab::new(),
             spare: Vec::new(),
@@ -155,14 +155,14 @@ impl Copies {
     ) -> usize {
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend(pieces.iter().filter(|keyed| keyed.piece.len > 0));
-        self.all.insert(Copy {
+        self.all.insert(RmaOp {
             op,
             rank,
             peer,
             direction,
             pieces: own,
             next: Cursor::default(),
-            carrier: None,
+            pooled: None,
             direct_max: DIRECT_BYTES,
             under_way: 0,
             confirmed: direction == Direction::Get || self.delivers,
@@ -204,9 +204,9 @@ impl Copies {
 
     /// The part that comes next of those with bytes. Where only some of the local memory is registered, that goes by itself.
     fn plan(&self, copy: usize) -> Part {
-        let Copy { pieces, next, carrier, direct_max, .. } = &self.all[copy];
+        let RmaOp { pieces, next, pooled, direct_max, .. } = &self.all[copy];
         let direct =
-            |piece: &KeyedPiece| carrier.is_some() && (piece.local.is_some() || !self.registers_local);
+            |piece: &KeyedPiece| pooled.is_some() && (piece.local.is_some() || !self.registers_local);
         let is_direct = direct(&pieces[next.piece]);
         let (pieces_max, bytes_max) = if is_direct {
             (self.direct_pieces_max, self.message_bytes.min(*direct_max))
@@ -221,7 +221,7 @@ impl Copies {
 
     /// Goes past a part.
     pub(super) fn pass(&mut self, part: &Part) {
-        let Copy { pieces, next, .. } = &mut self.all[part.copy];
+        let RmaOp { pieces, next, .. } = &mut self.all[part.copy];
         *next = end_of(pieces, part);
     }
 

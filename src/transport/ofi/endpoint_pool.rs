@@ -4,22 +4,22 @@
 //! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
 //! is sent by the next one, and even after the peer was told that all is there. So an outlet carries copies with one peer
 //! at a time, and its end is noticed by no other. One that does not reach its peer is closed, too, and carries nothing then.
-//! So is one that takes parts and ends none, while its peer is heard from by the port's connection.
+//! So is one that takes parts and ends none, while its peer is heard from by the endpoint's connection.
 
 use std::time::{Duration, Instant};
 
 use engine::Rank;
 use fabric::OutletId;
 
+use super::endpoint::NetEndpoint;
 use super::link::Wait;
-use super::port::Port;
-use crate::base::limits::{CARRIERS, PINNED_CARRIERS};
+use crate::base::limits::{AUX_ENDPOINTS, PINNED_AUX_ENDPOINTS};
 
 /// How long nobody tries to open an outlet after one could not be opened.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// An outlet, and whom it is for.
-struct Carrier {
+struct PooledEndpoint {
     /// `None` once it is closed.
     outlet: Option<OutletId>,
     /// The peer that it was for last.
@@ -33,10 +33,10 @@ struct Carrier {
     stalled: Duration,
 }
 
-/// All carriers of a transport, opened as they are needed.
+/// All auxiliary endpoints of a transport, opened as they are needed.
 #[derive(Default)]
-pub(super) struct Carriers {
-    all: Vec<Carrier>,
+pub(super) struct EndpointPool {
+    all: Vec<PooledEndpoint>,
     /// Parts that all of them carry.
     parts: usize,
     /// No outlet could be opened at that time.
@@ -49,27 +49,28 @@ pub(super) struct Carriers {
     pub(super) closed: u64,
 }
 
-impl Carriers {
+impl EndpointPool {
     /// Enters a copy with this peer. `None`: it is to go through buffers.
-    pub(super) fn enter(&mut self, rank: Rank, port: &mut Port) -> Option<usize> {
-        let its_own = |carrier: &Carrier| carrier.rank == rank && carrier.outlet.is_some();
+    pub(super) fn enter(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> Option<usize> {
+        let its_own = |pooled: &PooledEndpoint| pooled.rank == rank && pooled.outlet.is_some();
         let at = match self.all.iter().position(its_own) {
             Some(at) => at,
-            None => self.open(port).or_else(|| self.all.iter().position(Carrier::is_free))?,
+            None => self.open(endpoint).or_else(|| self.all.iter().position(PooledEndpoint::is_free))?,
         };
-        let carrier = &mut self.all[at];
-        if carrier.copies == 0 {
-            carrier.wait = None;
+        let pooled = &mut self.all[at];
+        if pooled.copies == 0 {
+            pooled.wait = None;
         }
-        carrier.rank = rank;
-        carrier.copies += 1;
+        pooled.rank = rank;
+        pooled.copies += 1;
         Some(at)
     }
 
     /// Opens one more, if there may be.
-    fn open(&mut self, port: &mut Port) -> Option<usize> {
-        let closed = self.all.iter().position(|carrier| carrier.outlet.is_none());
-        let most = if port.description().mr_mode.allocated { PINNED_CARRIERS } else { CARRIERS };
+    fn open(&mut self, endpoint: &mut NetEndpoint) -> Option<usize> {
+        let closed = self.all.iter().position(|pooled| pooled.outlet.is_none());
+        let most =
+            if endpoint.description().mr_mode.allocated { PINNED_AUX_ENDPOINTS } else { AUX_ENDPOINTS };
         if closed.is_none() && self.all.len() >= most
             || self.refused_at.is_some_and(|at| at.elapsed() < PAUSE)
         {
@@ -79,10 +80,10 @@ impl Carriers {
         if self.refuses {
             return None;
         }
-        let outlet = port.open_outlet();
+        let outlet = endpoint.open_outlet();
         self.refused_at = outlet.is_none().then(Instant::now);
         let (wait, stalled) = (None, Duration::ZERO);
-        let opened = Carrier { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait, stalled };
+        let opened = PooledEndpoint { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait, stalled };
         match closed {
             Some(at) => self.all[at] = opened,
             None => self.all.push(opened),
@@ -102,31 +103,31 @@ impl Carriers {
 
     /// The provider has one more part.
     pub(super) fn load(&mut self, at: usize) {
-        let carrier = &mut self.all[at];
-        if carrier.parts == 0 {
-            carrier.stalled = Duration::ZERO;
+        let pooled = &mut self.all[at];
+        if pooled.parts == 0 {
+            pooled.stalled = Duration::ZERO;
         }
-        carrier.parts += 1;
-        carrier.wait = None;
+        pooled.parts += 1;
+        pooled.wait = None;
         self.parts += 1;
     }
 
     /// A peer was heard from for so long. Returns how long it was, in all, since the last part with it has ended.
     pub(super) fn stall(&mut self, rank: Rank, heard: Duration) -> Duration {
-        let carries = |carrier: &&mut Carrier| carrier.rank == rank && carrier.parts > 0;
-        self.all.iter_mut().find(carries).map_or(Duration::ZERO, |carrier| {
-            carrier.stalled += heard;
-            carrier.stalled
+        let carries = |pooled: &&mut PooledEndpoint| pooled.rank == rank && pooled.parts > 0;
+        self.all.iter_mut().find(carries).map_or(Duration::ZERO, |pooled| {
+            pooled.stalled += heard;
+            pooled.stalled
         })
     }
 
     /// The provider has no room for a part. Returns how long it had none, and none to carry.
     pub(super) fn found_no_room(&mut self, at: usize) -> Duration {
-        let (now, carrier) = (Instant::now(), &mut self.all[at]);
-        if carrier.parts > 0 {
+        let (now, pooled) = (Instant::now(), &mut self.all[at]);
+        if pooled.parts > 0 {
             return Duration::ZERO;
         }
-        carrier.wait.get_or_insert_with(|| Wait::since(now)).go_on(now)
+        pooled.wait.get_or_insert_with(|| Wait::since(now)).go_on(now)
     }
 
     /// It has one part less.
@@ -143,16 +144,16 @@ impl Carriers {
     }
 
     /// Makes progress where anything is carried, and returns the next part that has ended, and whether well.
-    pub(super) fn poll(&mut self, port: &mut Port) -> Option<(usize, bool)> {
-        let loaded = self.all.iter().filter(|carrier| carrier.parts > 0);
-        loaded.filter_map(|carrier| carrier.outlet).find_map(|outlet| port.poll_outlet(outlet))
+    pub(super) fn poll(&mut self, endpoint: &mut NetEndpoint) -> Option<(usize, bool)> {
+        let loaded = self.all.iter().filter(|pooled| pooled.parts > 0);
+        loaded.filter_map(|pooled| pooled.outlet).find_map(|outlet| endpoint.poll_outlet(outlet))
     }
 
-    /// Closes a carrier: memory that was lent to it is touched no more, and its parts never end.
-    pub(super) fn close(&mut self, at: usize, port: &mut Port) {
+    /// Closes a pooled endpoint: memory that was lent to it is touched no more, and its parts never end.
+    pub(super) fn close(&mut self, at: usize, endpoint: &mut NetEndpoint) {
         let is_lent = self.all[at].parts > 0;
         if let Some(outlet) = self.all[at].outlet.take() {
-            port.close_outlet(outlet, is_lent);
+            endpoint.close_outlet(outlet, is_lent);
             #[cfg(test)]
             {
                 self.closed += 1;
@@ -161,7 +162,7 @@ impl Carriers {
     }
 }
 
-impl Carrier {
+impl PooledEndpoint {
     fn is_free(&self) -> bool {
         self.outlet.is_some() && self.copies == 0
     }

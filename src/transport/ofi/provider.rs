@@ -23,8 +23,8 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::{NO_PORT_LEFT, everywhere, within_host};
 use crate::transport::ofi::MESSAGE_BYTES;
-use crate::transport::ofi::port::Port;
-use crate::transport::ofi::quirks;
+use crate::transport::ofi::endpoint::NetEndpoint;
+use crate::transport::ofi::provider_env;
 
 /// Providers that are tried where none is named, best first. Others that libfabric may have are for tests (`sockets`,
 /// `udp`), reach one host only (`shm`), or never let anybody sleep (`net` of 1.17); they must be named.
@@ -281,7 +281,7 @@ fn offer(provider: &Provider) -> Offer {
 }
 
 fn refuse_small_buffers(provider: &str) -> Result<(), NetworkError> {
-    match quirks::cuts_messages(provider, MESSAGE_BYTES) {
+    match provider_env::cuts_messages(provider, MESSAGE_BYTES) {
         Some((variable, value)) => {
             Err(NetworkError::SmallBuffers { provider: provider.to_owned(), variable, value })
         }
@@ -304,7 +304,7 @@ fn refuse_raw(provider: &str, mr_mode: MrMode, key_bytes: usize) -> Result<(), N
 
 /// Opens an endpoint for peers that may be anywhere. Where nothing but this host can be reached yet, and the provider cannot listen at
 /// addresses that come later, it opens one for those of this host alone.
-pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, NetworkError> {
+pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<NetEndpoint, NetworkError> {
     if let Listen::At(at) = listen {
         let at = SocketAddr::new(at.ip(), 0);
         let reach = if at.ip().is_unspecified() { Reach::Network(Ok(at)) } else { Reach::Interface(at) };
@@ -323,13 +323,13 @@ pub(crate) fn open_to_all(name: Option<&str>, listen: Listen) -> Result<Port, Ne
 }
 
 /// Opens an endpoint at the provider of this name, or at the best that can be opened.
-pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<Port, NetworkError> {
+pub(crate) fn open(name: Option<&str>, reach: Reach) -> Result<NetEndpoint, NetworkError> {
     let fabric = Fabric::load()?;
-    let (used, port, passed) = first_of(name, |name| open_named(fabric, name, &reach))?;
+    let (used, endpoint, passed) = first_of(name, |name| open_named(fabric, name, &reach))?;
     if let Some(error) = passed {
         tracing::warn!(%error, used, "another provider is used");
     }
-    Ok(port)
+    Ok(endpoint)
 }
 
 /// Asks `of` about the provider of this name, or about those that nodes take by themselves until it has an answer. Returns which one
@@ -351,17 +351,17 @@ fn first_of<'a, T>(
     Err(first.unwrap_or_else(|| NetworkError::NoProvider { name: name.unwrap_or("at all").to_owned() }))
 }
 
-fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<Port, NetworkError> {
+fn open_named(fabric: &'static Fabric, name: &str, reach: &Reach) -> Result<NetEndpoint, NetworkError> {
     let provider = provider(fabric, name, reach)?;
-    quirks::warn(&provider.description().provider);
+    provider_env::warn(&provider.description().provider);
     // Some let nobody sleep; those who wait then look again now and then.
-    let port = Port::open(&provider, true).or_else(|_| Port::open(&provider, false));
-    let port = port.map_err(|source| {
+    let endpoint = NetEndpoint::open(&provider, true).or_else(|_| NetEndpoint::open(&provider, false));
+    let endpoint = endpoint.map_err(|source| {
         let at = provider.source().map(|at| at.ip().to_string());
         NetworkError::Provider { provider: name.to_owned(), at, source }
     })?;
     tracing::debug!(provider = %provider.description().provider, at = ?provider.source(), "opening an endpoint");
-    Ok(port)
+    Ok(endpoint)
 }
 
 /// Whether there is libfabric on this host, and in it the provider of this name; where none is given, any that nodes take by
@@ -578,7 +578,7 @@ mod tests {
         if Fabric::load().is_err() {
             return testbed::skip("no libfabric");
         }
-        let error = open(Some("carrier-pigeon"), Reach::Host).err().expect("no such provider");
-        assert!(error.to_string().contains("carrier-pigeon"), "{error}");
+        let error = open(Some("pooled-pigeon"), Reach::Host).err().expect("no such provider");
+        assert!(error.to_string().contains("pooled-pigeon"), "{error}");
     }
 }

@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use engine::Event;
 
-use super::transport::{OfiTransport, Unclosed};
+use super::transport::{DeferredClose, OfiTransport};
 
 impl OfiTransport {
     /// Closes a registration. `false`: it stays, and is tried again.
-    pub(super) fn close_region(&mut self, unclosed: Unclosed) -> bool {
-        match self.port.deregister(unclosed.id) {
+    pub(super) fn close_region(&mut self, deferred_closes: DeferredClose) -> bool {
+        match self.endpoint.deregister(deferred_closes.id) {
             Ok(()) => {
-                self.let_go_closed(unclosed.held);
+                self.let_go_closed(deferred_closes.held);
                 true
             }
             Err(error) => {
@@ -23,7 +23,7 @@ impl OfiTransport {
                     %error,
                     "a registration cannot be taken back: its memory stays pinned, and peers may reach it"
                 );
-                self.unclosed.push(unclosed);
+                self.deferred_closes.push(deferred_closes);
                 false
             }
         }
@@ -31,19 +31,19 @@ impl OfiTransport {
 
     /// Tries again to close what the provider would not.
     pub(super) fn close_again(&mut self) {
-        for unclosed in std::mem::take(&mut self.unclosed) {
-            if self.port.deregister(unclosed.id).is_err() {
-                self.unclosed.push(unclosed);
+        for deferred_closes in std::mem::take(&mut self.deferred_closes) {
+            if self.endpoint.deregister(deferred_closes.id).is_err() {
+                self.deferred_closes.push(deferred_closes);
                 continue;
             }
-            self.let_go_closed(unclosed.held);
-            self.events.extend(unclosed.reg.map(|reg| Event::Deregistered { reg }));
+            self.let_go_closed(deferred_closes.held);
+            self.events.extend(deferred_closes.reg.map(|reg| Event::Deregistered { reg }));
         }
     }
 
     /// Without an endpoint the registration may have been leaked with it: then its pages stay.
     fn let_go_closed(&self, held: Option<Range<u64>>) {
-        if self.port.is_open() {
+        if self.endpoint.is_open() {
             self.let_go(held);
         }
     }

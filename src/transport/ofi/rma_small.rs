@@ -6,7 +6,7 @@
 
 use super::buffers::Size;
 use super::link::PARTS;
-use super::slots::SlotId;
+use super::rma_slots::SlotId;
 use super::transport::OfiTransport;
 use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
 use fabric::Prepared;
@@ -27,7 +27,7 @@ impl OfiTransport {
         if keyed.local.is_some() {
             return self.start_longer(op, rank, direction, &[*keyed]);
         }
-        let (id, slot) = self.port.slots.take();
+        let (id, slot) = self.endpoint.slots.take();
         let prepared = slot.lend(op, rank, direction, keyed);
         if self.start_small(prepared, rank, direction, keyed) {
             Submit::Pending
@@ -59,7 +59,7 @@ impl OfiTransport {
             return false;
         }
         let remote = self.copies.far(remote, base, len as usize, key);
-        if !self.port.start_small(prepared, direction, peer, remote, local) {
+        if !self.endpoint.start_small(prepared, direction, peer, remote, local) {
             return false;
         }
         link.parts[SMALL] += 1;
@@ -71,17 +71,17 @@ impl OfiTransport {
     #[cold]
     #[inline(never)]
     fn start_again(&mut self, id: SlotId) -> Submit {
-        let (op, rank, direction, keyed) = self.port.slots.take_back(id);
-        self.port.add_slot();
+        let (op, rank, direction, keyed) = self.endpoint.slots.take_back(id);
+        self.endpoint.add_slot();
         self.start_longer(op, rank, direction, &[keyed])
     }
 
     /// A small copy has ended well. Returns which, if its end is to be told: before all else.
     #[inline(always)]
     pub(super) fn on_small(&mut self, id: SlotId) -> Option<OpId> {
-        let slot = self.port.ended_small(id)?;
+        let slot = self.endpoint.ended_small(id)?;
         let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
-        self.port.slots.put_back(id);
+        self.endpoint.slots.put_back(id);
         let link = self.links.get_mut(rank)?;
         link.parts[SMALL] -= 1;
         link.suspect = false;
@@ -94,9 +94,9 @@ impl OfiTransport {
     /// A small copy has failed.
     #[cold]
     pub(super) fn on_small_failed(&mut self, id: SlotId) {
-        let Some(slot) = self.port.slots.get(id) else { return };
+        let Some(slot) = self.endpoint.slots.get(id) else { return };
         let (wanted, op, rank) = (slot.wanted, slot.op, slot.rank);
-        self.port.slots.put_back(id);
+        self.endpoint.slots.put_back(id);
         if wanted {
             self.events.push_back(Event::Completed { op, result: Err(OpError::PeerLost { peer: rank }) });
         }
@@ -108,14 +108,14 @@ impl OfiTransport {
 
     /// Has a small copy touch no local memory any more. It is reported nonetheless.
     pub(super) fn abandon_small(&mut self, op: OpId) {
-        let its = self.port.slots.under_way().filter(|slot| slot.op == op);
+        let its = self.endpoint.slots.under_way().filter(|slot| slot.op == op);
         its.for_each(|slot| slot.drains = false);
     }
 
     /// Ends all small copies with a peer that is gone.
     pub(super) fn lose_smalls(&mut self, rank: Rank) {
         let result = Err(OpError::PeerLost { peer: rank });
-        for slot in self.port.slots.under_way().filter(|slot| slot.rank == rank) {
+        for slot in self.endpoint.slots.under_way().filter(|slot| slot.rank == rank) {
             (slot.wanted, slot.drains) = (false, false);
             self.events.push_back(Event::Completed { op: slot.op, result });
         }

@@ -20,7 +20,7 @@ pub(super) enum Answer {
 }
 
 /// What a peer has been asked for, or is to be.
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub(super) wanted: Wanted,
     pub(super) peer: Rank,
     /// It can be answered: the peer has been asked.

@@ -9,9 +9,9 @@
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
 //! is there: providers that pin nothing would believe anything, and die of it when a peer comes.
 
-mod outlets;
-mod receiving;
-mod small;
+mod aux_endpoints;
+mod receive_buffers;
+mod rma_small;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -28,8 +28,8 @@ use vm::{Segment, SharedMemory};
 
 use super::buffers::{Buffer, Buffers, Purpose, Size};
 use super::keys::draw;
-use super::sleep::watch;
-use super::slots::{SlotId, Slots};
+use super::rma_slots::{SlotId, Slots};
+use super::wait_set::watch;
 use crate::base::limits::DEPTH;
 
 /// How long reads may take to end when the endpoint closes, where it would otherwise have to be left open.
@@ -62,7 +62,7 @@ pub(super) enum Ended {
     Nameless,
 }
 
-/// What a [look](Port::look) at the endpoint has found.
+/// What a [look](NetEndpoint::look) at the endpoint has found.
 pub(super) enum Looked {
     /// Nothing has ended.
     Nothing,
@@ -70,7 +70,7 @@ pub(super) enum Looked {
     Small(SlotId),
     /// Another operation has, or it has failed.
     Ended(Ended),
-    /// There is something else, which [`Port::poll`] sees to.
+    /// There is something else, which [`NetEndpoint::poll`] sees to.
     Other,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Kept {
 }
 
 /// An endpoint and what is lent to it.
-pub(crate) struct Port {
+pub(crate) struct NetEndpoint {
     /// `None` once it is closed.
     endpoint: Option<Endpoint>,
     description: Description,
@@ -131,20 +131,20 @@ pub(crate) struct Port {
     pub(super) script: super::script::Script,
 }
 
-impl Port {
-    /// Opens an endpoint, and makes it receive messages. With `wait`, there is a [descriptor](Port::wait_fd) to sleep
+impl NetEndpoint {
+    /// Opens an endpoint, and makes it receive messages. With `wait`, there is a [descriptor](NetEndpoint::wait_fd) to sleep
     /// on.
-    pub(crate) fn open(provider: &Provider, wait: bool) -> Result<Port, Error> {
+    pub(crate) fn open(provider: &Provider, wait: bool) -> Result<NetEndpoint, Error> {
         let endpoint = Endpoint::open(provider, &Options { depth: DEPTH, wait })?;
         let description = endpoint.description().clone();
-        Port::over(endpoint, description)?.equip()
+        NetEndpoint::over(endpoint, description)?.equip()
     }
 
     /// Over an endpoint of this description, and without any buffers yet.
-    pub(super) fn over(endpoint: Endpoint, description: Description) -> Result<Port, Error> {
+    pub(super) fn over(endpoint: Endpoint, description: Description) -> Result<NetEndpoint, Error> {
         debug_assert!(!description.mr_mode.raw, "who chooses the provider refuses those of raw keys");
         let wait = endpoint.wait_fd().map(watch).transpose()?;
-        Ok(Port {
+        Ok(NetEndpoint {
             address: endpoint.address().into(),
             endpoint: Some(endpoint),
             description,
@@ -192,7 +192,7 @@ impl Port {
         self.idle.is_empty() && self.endpoint.as_mut().is_some_and(asleep)
     }
 
-    /// Makes a peer known by the address that its port says it has, and by the one at which it was met, if it was.
+    /// Makes a peer known by the address that its endpoint says it has, and by the one at which it was met, if it was.
     pub(super) fn add_peer(&mut self, address: &[u8], met: Option<SocketAddr>) -> Option<Peer> {
         let added = self.endpoint.as_mut()?.add_peer_met(address, met);
         added.inspect_err(|error| tracing::warn!(%error, "a peer's address cannot be used")).ok()
@@ -506,7 +506,7 @@ impl Port {
         Some(Ended::Buffer { purpose, buffer, result })
     }
 
-    /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the port.
+    /// Makes progress, and returns the next operation that has ended. A queue that is broken closes the endpoint.
     pub(super) fn poll(&mut self) -> Option<Ended> {
         #[cfg(test)]
         if self.script.fails_namelessly {
@@ -562,7 +562,7 @@ fn is_busy(posted: Result<Post, Error>, purpose: Option<Purpose>) -> bool {
     }
 }
 
-impl Drop for Port {
+impl Drop for NetEndpoint {
     fn drop(&mut self) {
         self.close();
     }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use fabric::Description;
 
 /// One thing to tell, and why.
-struct Quirk {
+struct Workaround {
     /// Whose name begins with this.
     provider: &'static str,
     variable: &'static str,
@@ -19,22 +19,22 @@ struct Quirk {
 /// Registered memory that libfabric remembers by itself.
 const CACHE: &str = "FI_MR_CACHE_MAX_COUNT";
 
-const QUIRKS: [Quirk; 3] = [
-    Quirk {
+const WORKAROUNDS: [Workaround; 3] = [
+    Workaround {
         provider: "verbs;ofi_rxm",
         variable: "FI_UNIVERSE_SIZE",
         value: |ranks| ranks.max(16),
         why: "its completion queues grow with it, and the 256 that it takes for granted are more than small devices, such \
               as soft-RoCE, can have: no endpoint opens there",
     },
-    Quirk {
+    Workaround {
         provider: "verbs;ofi_rxm",
         variable: "FI_OFI_RXM_USE_SRX",
         value: |_| 1,
         why: "without shared receive queues 1.17 puts a buffer back into the queue of a connection that it has just closed \
               when a message comes while an endpoint closes, and the process dies of it",
     },
-    Quirk {
+    Workaround {
         provider: "verbs",
         variable: CACHE,
         value: |_| 0,
@@ -74,21 +74,23 @@ fn cuts(
 /// What to add to the environment of the processes of a job, beside what the user has set.
 pub(crate) fn environment(ranks: u32) -> Vec<(&'static str, String)> {
     missing(|name| std::env::var_os(name))
-        .map(|quirk| (quirk.variable, (quirk.value)(ranks).to_string()))
+        .map(|workaround| (workaround.variable, (workaround.value)(ranks).to_string()))
         .collect()
 }
 
 /// Says what this process lacks for a provider that it is about to open.
 pub(crate) fn warn(provider: &str) {
-    for quirk in missing(|name| std::env::var_os(name)).filter(|quirk| provider.starts_with(quirk.provider)) {
-        let Quirk { variable, why, .. } = quirk;
-        let value = (quirk.value)(0);
+    for workaround in
+        missing(|name| std::env::var_os(name)).filter(|workaround| provider.starts_with(workaround.provider))
+    {
+        let Workaround { variable, why, .. } = workaround;
+        let value = (workaround.value)(0);
         tracing::warn!(provider, "set {variable}={value} in the environment of every process: {why}");
     }
 }
 
-fn missing(set: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = &'static Quirk> {
-    QUIRKS.iter().filter(move |quirk| set(quirk.variable).is_none())
+fn missing(set: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = &'static Workaround> {
+    WORKAROUNDS.iter().filter(move |workaround| set(workaround.variable).is_none())
 }
 
 #[cfg(test)]
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn what_the_user_has_set_stays() {
         let names = |set: &'static str| -> Vec<&str> {
-            missing(|name| (name == set).then(OsString::new)).map(|quirk| quirk.variable).collect()
+            missing(|name| (name == set).then(OsString::new)).map(|workaround| workaround.variable).collect()
         };
         assert_eq!(names("HOME"), ["FI_UNIVERSE_SIZE", "FI_OFI_RXM_USE_SRX", CACHE]);
         assert_eq!(names("FI_UNIVERSE_SIZE"), ["FI_OFI_RXM_USE_SRX", CACHE]);
@@ -129,6 +131,6 @@ mod tests {
 
     #[test]
     fn large_jobs_say_how_large_they_are() {
-        assert_eq!([(QUIRKS[0].value)(2), (QUIRKS[0].value)(1000)], [16, 1000]);
+        assert_eq!([(WORKAROUNDS[0].value)(2), (WORKAROUNDS[0].value)(1000)], [16, 1000]);
     }
 }

@@ -7,9 +7,9 @@ use engine::{Direction, Event, KeyedPiece, OpError, OpId, Piece, Rank, Submit};
 use fabric::{Desc, Until};
 
 use super::buffers::{Buffer, Purpose, Size};
-use super::copies::{Copies, Copy, Part};
+use super::endpoint::{Kept, NotStarted};
 use super::link::{DIRECT, Link, PARTS};
-use super::port::{Kept, NotStarted};
+use super::rma_state::{Part, RmaOp, RmaOps};
 use super::transport::OfiTransport;
 
 /// How long bytes may still arrive that a connection had taken before it was closed, once its peer has answered on
@@ -89,7 +89,7 @@ impl OfiTransport {
     /// these end.
     fn carry(&mut self, copy: usize, rank: Rank) {
         let known = &mut self.copies.all[copy];
-        known.carrier = self.carriers.enter(rank, &mut self.port);
+        known.pooled = self.endpoint_pool.enter(rank, &mut self.endpoint);
         if self.links.get(rank).is_some_and(|link| link.doubts_outlets) {
             known.direct_max = Size::Large.bytes();
         }
@@ -168,9 +168,9 @@ impl OfiTransport {
         }
         let mut buffer = None;
         if !part.direct {
-            let Some(taken) = self.port.take(part.size()) else { return Err(self.lack_buffer(&part)) };
+            let Some(taken) = self.endpoint.take(part.size()) else { return Err(self.lack_buffer(&part)) };
             if self.copies.sends(&part) {
-                self.copies.fill(&part, &self.port.buffers, &taken);
+                self.copies.fill(&part, &self.endpoint.buffers, &taken);
             }
             buffer = Some(taken);
         }
@@ -183,7 +183,7 @@ impl OfiTransport {
             Ok(()) => self.note_started(&part),
             Err((buffer, busy)) => {
                 self.copies.parts.remove(number);
-                buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
+                buffer.into_iter().for_each(|buffer| self.endpoint.buffers.put_back(buffer));
                 return Err(self.refused(&part, busy));
             }
         }
@@ -201,7 +201,7 @@ impl OfiTransport {
         link.parts[part.kind()] += 1;
         match part.direct {
             true => (link.no_outlet_before, link.outlet_pause) = (None, Duration::ZERO),
-            // The port's own connection has room.
+            // The endpoint's own connection has room.
             false => link.has_room(),
         }
     }
@@ -210,7 +210,7 @@ impl OfiTransport {
     fn refused(&mut self, part: &Part, busy: bool) -> Refused {
         let rank = self.copies.all[part.copy].rank;
         match (busy, part.direct) {
-            (true, true) => self.doubt_carrier(part.copy),
+            (true, true) => self.doubt_pooled(part.copy),
             (true, false) => self.grow_impatient(rank),
             (false, true) if self.has_faults(part.copy) => {}
             (false, _) => self.lose(rank),
@@ -233,7 +233,7 @@ impl OfiTransport {
     /// Whether a part still waits once its refusal is dealt with: all that was with the peer may be over by now, or go another way.
     fn waits_on(&self, part: &Part) -> Refused {
         match self.copies.all.get(part.copy) {
-            Some(copy) if copy.error.is_none() && (copy.carrier.is_some() || !part.direct) => Refused::Now,
+            Some(copy) if copy.error.is_none() && (copy.pooled.is_some() || !part.direct) => Refused::Now,
             _ => Refused::Lost,
         }
     }
@@ -256,9 +256,9 @@ impl OfiTransport {
         let (list, count) = self.copies.remote(&part);
         let until = if self.copies.delivers { Until::Delivered } else { Until::Reusable };
         let lent = if known.direction == Direction::Put && !part.confirms {
-            self.port.write(known.peer, &list[..count], (buffer, part.len), until, Purpose::Part(number))
+            self.endpoint.write(known.peer, &list[..count], (buffer, part.len), until, Purpose::Part(number))
         } else {
-            self.port.read(known.peer, &list[..count], (buffer, part.len), Purpose::Part(number))
+            self.endpoint.read(known.peer, &list[..count], (buffer, part.len), Purpose::Part(number))
         };
         lent.map_err(|Kept { buffer, busy }| (Some(buffer), busy))
     }
@@ -266,25 +266,26 @@ impl OfiTransport {
     /// Gives the provider a part in the caller's memory. `Err`: whether it may be taken another time.
     fn start_direct(&mut self, part: Part, number: usize) -> Result<(), bool> {
         let known = &self.copies.all[part.copy];
-        let carrier = known.carrier.ok_or(false)?;
-        let outlet = self.carriers.outlet(carrier).ok_or(false)?;
+        let pooled = known.pooled.ok_or(false)?;
+        let outlet = self.endpoint_pool.outlet(pooled).ok_or(false)?;
         let (list, count) = self.copies.remote(&part);
         let regions = &self.regions;
         let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |registered| registered.desc);
         let (lent, lent_count) = self.copies.local(&part, desc);
         let whose = (known.direction, known.peer);
-        let started = self.port.copy_from_outlet(outlet, whose, &lent[..lent_count], &list[..count], number);
+        let started =
+            self.endpoint.copy_from_outlet(outlet, whose, &lent[..lent_count], &list[..count], number);
         started.map_err(|NotStarted { busy }| busy)?;
-        self.carriers.load(carrier);
+        self.endpoint_pool.load(pooled);
         Ok(())
     }
 
     /// The outlet has no room for a part of a copy: it is to be tried again, but not for ever. It has a connection of its own, and the
-    /// peer may be reached by the port's all the while: it is not lost by this, and the next outlet is not tried at once.
-    fn doubt_carrier(&mut self, copy: usize) {
-        let Copy { rank, carrier: Some(carrier), .. } = self.copies.all[copy] else { return };
+    /// peer may be reached by the endpoint's all the while: it is not lost by this, and the next outlet is not tried at once.
+    fn doubt_pooled(&mut self, copy: usize) {
+        let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return };
         self.try_again(rank);
-        if self.carriers.found_no_room(carrier) > OUTLET_WITHIN {
+        if self.endpoint_pool.found_no_room(pooled) > OUTLET_WITHIN {
             if let Some(link) = self.links.get_mut(rank) {
                 link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSE, OUTLET_PAUSE_MAX);
                 link.no_outlet_before = Some(Instant::now() + link.outlet_pause);
@@ -307,10 +308,10 @@ impl OfiTransport {
         known.under_way -= 1;
         known.confirmed |= part.confirms && done;
         let (rank, wanted) = (known.rank, !known.given_up && known.error.is_none());
-        match (&buffer, known.carrier) {
-            (None, Some(carrier)) => self.carriers.unload(carrier),
+        match (&buffer, known.pooled) {
+            (None, Some(pooled)) => self.endpoint_pool.unload(pooled),
             (Some(buffer), _) if done && wanted && known.direction == Direction::Get => {
-                self.copies.drain(&part, &self.port.buffers, buffer);
+                self.copies.drain(&part, &self.endpoint.buffers, buffer);
             }
             _ => {}
         }
@@ -319,7 +320,7 @@ impl OfiTransport {
             link.doubts_outlets &= !part.direct;
         }
         self.release(rank, part.kind());
-        buffer.into_iter().for_each(|buffer| self.port.buffers.put_back(buffer));
+        buffer.into_iter().for_each(|buffer| self.endpoint.buffers.put_back(buffer));
         if !done {
             self.lose(rank);
         }
@@ -328,7 +329,7 @@ impl OfiTransport {
     }
 
     /// A part has failed at an outlet, and with it the outlet's connection. The peer may be there all the same: copies with it that
-    /// go on by the port's connection find that out.
+    /// go on by the endpoint's connection find that out.
     #[cold]
     fn on_outlet_failed(&mut self, number: usize) {
         let copy = self.copies.parts[number].copy;
@@ -344,7 +345,7 @@ impl OfiTransport {
     }
 
     /// For long no part has ended at the outlet for a peer that is heard from: the network does not carry what it took, as one
-    /// does that forgot a connection, or drops long packets. Its copies begin anew by another outlet, and not by the port's
+    /// does that forgot a connection, or drops long packets. Its copies begin anew by another outlet, and not by the endpoint's
     /// connection, which that network would end. If it was so with the last one, too, they end.
     #[cold]
     pub(super) fn doubt_outlet(&mut self, rank: Rank) {
@@ -373,9 +374,9 @@ impl OfiTransport {
     /// would read their memory itself.
     #[cold]
     fn has_faults(&mut self, copy: usize) -> bool {
-        let Copy { rank, carrier: Some(carrier), .. } = self.copies.all[copy] else { return false };
+        let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return false };
         let mut found = false;
-        for (_, copy) in self.copies.all.iter_mut().filter(|(_, copy)| copy.carrier == Some(carrier)) {
+        for (_, copy) in self.copies.all.iter_mut().filter(|(_, copy)| copy.pooled == Some(pooled)) {
             let missing = |piece: &Piece| !self.own.is_there(piece.local, piece.len, copy.direction);
             if let Some(Piece { local, len, .. }) = copy.pieces.iter().map(|keyed| keyed.piece).find(missing)
             {
@@ -394,7 +395,7 @@ impl OfiTransport {
     pub(super) fn go_on_with_copies(&mut self, rank: Rank, kind: usize) {
         while let Some(copy) = self.links.get_mut(rank).and_then(|link| link.copies[kind].pop_front()) {
             // It may be over, or wait for something else by now.
-            let waits = |known: &&mut Copy| known.waits == Some(kind) && known.rank == rank;
+            let waits = |known: &&mut RmaOp| known.waits == Some(kind) && known.rank == rank;
             if let Some(known) = self.copies.all.get_mut(copy).filter(waits) {
                 known.waits = None;
                 if self.advance(copy, true) == Advanced::Refused {
@@ -406,7 +407,7 @@ impl OfiTransport {
 
     /// Has a copy touch no local memory any more. It is still reported, when it touches none of the peer's either.
     pub(super) fn abandon_copy(&mut self, op: OpId) {
-        let abandoned = |copies: &Copies| {
+        let abandoned = |copies: &RmaOps| {
             let found = copies.all.iter().find(|(_, copy)| copy.op == op && !copy.reported);
             found.map(|(number, copy)| (number, copy.rank))
         };
@@ -445,10 +446,10 @@ impl OfiTransport {
     fn take_back(&mut self, rank: Rank) -> Vec<usize> {
         let mut carried = self.copies.with(rank);
         carried.retain(|copy| {
-            let Some(carrier) = self.copies.all[*copy].carrier.take() else { return false };
-            self.carriers.close(carrier, &mut self.port);
-            self.take_from(carrier, *copy);
-            self.carriers.leave(carrier);
+            let Some(pooled) = self.copies.all[*copy].pooled.take() else { return false };
+            self.endpoint_pool.close(pooled, &mut self.endpoint);
+            self.take_from(pooled, *copy);
+            self.endpoint_pool.leave(pooled);
             true
         });
         carried
@@ -459,16 +460,16 @@ impl OfiTransport {
         let link = self.links.get_mut(rank);
         let waiting = link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copies[DIRECT]));
         for copy in &waiting {
-            let waits = |known: &&mut Copy| known.waits == Some(DIRECT) && known.rank == rank;
+            let waits = |known: &&mut RmaOp| known.waits == Some(DIRECT) && known.rank == rank;
             self.copies.all.get_mut(*copy).filter(waits).into_iter().for_each(|known| known.waits = None);
         }
         let all = self.copies.with(rank);
         waiting.into_iter().chain(all).for_each(|copy| _ = self.advance(copy, false));
     }
 
-    /// Takes the parts of a copy from a carrier that is closed.
-    fn take_from(&mut self, carrier: usize, copy: usize) {
-        let Copies { all, parts, .. } = &mut self.copies;
+    /// Takes the parts of a copy from a pooled endpoint that is closed.
+    fn take_from(&mut self, pooled: usize, copy: usize) {
+        let RmaOps { all, parts, .. } = &mut self.copies;
         let known = &mut all[copy];
         let mut lost = 0;
         parts.retain(|_, part| {
@@ -482,7 +483,7 @@ impl OfiTransport {
             known.restart();
         }
         for _ in 0..lost {
-            self.carriers.unload(carrier);
+            self.endpoint_pool.unload(pooled);
             self.release(rank, DIRECT);
         }
     }
@@ -534,8 +535,8 @@ impl OfiTransport {
 
     fn end_copy(&mut self, copy: usize) {
         self.report(copy);
-        if let Some(carrier) = self.copies.all[copy].carrier {
-            self.carriers.leave(carrier);
+        if let Some(pooled) = self.copies.all[copy].pooled {
+            self.endpoint_pool.leave(pooled);
         }
         self.copies.remove(copy);
     }

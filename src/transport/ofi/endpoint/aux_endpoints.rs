@@ -1,12 +1,12 @@
-//! Opening and closing a port's outlets.
+//! Opening and closing an endpoint's outlets.
 
 use fabric::{Error, Options, OutletId};
 
-use super::Port;
+use super::NetEndpoint;
 use crate::base::limits::OUTLET_DEPTH;
-use crate::transport::ofi::sleep::{add, remove};
+use crate::transport::ofi::wait_set::{add, remove};
 
-impl Port {
+impl NetEndpoint {
     /// Opens an outlet. `None`: that cannot be had now.
     pub(in crate::transport::ofi) fn open_outlet(&mut self) -> Option<OutletId> {
         let options = Options { depth: OUTLET_DEPTH, wait: self.wait.is_some() };

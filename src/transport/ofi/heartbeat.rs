@@ -13,9 +13,9 @@ use super::envelope::Kind;
 use super::transport::OfiTransport;
 
 /// How often peers are sent something.
-const PULSE: Duration = Duration::from_millis(500);
+const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// In how many pulses a peer has to be heard from that was said to be gone: what it had sent before may come after that.
+/// In how many heartbeats a peer has to be heard from that was said to be gone: what it had sent before may come after that.
 const DOUBTS: u8 = 4;
 
 /// The shortest time for which an outlet may end no part, though its peer is heard from.
@@ -34,11 +34,11 @@ impl OfiTransport {
         let now = Instant::now();
         self.settle(now);
         // What the provider refused it may take now, and no message may come to remind of it.
-        self.port.listen_again(now);
+        self.endpoint.listen_again(now);
         if now >= self.pulse_at {
-            self.pulse_at = now + PULSE;
+            self.pulse_at = now + HEARTBEAT;
             self.close_again();
-            self.pulse();
+            self.heartbeat();
         }
     }
 
@@ -47,7 +47,7 @@ impl OfiTransport {
         self.looks_left = 0;
     }
 
-    fn pulse(&mut self) {
+    fn heartbeat(&mut self) {
         let listened = std::mem::take(&mut self.listened);
         let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
@@ -58,12 +58,12 @@ impl OfiTransport {
                 if listened
                     && link
                         .silence_max
-                        .is_some_and(|max| self.carriers.stall(rank, PULSE) >= stalls_within(max))
+                        .is_some_and(|max| self.endpoint_pool.stall(rank, HEARTBEAT) >= stalls_within(max))
                 {
                     doubted.push(rank);
                 }
             } else if listened {
-                link.silent += PULSE;
+                link.silent += HEARTBEAT;
             }
             if link.silence_max.is_some_and(|max| link.silent >= max) {
                 silent.push(rank);

@@ -3,11 +3,11 @@
 use engine::{Direction, Place};
 use fabric::{PREPARED_MAX, Peer, Prepared, Remote, RemotePiece};
 
-use super::Port;
+use super::NetEndpoint;
 use crate::transport::ofi::buffers::Size;
-use crate::transport::ofi::slots::{Slot, SlotId};
+use crate::transport::ofi::rma_slots::{Slot, SlotId};
 
-impl Port {
+impl NetEndpoint {
     /// Starts the copy that a slot is lent for, whose prepared operation this is: from or to here, to or from this piece of the
     /// peer's memory. `false`: the provider has not taken it.
     #[inline(always)]

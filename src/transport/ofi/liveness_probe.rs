@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const TRY: Duration = Duration::from_secs(1);
 
 /// Tries to connect to a peer, one after the other.
-pub(super) struct Knock {
+pub(super) struct LivenessProbe {
     at: Option<SocketAddr>,
     under_way: Option<OwnedFd>,
     begun: Instant,
@@ -27,10 +27,10 @@ pub(super) struct Knock {
     refused: bool,
 }
 
-impl Knock {
+impl LivenessProbe {
     /// Nothing is tried yet. `None`: it is not known where the peer listens, and nothing ever will be.
-    pub(super) fn at(at: Option<SocketAddr>, now: Instant) -> Knock {
-        Knock { at, under_way: None, begun: now, pause: PAUSE, refused: false }
+    pub(super) fn at(at: Option<SocketAddr>, now: Instant) -> LivenessProbe {
+        LivenessProbe { at, under_way: None, begun: now, pause: PAUSE, refused: false }
     }
 
     /// Goes on trying. Returns whether the last try that has ended was refused: nobody listens there.
@@ -108,9 +108,9 @@ mod tests {
     use std::net::TcpListener;
 
     /// Tries until it says that.
-    fn comes_to_say(knock: &mut Knock, refused: bool) {
+    fn comes_to_say(probe: &mut LivenessProbe, refused: bool) {
         let begun = Instant::now();
-        while knock.is_refused(Instant::now()) != refused {
+        while probe.is_refused(Instant::now()) != refused {
             assert!(begun.elapsed() < Duration::from_secs(60), "it does not find out");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -121,20 +121,20 @@ mod tests {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let at = listener.local_addr().expect("it is bound");
-            let mut knock = Knock::at(Some(at), Instant::now());
+            let mut probe = LivenessProbe::at(Some(at), Instant::now());
             let begun = Instant::now();
-            while knock.pause <= PAUSE {
-                assert!(!knock.is_refused(Instant::now()));
+            while probe.pause <= PAUSE {
+                assert!(!probe.is_refused(Instant::now()));
                 assert!(begun.elapsed() < Duration::from_secs(60), "it was not let in");
                 std::thread::sleep(Duration::from_millis(1));
             }
             drop(listener);
-            knock.pause = PAUSE;
-            comes_to_say(&mut knock, true);
+            probe.pause = PAUSE;
+            comes_to_say(&mut probe, true);
             let _listener = TcpListener::bind(at).expect("it was free a moment ago");
-            comes_to_say(&mut knock, false);
+            comes_to_say(&mut probe, false);
         }
-        let mut nowhere = Knock::at(None, Instant::now());
+        let mut nowhere = LivenessProbe::at(None, Instant::now());
         assert!(!nowhere.is_refused(Instant::now() + TRY));
     }
 
