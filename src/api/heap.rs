@@ -9,7 +9,7 @@ use engine::Rank;
 use crate::api::node::Node;
 use crate::base::debug_is_display::debug_is_display;
 use crate::base::pointers::GlobalPtr;
-use crate::transport::shm::heap_state::{ALIGN, Block, NoRoom};
+use crate::transport::shm::heap_pages::{ALIGN, Block, NoRoom};
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]

@@ -333,7 +333,7 @@ impl Node {
         };
         let door = Arc::new(Door::open(house, network.listen)?);
         if door.listens() {
-            peers.own().control.publish_door(&door.for_watchers());
+            peers.own().control.publish_listener(&door.for_watchers());
         }
         peers.set_door(&door);
         *outside = None;

@@ -20,14 +20,14 @@ use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
-use crate::transport::mixed::Mixed;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
 use crate::transport::peers::{Own, Peer, Peers};
+use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
-use crate::transport::shm::heap_state::HeapState;
+use crate::transport::shm::heap_pages::HeapState;
 use crate::transport::shm::{Control, OwnMemory, ShmTransport};
 
 /// How long joining the job may take.
@@ -184,7 +184,7 @@ impl Node {
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
         let plan = plan(&config);
         let parts = Parts {
-            engine: Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)),
+            engine: Engine::new(own.rank, own.size, config.handlers.len(), Router::near(shm)),
             peers,
             heap,
             handlers: config.handlers.into_table(),

@@ -11,8 +11,8 @@ use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::job::bootstrap::Listen;
 use crate::runtime::core::NodeCore;
-use crate::transport::alarm::Alarm;
-use crate::transport::memory::Memory;
+use crate::transport::mr_invalidation::ChangeSource;
+use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::provider::{self, NetworkError, Plan};
 use crate::transport::ofi::provider_env;
@@ -47,7 +47,7 @@ pub(crate) fn set_up(
     // Whose silence has no limit may be refused for as long, too.
     let mut ofi = OfiTransport::new(endpoint, members, memory, Duration::MAX);
     if settings.is_some() {
-        ofi.memory = if mistakes { Memory::Untold } else { Memory::watched() };
+        ofi.memory = if mistakes { ChangeSource::Unavailable } else { ChangeSource::watched() };
         let piecewise = !ofi.shares_heaps && !mistakes;
         ofi.heap = piecewise.then(|| Arc::clone(&core.heap));
     }
@@ -56,9 +56,9 @@ pub(crate) fn set_up(
     let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
     ofi.silence = Box::new(expects);
     let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
-    let alarm = Arc::new(Alarm::new(network)?);
+    let net_wakeup = Arc::new(NetWakeup::new(network)?);
     let mut engine = core.engine();
-    core.set_network(&mut engine, ofi, alarm);
+    core.set_network(&mut engine, ofi, net_wakeup);
     if let Some(settings) = settings {
         engine.register_by(settings, peers.own().places);
     }

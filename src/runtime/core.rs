@@ -31,16 +31,16 @@ use crate::counters::latency::{Recorder, Timed};
 use crate::counters::thread_counters::ThreadCounters;
 use crate::runtime::background_steps::BackgroundSteps;
 use crate::runtime::progress_thread::ProgressThreadSlot;
-use crate::transport::alarm::Alarm;
-use crate::transport::memory;
-use crate::transport::mixed::Mixed;
+use crate::transport::mr_invalidation;
+use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::provider::Plan;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::peers::{NearPeers, Peers};
-use crate::transport::shm::heap_state::{Block, HeapState};
+use crate::transport::router::Router;
+use crate::transport::shm::heap_pages::{Block, HeapState};
 
 /// The engine over all transports of a node.
-pub(crate) type Engine = engine::Node<Mixed>;
+pub(crate) type Engine = engine::Node<Router>;
 
 /// Polls of the engine at a time, by whoever waits and may poll.
 const POLLS: u32 = 4;
@@ -104,7 +104,7 @@ pub(crate) struct NodeCore {
     inbox: BiasedLock<Inbox>,
     bell: Bell<Words>,
     /// What threads sleep on besides the bell, from when on there is a network.
-    alarm: OnceLock<Arc<Alarm>>,
+    net_wakeup: OnceLock<Arc<NetWakeup>>,
     sleepers: Arc<AtomicU32>,
     spin: Duration,
     /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited from running,
@@ -189,7 +189,7 @@ impl NodeCore {
     pub(crate) fn new(parts: Parts) -> NodeCore {
         NodeCore {
             bell: parts.peers.own().control.bell(),
-            alarm: OnceLock::new(),
+            net_wakeup: OnceLock::new(),
             near: parts.peers.near().clone(),
             peers: parts.peers,
             stages: Shelf::new(Arc::clone(&parts.heap)),
@@ -231,7 +231,7 @@ impl NodeCore {
     #[inline]
     pub(crate) fn engine(&self) -> BiasedGuard<'_, Engine> {
         let mut engine = self.engine.lock();
-        memory::hear(&mut engine);
+        mr_invalidation::apply_changes(&mut engine);
         engine
     }
 
@@ -242,14 +242,14 @@ impl NodeCore {
 
     /// Whether there is a network.
     pub(crate) fn has_network(&self) -> bool {
-        self.alarm.get().is_some()
+        self.net_wakeup.get().is_some()
     }
 
     /// From now on far peers are reached over this network, and threads sleep on it.
-    pub(crate) fn set_network(&self, engine: &mut Engine, ofi: OfiTransport, alarm: Arc<Alarm>) {
-        let set = self.alarm.set(Arc::clone(&alarm));
+    pub(crate) fn set_network(&self, engine: &mut Engine, ofi: OfiTransport, net_wakeup: Arc<NetWakeup>) {
+        let set = self.net_wakeup.set(Arc::clone(&net_wakeup));
         assert!(set.is_ok(), "a node has one network");
-        engine.transport().set_network(ofi, Arc::clone(&self.peers), alarm);
+        engine.transport().set_network(ofi, Arc::clone(&self.peers), net_wakeup);
     }
 
     /// Whether waits poll before they sleep.
@@ -306,7 +306,7 @@ impl NodeCore {
             }
             engine.transport().spin_for_message(LOOKS);
             // What comes now may have been sent by who knew of a change.
-            memory::hear(engine);
+            mr_invalidation::apply_changes(engine);
             match engine.poll(inbox) {
                 Polled::Idle => {}
                 moved => return self.after_moved(engine, moved),
@@ -342,8 +342,8 @@ impl NodeCore {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.wake_sleepers();
         }
-        if let Some(alarm) = self.alarm.get() {
-            alarm.moved();
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.moved();
         }
         if self.deferred.load(Ordering::Acquire) != 0 {
             self.run_deferred();
@@ -413,8 +413,8 @@ impl NodeCore {
 
     fn wake_threads(&self) {
         self.bell.poke();
-        if let Some(alarm) = self.alarm.get() {
-            alarm.ring_all();
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.ring_all();
         }
     }
 
@@ -427,14 +427,14 @@ impl NodeCore {
     /// Wakes who sleeps on the network, if there is one. The doorbell must have been rung before.
     #[inline]
     pub(crate) fn ring_alarm(&self) {
-        if let Some(alarm) = self.alarm.get() {
-            alarm.ring();
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.ring();
         }
     }
 
     /// Waits a while, at most, until the network has taken all that was sent, and then the word that this process leaves.
     pub(crate) fn take_leave(self: &Arc<Self>) {
-        if self.alarm.get().is_none() || self.may_wait("leaving").is_err() {
+        if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
             return;
         }
         let flushed = || {
@@ -464,9 +464,9 @@ impl NodeCore {
 
     /// Starts the thread that hears the doorbell, for a job with near and far peers.
     pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(alarm) = self.alarm.get().cloned() else { return Ok(()) };
+        let Some(net_wakeup) = self.net_wakeup.get().cloned() else { return Ok(()) };
         let core = Arc::clone(self);
-        self.listener.start("standpipe-bell", move || alarm.forward(&core.bell, &core.closing))
+        self.listener.start("standpipe-bell", move || net_wakeup.forward(&core.bell, &core.closing))
     }
 
     /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while another thread is at

@@ -10,8 +10,8 @@ use engine::Counters;
 use engine::node::RegistrationCounters;
 
 use crate::runtime::core::{Engine, NodeCore};
-use crate::transport::shm::shown::peers::Peers;
-use crate::transport::shm::shown::{Figures, Part};
+use crate::transport::shm::stats_page::peers::Peers;
+use crate::transport::shm::stats_page::{PageCounters, Part};
 
 impl NodeCore {
     /// Shows what never enters the engine. Only for the watching thread, and once that has ended.
@@ -20,7 +20,7 @@ impl NodeCore {
         self.peers.own().control.publish_latencies(at, &self.latencies.words());
         let mut counters = Counters::default();
         self.thread_counters.add_to(&mut counters);
-        self.publish(Part::Direct, &Figures::new(&counters, RegistrationCounters::default()));
+        self.publish(Part::Direct, &PageCounters::new(&counters, RegistrationCounters::default()));
     }
 
     /// Shows the engine's counters. Only for whoever holds its lock.
@@ -30,7 +30,7 @@ impl NodeCore {
         self.peers.own().control.publish_peers(at, &Peers::of(engine.registration_by_peer()));
         let mut counters = engine.counters().clone();
         engine.transport().add_to(&mut counters);
-        self.publish(Part::Engine, &Figures::new(&counters, engine.registration_counters()));
+        self.publish(Part::Engine, &PageCounters::new(&counters, engine.registration_counters()));
     }
 
     /// Shows all counters once more, where somebody has been looking. For when all other threads have ended.
@@ -41,7 +41,7 @@ impl NodeCore {
         }
     }
 
-    fn publish(&self, part: Part, figures: &Figures) {
-        self.peers.own().control.show(part, self.nanos(Instant::now()), figures);
+    fn publish(&self, part: Part, figures: &PageCounters) {
+        self.peers.own().control.publish(part, self.nanos(Instant::now()), figures);
     }
 }

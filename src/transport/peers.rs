@@ -1,8 +1,8 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod failure_detection;
 mod far;
 mod near;
-mod spread;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Watch;
 use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
 use crate::transport::shm::control::SEGMENT;
-use crate::transport::shm::shown::door::read_door;
+use crate::transport::shm::stats_page::listener::read_listener;
 
 /// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
@@ -133,7 +133,7 @@ fn door(descriptor: &Path) -> Option<JobEnv> {
     name.starts_with(SEGMENT.as_bytes()).then_some(())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let page = rustix::fs::open(descriptor, flags, Mode::empty()).ok()?;
-    read_door(&page).map(|door| JobEnv::of_door(&door))
+    read_listener(&page).map(|door| JobEnv::of_door(&door))
 }
 
 /// What the environment of a process invites it to.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
 use crate::runtime::progress_thread::Asleep;
 use crate::runtime::wait_policy::{Next, WaitPolicy};
-use crate::transport::alarm::Waiting;
-use crate::transport::shm::rings::Cold;
+use crate::transport::net_wakeup::Waiting;
+use crate::transport::shm::transport::Cold;
 
 /// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -98,7 +98,7 @@ impl NodeCore {
     /// Makes progress without ever polling in vain, until `done`.
     pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
         while done().is_none() {
-            if self.alarm.get().is_some_and(|alarm| alarm.park()) {
+            if self.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
                 continue;
             }
             let progress = self.progress(1);
@@ -118,7 +118,7 @@ impl NodeCore {
     ) -> Option<R> {
         let mut wait_policy = WaitPolicy::new(timeout);
         let mut moves = 0u64;
-        let _waiting: Option<Waiting<'_>> = self.alarm.get().map(|alarm| alarm.wait());
+        let _waiting: Option<Waiting<'_>> = self.net_wakeup.get().map(|net_wakeup| net_wakeup.wait());
         loop {
             if let Some(result) = done() {
                 return Some(result);
@@ -153,7 +153,7 @@ impl NodeCore {
 
     /// Whether a wait may poll for longer than usual.
     fn polls_longer(&self) -> bool {
-        !self.spin.is_zero() && self.alarm.get().is_some()
+        !self.spin.is_zero() && self.net_wakeup.get().is_some()
     }
 
     /// How long what the network has of this node's copies may take to go over it.
@@ -189,10 +189,10 @@ impl NodeCore {
             Cold::Quiet => at_most.min(next_deadline),
         };
         let result = done();
-        match self.alarm.get() {
+        match self.net_wakeup.get() {
             _ if result.is_some() => {}
-            Some(alarm) => {
-                if alarm.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
+            Some(net_wakeup) => {
+                if net_wakeup.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
                     self.bell.poke();
                 }
             }

@@ -255,7 +255,7 @@ impl NetEndpoint {
         Ok(())
     }
 
-    /// Registers `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
+    /// CachesRegistrations `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
     pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
         if !self.description.mr_mode.allocated {
             vm::checked::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
@@ -265,7 +265,7 @@ impl NetEndpoint {
         unsafe { self.register_there(addr, len) }
     }
 
-    /// Registers a part of a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
+    /// CachesRegistrations a part of a mapping, for peers to read and write: it stays until the endpoint is closed. Returns the key.
     pub(super) fn register_mapped(
         &mut self,
         memory: &SharedMemory,
@@ -284,7 +284,7 @@ impl NetEndpoint {
         Ok(registered)
     }
 
-    /// Registers memory that is there. Returns the key.
+    /// CachesRegistrations memory that is there. Returns the key.
     ///
     /// # Safety
     /// It is there until the registration or the endpoint is closed.

@@ -4,7 +4,7 @@
 //! owner's processor comes to no harm there, and all of it is registered at once: for each peer by itself, when that asks,
 //! so that the key of one that is given up can be taken back. A provider that pins would pin all of it; there the engine
 //! registers pages of a heap as it does those of private memory, once a peer knows where the heap lies. Pages of freed
-//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_state::HeapState::hold)), so that
+//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that
 //! no key ever leads to pages that are not the heap's any more.
 //!
 //! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer also says how

@@ -19,9 +19,9 @@ use super::liveness_probe::listens_at;
 use super::pending_requests::PendingRequest;
 use super::rma_state::RmaOps;
 use super::token::{Party, Token};
-use crate::transport::memory::Memory;
+use crate::transport::mr_invalidation::ChangeSource;
 use crate::transport::shm::OwnMemory;
-use crate::transport::shm::heap_state::HeapState;
+use crate::transport::shm::heap_pages::HeapState;
 
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
@@ -122,7 +122,7 @@ pub(crate) struct OfiTransport {
     /// Copies to and from heaps, which the engine does not count.
     pub(super) counters: Counters,
     /// What is known of changes of the memory that is registered.
-    pub(crate) memory: Memory,
+    pub(crate) memory: ChangeSource,
     pub(super) regions: HashMap<RegId, Registered>,
     /// What was to be taken back, and the provider has not closed yet.
     pub(super) deferred_closes: Vec<DeferredClose>,
@@ -191,7 +191,7 @@ impl OfiTransport {
             heap: None,
             keyed: Vec::new(),
             counters: Counters::default(),
-            memory: Memory::default(),
+            memory: ChangeSource::default(),
             regions: HashMap::new(),
             deferred_closes: Vec::new(),
             limit_told: false,

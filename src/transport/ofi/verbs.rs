@@ -12,7 +12,7 @@ use super::buffers::{PAYLOAD_MAX, Size};
 use super::endpoint::Looked;
 use super::transport::{DeferredClose, OTHER_POLL, OfiTransport, Registered};
 use crate::transport::shm::own::STAGE_BYTES;
-use crate::transport::shm::rings::atomic_at;
+use crate::transport::shm::transport::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;

@@ -9,7 +9,7 @@ use vm::{Outside, SharedMemory};
 
 use crate::base::limits::STAGES;
 use crate::transport::peers::Near;
-use crate::transport::shm::heap_state::{ALIGN, Block, HeapState};
+use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
 
 /// Bytes of a stage.
 pub(crate) const STAGE_BYTES: u64 = 256 << 10;

@@ -17,7 +17,7 @@ const FENCES: &[&str] = &[
     "src/base/pointers.rs",
     "src/transport/shm/copy.rs",
     "src/transport/shm/own.rs",
-    "src/transport/shm/rings.rs",
+    "src/transport/shm/transport.rs",
     // The same, for libfabric, which is also lent memory here.
     "src/transport/ofi/buffers.rs",
     "src/transport/ofi/endpoint.rs",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytemuck::Pod;
 
 use crate::base::lock::lock;
-use crate::transport::shm::heap_state::{Block, HeapState};
+use crate::transport::shm::heap_pages::{Block, HeapState};
 use crate::transport::shm::own;
 
 /// Bytes of one, at most; and how many times the heap is as long as all of them together, at least.

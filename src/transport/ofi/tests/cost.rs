@@ -21,10 +21,10 @@ use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::runtime::core::Engine;
-use crate::transport::alarm::Alarm;
-use crate::transport::mixed::Mixed;
+use crate::transport::net_wakeup::NetWakeup;
 use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::router::Router;
 use crate::transport::shm::{OwnMemory, ShmTransport};
 
 const HITS: u32 = 1000;
@@ -125,10 +125,10 @@ fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
         OwnMemory::new(Arc::clone(peers.itself()), checked).with_stages(Arc::clone(&seat.heap))
     };
     let shm = ShmTransport::new(Arc::clone(peers), Arc::default(), true, own());
-    let mut engine = Engine::new(0, 2, HANDLERS, Mixed::near(shm));
+    let mut engine = Engine::new(0, 2, HANDLERS, Router::near(shm));
     let ofi = OfiTransport::new(endpoint, members(0, all), own(), LIMIT);
-    let alarm = Arc::new(Alarm::new(None).expect("a descriptor"));
-    engine.transport().set_network(ofi, Arc::clone(peers), alarm);
+    let net_wakeup = Arc::new(NetWakeup::new(None).expect("a descriptor"));
+    engine.transport().set_network(ofi, Arc::clone(peers), net_wakeup);
     engine.register_by(firehose(1024, 1024), peers.own().places);
     (engine, vec![0; 2 << 12].into_boxed_slice(), seat)
 }

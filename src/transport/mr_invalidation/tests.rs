@@ -39,7 +39,7 @@ fn memory_that_stays_is_registered_once_and_reached_one_sided() {
 fn memory_that_has_changed_is_never_mistaken() {
     if Pair::new().is_some() {
         in_a_process_of_its_own(
-            "transport::memory::tests::memory_that_has_changed_is_never_mistaken",
+            "transport::mr_invalidation::tests::memory_that_has_changed_is_never_mistaken",
             || {
                 all_hold("pins", || Pair::new().expect("there was one just now"));
             },
@@ -52,7 +52,7 @@ fn memory_that_has_changed_is_never_mistaken() {
 fn memory_that_two_threads_change_is_never_mistaken() {
     if Pair::new().is_some() {
         in_a_process_of_its_own(
-            "transport::memory::tests::memory_that_two_threads_change_is_never_mistaken",
+            "transport::mr_invalidation::tests::memory_that_two_threads_change_is_never_mistaken",
             || {
                 removals::all_hold("pins", |_| true, || Pair::new().expect("there was one just now"));
             },
@@ -65,7 +65,7 @@ fn memory_that_two_threads_change_is_never_mistaken() {
 #[test]
 fn the_break_moves_in_a_process_of_its_own() {
     if Pair::new().is_some() {
-        alone("transport::memory::tests::memory_that_has_changed_is_never_mistaken", BREAK, None);
+        alone("transport::mr_invalidation::tests::memory_that_has_changed_is_never_mistaken", BREAK, None);
     }
 }
 
@@ -80,7 +80,7 @@ fn preloaded_allocators_are_no_different() {
         let found = FOLDERS.map(|folder| Path::new(folder).join(name)).into_iter().find(|file| file.exists());
         match found {
             Some(file) => alone(
-                "transport::memory::tests::memory_that_has_changed_is_never_mistaken",
+                "transport::mr_invalidation::tests::memory_that_has_changed_is_never_mistaken",
                 "malloc",
                 Some(&file),
             ),

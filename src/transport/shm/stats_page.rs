@@ -5,8 +5,8 @@
 //! is shown. Watchers read it from a descriptor that does not let them write, and map nothing. What they read may be
 //! anything: they get numbers that add up without overflow.
 
-pub(crate) mod door;
 pub(crate) mod latencies;
+pub(crate) mod listener;
 pub(crate) mod peers;
 
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use engine::{Counters, Mechanism, Nanos, Operation, Tally, Why};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::control::{Control, SHOWN_AT};
+use super::control::{Control, STATS_AT};
 
 /// Which of a process's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ const REGISTRATION_WORDS: usize = size_of::<RegistrationCounters>() / size_of::<
 const WORDS: usize = 2 * TALLIES + Why::ALL.len() + 2 + REGISTRATION_WORDS;
 
 const PART_BYTES: u64 = ((2 + WORDS) as u64 * 8).next_multiple_of(64);
-const PARTS_END: u64 = SHOWN_AT + 2 * PART_BYTES;
+const PARTS_END: u64 = STATS_AT + 2 * PART_BYTES;
 
 /// How often to read again what is being written. A writer takes well under a microsecond, unless it loses its core.
 const TRIES: usize = 16;
@@ -43,17 +43,17 @@ const _: () = assert!(2 * Mechanism::ALL.len() < 1 << 4);
 
 /// Counters as words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Figures([u64; WORDS]);
+pub(crate) struct PageCounters([u64; WORDS]);
 
 /// What a part held when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct PageSnapshot {
     pub(crate) at: Nanos,
-    pub(crate) figures: Figures,
+    pub(crate) figures: PageCounters,
 }
 
-impl Figures {
-    pub(crate) fn new(counters: &Counters, mut registration: RegistrationCounters) -> Figures {
+impl PageCounters {
+    pub(crate) fn new(counters: &Counters, mut registration: RegistrationCounters) -> PageCounters {
         let tallies =
             Operation::by_mechanism().map(|(operation, mechanism)| counters.get(operation, mechanism));
         let words = tallies
@@ -63,7 +63,7 @@ impl Figures {
             .chain(registration_words(&mut registration).map(|word| *word));
         let mut figures = [0; WORDS];
         figures.iter_mut().zip(words).for_each(|(figure, word)| *figure = word);
-        Figures(figures)
+        PageCounters(figures)
     }
 
     /// The operations among them.
@@ -118,13 +118,13 @@ fn registration_words(counters: &mut RegistrationCounters) -> [&mut u64; REGISTR
 
 impl Part {
     fn at(self) -> u64 {
-        SHOWN_AT + u64::from(self == Part::Engine) * PART_BYTES
+        STATS_AT + u64::from(self == Part::Engine) * PART_BYTES
     }
 }
 
 impl Control {
     /// Shows figures of this process to whoever looks. One thread at a time for each part.
-    pub(crate) fn show(&self, part: Part, at: Nanos, figures: &Figures) {
+    pub(crate) fn publish(&self, part: Part, at: Nanos, figures: &PageCounters) {
         self.publish_words(part.at(), at, &figures.0);
     }
 
@@ -144,11 +144,11 @@ impl Control {
 
 /// What the process behind a control segment shows. `None` where it has shown nothing yet, is writing without end, or
 /// the descriptor is of something else.
-pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<Shown> {
+pub(crate) fn read(page: &OwnedFd, part: Part) -> Option<PageSnapshot> {
     let words: [u64; 1 + WORDS] = read_settled(page, part.at())?;
     let mut figures = [0; WORDS];
     figures.iter_mut().zip(&words[1..]).for_each(|(figure, word)| *figure = (*word).min(FIGURE_MAX));
-    Some(Shown { at: words[0], figures: Figures(figures) })
+    Some(PageSnapshot { at: words[0], figures: PageCounters(figures) })
 }
 
 /// The time and the words of the part at `part`, of one time.
@@ -207,7 +207,7 @@ mod tests {
         (control, page, segment)
     }
 
-    fn figures(seed: u64) -> Figures {
+    fn figures(seed: u64) -> PageCounters {
         let mut counters = Counters::default();
         for (index, (operation, mechanism)) in (0..).zip(Operation::by_mechanism()) {
             counters.add_many(operation, mechanism, Tally { count: seed + index, bytes: seed * index });
@@ -220,7 +220,7 @@ mod tests {
         for (index, word) in (200..).zip(registration_words(&mut registration)) {
             *word = seed + index;
         }
-        let figures = Figures::new(&counters, registration);
+        let figures = PageCounters::new(&counters, registration);
         assert_eq!((figures.counters(), figures.registration()), (counters, registration));
         figures
     }
@@ -229,10 +229,10 @@ mod tests {
     fn what_is_shown_is_read_and_the_parts_stay_apart() {
         let (control, page, _segment) = process();
         assert_eq!(read(&page, Part::Direct), None, "nothing shown yet");
-        control.show(Part::Direct, 5, &figures(1));
-        control.show(Part::Engine, 7, &figures(1000));
-        assert_eq!(read(&page, Part::Direct), Some(Shown { at: 5, figures: figures(1) }));
-        assert_eq!(read(&page, Part::Engine), Some(Shown { at: 7, figures: figures(1000) }));
+        control.publish(Part::Direct, 5, &figures(1));
+        control.publish(Part::Engine, 7, &figures(1000));
+        assert_eq!(read(&page, Part::Direct), Some(PageSnapshot { at: 5, figures: figures(1) }));
+        assert_eq!(read(&page, Part::Engine), Some(PageSnapshot { at: 7, figures: figures(1000) }));
         assert_eq!(control.names(), b"a\0", "and nothing else is overwritten");
         assert_eq!(control.barrier().load(Ordering::Relaxed), 0);
     }
@@ -243,9 +243,9 @@ mod tests {
         let sequence = control.word(Part::Direct.at());
         sequence.store(u64::MAX, Ordering::Relaxed);
         assert_eq!(read(&page, Part::Direct), None, "being written, for ever");
-        control.show(Part::Direct, 1, &figures(1));
+        control.publish(Part::Direct, 1, &figures(1));
         assert_eq!(read(&page, Part::Direct), None, "a number that has gone round stands for nothing");
-        control.show(Part::Direct, 2, &Figures([u64::MAX; WORDS]));
+        control.publish(Part::Direct, 2, &PageCounters([u64::MAX; WORDS]));
         let shown = read(&page, Part::Direct).expect("shown");
         assert!(shown.figures.0.iter().all(|figure| *figure == FIGURE_MAX));
         let file = std::fs::File::open("/dev/zero").expect("every system has it");
@@ -263,13 +263,13 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for at in (0..).take_while(|_| !done.load(Ordering::Relaxed)) {
-                    control.show(Part::Engine, at, &all[at as usize % 2]);
+                    control.publish(Part::Engine, at, &all[at as usize % 2]);
                     // Of many lengths: too short for a read, and long enough.
                     (0..at % 512).for_each(|_| std::hint::spin_loop());
                 }
             });
             while read_at.len() < READS && Instant::now() < give_up {
-                if let Some(Shown { at, figures }) = read(&page, Part::Engine) {
+                if let Some(PageSnapshot { at, figures }) = read(&page, Part::Engine) {
                     done.store(figures != all[at as usize % 2], Ordering::Relaxed);
                     assert!(!done.load(Ordering::Relaxed), "of two times, at {at}");
                     read_at.insert(at);

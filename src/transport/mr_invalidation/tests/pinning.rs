@@ -21,7 +21,7 @@ use vm::checked::CheckedCopy;
 use super::area::Area;
 use super::pins::Pins;
 use super::rows::Ends;
-use crate::transport::memory::{Memory, Registers, hear};
+use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource, apply_changes};
 
 /// How long a transfer may take on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(100);
@@ -42,7 +42,7 @@ pub(super) struct Pinning {
     rank: Rank,
     wire: Rc<RefCell<Wire>>,
     slots: HashMap<RegId, u16>,
-    memory: Memory,
+    memory: ChangeSource,
     checked: CheckedCopy,
 }
 
@@ -126,8 +126,8 @@ impl Transport for Pinning {
     }
 }
 
-impl Registers for Pinning {
-    fn memory(&mut self) -> Option<&mut Memory> {
+impl CachesRegistrations for Pinning {
+    fn memory(&mut self) -> Option<&mut ChangeSource> {
         Some(&mut self.memory)
     }
 }
@@ -164,7 +164,7 @@ impl Pair {
                 rank,
                 wire: Rc::clone(&wire),
                 slots: HashMap::new(),
-                memory: Memory::watched(),
+                memory: ChangeSource::watched(),
                 checked: CheckedCopy::new().expect("a scratch file"),
             };
             Node::with_registration(rank, 2, 0, transport, settings())
@@ -174,7 +174,7 @@ impl Pair {
 
     /// No engine is told of anything from now on.
     pub(super) fn be_deaf(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.transport().memory = Memory::Unwatched);
+        self.nodes.iter_mut().for_each(|node| node.transport().memory = ChangeSource::NotNeeded);
     }
 
     /// Puts, and lets nobody know of anything before.
@@ -185,7 +185,7 @@ impl Pair {
     /// Lets rank 1 wait until nobody uses what is not its memory any more.
     pub(super) fn sync(&mut self) {
         let (start, mut inbox) = (Instant::now(), Inbox::default());
-        hear(&mut self.nodes[1]);
+        apply_changes(&mut self.nodes[1]);
         let revocations = self.nodes[1].revocations();
         while !self.nodes[1].are_given_back(revocations) {
             assert!(start.elapsed() < LIMIT, "it does not end");
@@ -205,7 +205,7 @@ impl Pair {
         let place = |addr| Place::new(MemId::Space, addr);
         let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
         let node = &mut self.nodes[rank as usize];
-        hear(node);
+        apply_changes(node);
         let op = node.transfer(1 - rank, direction, &[piece], None);
         let (start, mut inbox) = (Instant::now(), Inbox::default());
         loop {
@@ -214,7 +214,7 @@ impl Pair {
             }
             assert!(start.elapsed() < LIMIT, "it does not end");
             for node in &mut self.nodes {
-                hear(node);
+                apply_changes(node);
                 node.poll(&mut inbox);
             }
         }

@@ -10,12 +10,12 @@ use engine::{
     Nanos, OpError, OpId, Piece, Place, Rank, RegId, Registering, SendError, Submit, Transport, Why,
 };
 
-use super::alarm::Alarm;
+use super::net_wakeup::NetWakeup;
 use super::ofi::transport::{OfiTransport, Outsider, Rest};
 use super::peers::Peers;
 use super::shm::ShmTransport;
-use super::shm::rings::Cold;
-use crate::transport::memory::{Memory, Registers};
+use super::shm::transport::Cold;
+use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource};
 
 /// Times in turn that the provider may say that there is something to poll when there is nothing.
 const RESTLESS_MAX: u32 = 8;
@@ -24,7 +24,7 @@ const RESTLESS_MAX: u32 = 8;
 const RUN_MAX: u32 = 64;
 
 /// All ways to reach peers that a node has.
-pub(crate) struct Mixed {
+pub(crate) struct Router {
     shm: ShmTransport,
     net: Option<Box<Net>>,
     /// What [`Transport::unregistered_max`] says: asked for each copy, and always the same.
@@ -36,20 +36,20 @@ struct Net {
     ofi: OfiTransport,
     peers: Arc<Peers>,
     /// Rung for what this process sends to itself: who sleeps on the network hears no doorbell.
-    alarm: Arc<Alarm>,
+    net_wakeup: Arc<NetWakeup>,
     /// Polls that are still to ask the network first, as it gave the last event; at the others shared memory is. So nobody who talks
     /// without end keeps the others from being heard, and who has news is mostly asked alone.
     far_turns: u32,
     /// Events that shared memory has given in turn.
     near_run: u32,
     /// What this poll has been told by the network already.
-    told: Told,
+    told: NetPoll,
     restless: u32,
 }
 
 /// What a poll knows of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum NetPoll {
     /// It has not been asked.
     Unasked,
     /// It has no event.
@@ -58,23 +58,23 @@ enum Told {
     Unknown,
 }
 
-impl Mixed {
+impl Router {
     /// Shared memory only.
-    pub(crate) fn near(shm: ShmTransport) -> Mixed {
-        Mixed { shm, net: None, unregistered_max: u64::MAX }
+    pub(crate) fn near(shm: ShmTransport) -> Router {
+        Router { shm, net: None, unregistered_max: u64::MAX }
     }
 
     /// From now on far peers are reached over the network.
-    pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, alarm: Arc<Alarm>) {
+    pub(crate) fn set_network(&mut self, ofi: OfiTransport, peers: Arc<Peers>, net_wakeup: Arc<NetWakeup>) {
         self.unregistered_max =
             ofi.unregistered_max(Direction::Put).min(ofi.unregistered_max(Direction::Get));
         self.net = Some(Box::new(Net {
             ofi,
             peers,
-            alarm,
+            net_wakeup,
             far_turns: 0,
             near_run: 0,
-            told: Told::Unasked,
+            told: NetPoll::Unasked,
             restless: 0,
         }));
     }
@@ -141,7 +141,7 @@ impl Mixed {
         self.net.as_mut().is_some_and(|net| net.ofi.take_signalled())
     }
 
-    /// Whether [`Mixed::take_lost`] has news.
+    /// Whether [`Router::take_lost`] has news.
     #[inline(always)]
     pub(crate) fn has_lost(&self) -> bool {
         self.net.as_ref().is_some_and(|net| net.ofi.has_lost())
@@ -195,7 +195,7 @@ impl Mixed {
     }
 
     #[inline(never)]
-    fn send_mixed(
+    fn send_routed(
         &mut self,
         peer: Rank,
         lane: Lane,
@@ -207,27 +207,27 @@ impl Mixed {
         }
         self.shm.send(peer, lane, header, payload)?;
         if let Some(net) = &self.net {
-            net.alarm.ring();
+            net.net_wakeup.ring();
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn poll_mixed(&mut self, inbox: &mut Inbox) -> Option<Event> {
+    fn poll_routed(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let net = self.net.as_mut()?;
-        let told = std::mem::replace(&mut net.told, Told::Unasked);
-        if told == Told::Unasked
+        let told = std::mem::replace(&mut net.told, NetPoll::Unasked);
+        if told == NetPoll::Unasked
             && let Some(event) = self.shm.poll(inbox)
         {
             net.note_near();
             return Some(event);
         }
         if let Some(event) = net.poll(inbox, told) {
-            net.far_turns = if told == Told::Unasked { RUN_MAX } else { net.far_turns - 1 };
+            net.far_turns = if told == NetPoll::Unasked { RUN_MAX } else { net.far_turns - 1 };
             net.restless = 0;
             return Some(event);
         }
-        let event = if told == Told::Unasked { None } else { self.shm.poll(inbox) };
+        let event = if told == NetPoll::Unasked { None } else { self.shm.poll(inbox) };
         if event.is_some() {
             net.note_near();
         }
@@ -265,19 +265,19 @@ impl Net {
                 self.far_turns -= 1;
                 return Copied::Done(op);
             }
-            Copied::Nothing => self.told = Told::Nothing,
-            Copied::Unknown => self.told = Told::Unknown,
+            Copied::Nothing => self.told = NetPoll::Nothing,
+            Copied::Unknown => self.told = NetPoll::Unknown,
         }
         // Shared memory may have something.
         Copied::Unknown
     }
 
     /// Asks the network for what it has not told yet.
-    fn poll(&mut self, inbox: &mut Inbox, told: Told) -> Option<Event> {
+    fn poll(&mut self, inbox: &mut Inbox, told: NetPoll) -> Option<Event> {
         match told {
-            Told::Nothing => None,
-            Told::Unknown => self.ofi.poll(inbox),
-            Told::Unasked => match self.ofi.poll_copied() {
+            NetPoll::Nothing => None,
+            NetPoll::Unknown => self.ofi.poll(inbox),
+            NetPoll::Unasked => match self.ofi.poll_copied() {
                 Copied::Done(op) => Some(Event::Completed { op, result: Ok(0) }),
                 Copied::Nothing => None,
                 Copied::Unknown => self.ofi.poll(inbox),
@@ -286,16 +286,16 @@ impl Net {
     }
 }
 
-impl Registers for Mixed {
+impl CachesRegistrations for Router {
     #[inline]
-    fn memory(&mut self) -> Option<&mut Memory> {
+    fn memory(&mut self) -> Option<&mut ChangeSource> {
         self.net.as_mut().map(|net| &mut net.ofi.memory)
     }
 }
 
 // Whatever it does not hand on is lost, in silence.
 #[deny(clippy::missing_trait_methods)]
-impl Transport for Mixed {
+impl Transport for Router {
     #[inline(always)]
     fn send(
         &mut self,
@@ -309,7 +309,7 @@ impl Transport for Mixed {
         }
         // A copy, so that the header need not be in memory on the other way.
         let header = *header;
-        self.send_mixed(peer, lane, &header, payload)
+        self.send_routed(peer, lane, &header, payload)
     }
 
     fn has_room(&mut self, peer: Rank, lane: Lane) -> bool {
@@ -349,7 +349,7 @@ impl Transport for Mixed {
         if self.net.is_none() {
             return self.shm.poll(inbox);
         }
-        self.poll_mixed(inbox)
+        self.poll_routed(inbox)
     }
 
     fn payload_max(&self) -> usize {

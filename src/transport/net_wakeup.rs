@@ -1,7 +1,7 @@
 //! Sleeping where there is a network: until it has something, or the doorbell rings.
 //!
 //! One thread at a time sleeps on the network's descriptor, the *watch*; all others sleep on the doorbell, and the watch
-//! rings that when something has moved. Who rings the doorbell of this process from within also rings the [`Alarm`],
+//! rings that when something has moved. Who rings the doorbell of this process from within also rings the [`NetWakeup`],
 //! which the watch sleeps on, too. A thread that waits for something of its own is a better watch than the progress
 //! thread: it then need not be woken by another. So the progress thread *parks* while anybody waits; it looks again after
 //! a moment, and then waits to be told, so that neither short waits cost a wake each nor long ones a thousand looks a
@@ -35,11 +35,11 @@ const VAIN_MAX: u32 = 64;
 /// After that, so many in turn.
 const VAIN_AGAIN: u32 = 4;
 
-/// What the network's descriptor says of the alarm's own; of all others it says 0.
+/// What the network's descriptor says of the wake-up's own; of all others it says 0.
 const RUNG: u64 = 1;
 
 /// What one process's threads sleep on.
-pub(crate) struct Alarm {
+pub(crate) struct NetWakeup {
     /// The network's, an epoll instance; `None` where its provider has none. `event` is among what it waits for: so who sleeps on
     /// it sleeps on both, and is woken by way of one descriptor less than if it polled the two.
     network: Option<OwnedFd>,
@@ -54,19 +54,19 @@ pub(crate) struct Alarm {
     /// The progress thread, and whether it waits to be told that nobody waits any more.
     attendant: OnceLock<Thread>,
     parked: AtomicBool,
-    /// The thread that [hears the doorbell](Alarm::forward), and whether it rests.
+    /// The thread that [hears the doorbell](NetWakeup::forward), and whether it rests.
     listener: OnceLock<Thread>,
     resting: AtomicBool,
 }
 
-impl Alarm {
-    /// An alarm for the network of this descriptor, an epoll instance that says 0 of all that it waits for.
-    pub(crate) fn new(network: Option<OwnedFd>) -> std::io::Result<Alarm> {
+impl NetWakeup {
+    /// A wake-up for the network of this descriptor, an epoll instance that says 0 of all that it waits for.
+    pub(crate) fn new(network: Option<OwnedFd>) -> std::io::Result<NetWakeup> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         if let Some(network) = &network {
             epoll::add(network, &event, EventData::new_u64(RUNG), EventFlags::IN)?;
         }
-        Ok(Alarm {
+        Ok(NetWakeup {
             network,
             event,
             watched: AtomicBool::new(false),
@@ -135,7 +135,7 @@ impl Alarm {
         }
     }
 
-    /// Something has moved: whatever ended the last sleep was no idle alarm.
+    /// Something has moved: whatever ended the last sleep was no idle wake-up.
     pub(crate) fn moved(&self) {
         if self.vain.load(Ordering::Relaxed) != 0 {
             self.vain.store(0, Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Drop for Watch<'_> {
 }
 
 /// A thread that waits for something of its own, counted while this lives.
-pub(crate) struct Waiting<'a>(&'a Alarm);
+pub(crate) struct Waiting<'a>(&'a NetWakeup);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -284,44 +284,44 @@ mod tests {
         Bell::new(segment.memory().words(0, bell_words(1)).expect("a page has them"), 1).expect("enough")
     }
 
-    /// An alarm whose network is a pipe, and that pipe.
-    fn with_pipe() -> (Alarm, [OwnedFd; 2]) {
+    /// A wake-up whose network is a pipe, and that pipe.
+    fn with_pipe() -> (NetWakeup, [OwnedFd; 2]) {
         let (network, (pipe, end)) = (
             epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll"),
             rustix::pipe::pipe().expect("a pipe"),
         );
         epoll::add(&network, &pipe, EventData::new_u64(0), EventFlags::IN).expect("it can be polled");
-        (Alarm::new(Some(network)).expect("an alarm"), [pipe, end])
+        (NetWakeup::new(Some(network)).expect("an net_wakeup"), [pipe, end])
     }
 
     #[test]
     fn the_watch_is_woken_by_the_network_and_by_a_ring() {
-        let ((alarm, [_pipe, end]), bell, start) = (with_pipe(), bell(), Instant::now());
+        let ((net_wakeup, [_pipe, end]), bell, start) = (with_pipe(), bell(), Instant::now());
         std::thread::scope(|scope| {
-            let watch = scope.spawn(|| assert!(alarm.sleep(bell.announce(), LONG)));
-            while !alarm.watched.load(Ordering::SeqCst) {
+            let watch = scope.spawn(|| assert!(net_wakeup.sleep(bell.announce(), LONG)));
+            while !net_wakeup.watched.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             bell.poke();
-            alarm.ring();
+            net_wakeup.ring();
             watch.join().expect("no panic");
         });
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
-        alarm.sleep(bell.announce(), LONG);
+        net_wakeup.sleep(bell.announce(), LONG);
         assert!(start.elapsed() < LONG);
         let ticket = bell.announce();
         bell.poke();
-        alarm.sleep(ticket, LONG);
+        net_wakeup.sleep(ticket, LONG);
         assert!(start.elapsed() < LONG, "it was rung before");
     }
 
     #[test]
     fn the_doorbell_is_heard_by_who_sleeps_on_the_network() {
-        let ((alarm, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        let ((net_wakeup, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            scope.spawn(|| alarm.forward(&bell, &closing));
-            let watch = scope.spawn(|| alarm.sleep(bell.announce(), LONG));
-            while !alarm.watched.load(Ordering::SeqCst) {
+            scope.spawn(|| net_wakeup.forward(&bell, &closing));
+            let watch = scope.spawn(|| net_wakeup.sleep(bell.announce(), LONG));
+            while !net_wakeup.watched.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             bell.ring(0);
@@ -339,24 +339,24 @@ mod tests {
 
     #[test]
     fn a_doorbell_that_nobody_takes_wakes_nobody_until_somebody_sleeps() {
-        let ((alarm, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
+        let ((net_wakeup, _pipe), bell, closing) = (with_pipe(), bell(), AtomicBool::new(false));
         bell.ring(0);
         let (tell, told) = std::sync::mpsc::channel();
         let (slept, woken) = std::thread::scope(|scope| {
             scope.spawn(|| {
                 tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("it waits");
-                alarm.forward(&bell, &closing);
+                net_wakeup.forward(&bell, &closing);
             });
             let thread = told.recv().expect("it starts");
-            while !alarm.resting.load(Ordering::SeqCst) {
+            while !net_wakeup.resting.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             let before = sleeps(thread);
             std::thread::sleep(5 * PARK_MAX);
             let slept = sleeps(thread) - before;
-            let woken = alarm.sleep(bell.announce(), LONG);
+            let woken = net_wakeup.sleep(bell.announce(), LONG);
             closing.store(true, Ordering::SeqCst);
-            alarm.ring_all();
+            net_wakeup.ring_all();
             (slept, woken)
         });
         assert!(slept < 50, "it has looked {slept} times in {:?}", 5 * PARK_MAX);
@@ -365,35 +365,35 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_always_ready_does_not_keep_anybody_awake() {
-        let ((alarm, [_pipe, end]), bell) = (with_pipe(), bell());
+        let ((net_wakeup, [_pipe, end]), bell) = (with_pipe(), bell());
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
         let start = Instant::now();
-        (0..VAIN_MAX + 10 * (VAIN_AGAIN + 1)).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
+        (0..VAIN_MAX + 10 * (VAIN_AGAIN + 1)).for_each(|_| _ = net_wakeup.sleep(bell.announce(), LONG));
         assert!(start.elapsed() >= 10 * NAP);
     }
 
     #[test]
     fn a_descriptor_that_has_let_somebody_sleep_is_trusted_again() {
-        let ((alarm, [pipe, end]), bell) = (with_pipe(), bell());
+        let ((net_wakeup, [pipe, end]), bell) = (with_pipe(), bell());
         rustix::io::write(&end, &[1]).expect("a pipe takes a byte");
-        (0..VAIN_MAX).for_each(|_| _ = alarm.sleep(bell.announce(), LONG));
-        assert_eq!(alarm.vain.load(Ordering::Relaxed), VAIN_MAX);
+        (0..VAIN_MAX).for_each(|_| _ = net_wakeup.sleep(bell.announce(), LONG));
+        assert_eq!(net_wakeup.vain.load(Ordering::Relaxed), VAIN_MAX);
         rustix::io::read(&pipe, &mut [0; 1]).expect("the byte is there");
         // Not trusted, and so not looked at; then there is nothing for a moment.
-        (0..2).for_each(|_| _ = alarm.sleep(bell.announce(), NAP));
-        assert_eq!(alarm.vain.load(Ordering::Relaxed), 0);
+        (0..2).for_each(|_| _ = net_wakeup.sleep(bell.announce(), NAP));
+        assert_eq!(net_wakeup.vain.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn who_is_parked_is_told_that_nobody_waits_any_more() {
-        let alarm = Arc::new(with_pipe().0);
-        assert!(!alarm.park(), "nobody waits");
-        let waiting = alarm.wait();
+        let net_wakeup = Arc::new(with_pipe().0);
+        assert!(!net_wakeup.park(), "nobody waits");
+        let waiting = net_wakeup.wait();
         let attendant = std::thread::spawn({
-            let alarm = Arc::clone(&alarm);
-            move || while alarm.park() {}
+            let net_wakeup = Arc::clone(&net_wakeup);
+            move || while net_wakeup.park() {}
         });
-        while !alarm.parked.load(Ordering::SeqCst) {
+        while !net_wakeup.parked.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
         drop(waiting);

@@ -18,7 +18,7 @@ const _: () = assert!(DOOR_AT + DOOR_BYTES as u64 <= ALLOCATED_AT, "the door's w
 
 impl Control {
     /// Says how to look at this process.
-    pub(crate) fn publish_door(&self, door: &[u8; DOOR_BYTES]) {
+    pub(crate) fn publish_listener(&self, door: &[u8; DOOR_BYTES]) {
         for (at, word) in (DOOR_AT..).step_by(8).zip(door.chunks_exact(8)) {
             let word = u64::from_ne_bytes(word.try_into().expect("eight bytes each"));
             self.word(at).store(word, std::sync::atomic::Ordering::Relaxed);
@@ -27,7 +27,7 @@ impl Control {
 }
 
 /// How to look at the process behind a control segment. `None` where it says nothing, or the descriptor is of something else.
-pub(crate) fn read_door(page: &OwnedFd) -> Option<[u8; DOOR_BYTES]> {
+pub(crate) fn read_listener(page: &OwnedFd) -> Option<[u8; DOOR_BYTES]> {
     // Nothing but memory: reading a file of another kind may take any time.
     if !fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         return None;
