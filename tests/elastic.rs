@@ -125,7 +125,7 @@ fn deaf() {
     assert!(matches!(member.node.address(), Err(MeetError::NotListening)));
     assert_eq!(listening(), Vec::<String>::new());
     let heard = Node::open_in(config(), None).expect("a node");
-    heard.address().expect("a door");
+    heard.address().expect("a node that listens");
     let found = listening();
     assert_eq!(found.len(), 2, "the count sees what there is: {found:#?}");
 }
@@ -133,7 +133,7 @@ fn deaf() {
 #[test]
 fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     let here = Member::new(config());
-    let address = support::hex(here.node.address().expect("a door").as_bytes());
+    let address = support::hex(here.node.address().expect("a node that listens").as_bytes());
     let mut other = support::itself("deaf");
     other.env("ADDRESS", address).env("WORD", here.array.ptr(3).offset().to_string());
     let mut other = other.spawn().expect("started");
@@ -150,7 +150,7 @@ fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     // Over a network what is called must be able to call back.
     let far = Member::new(config().listen(Listen::Nowhere).transport(Transport::Ofi { provider: None }));
     assert!(matches!(
-        far.node.connect_to(here.node.address().expect("a door")),
+        far.node.connect_to(here.node.address().expect("a node that listens")),
         Err(MeetError::NotListening)
     ));
     assert!(matches!(far.node.address(), Err(MeetError::NotListening)));
@@ -234,7 +234,7 @@ fn a_process_that_has_ended_is_no_peer() {
 #[test]
 fn what_is_no_address_is_told_by_name() {
     let here = Member::new(config());
-    let whole = here.node.address().expect("a door").into_bytes();
+    let whole = here.node.address().expect("a node that listens").into_bytes();
     let bad = |bytes: &[u8]| match here.node.connect_to(bytes) {
         Err(MeetError::Address(error)) => error,
         other => panic!("{other:?}"),

@@ -11,8 +11,8 @@ use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
 use crate::base::lock::lock;
 use crate::job::bootstrap::{
-    Address, AddressError, Arrival, CallError, Decline, Door, DoorError, House, Introduce, Introduction,
-    JoinError, Listen, Notice, Refusal, Way, check_address, ways_to,
+    Address, AddressError, Arrival, CallError, Decline, Introduce, Introduction, JoinError, Listen,
+    ListenError, ListenerConfig, Notice, PeerListener, PeerRoute, Refusal, check_address, ways_to,
 };
 use crate::runtime::bring_up_network;
 use crate::runtime::core::{NodeCore, Outside};
@@ -174,11 +174,11 @@ impl From<CallError> for MeetError {
     }
 }
 
-impl From<DoorError> for MeetError {
-    fn from(error: DoorError) -> MeetError {
+impl From<ListenError> for MeetError {
+    fn from(error: ListenError) -> MeetError {
         match error {
-            DoorError::Listen { at, source } => MeetError::Listen { at, source },
-            DoorError::Os(error) => MeetError::Os(error),
+            ListenError::Listen { at, source } => MeetError::Listen { at, source },
+            ListenError::Os(error) => MeetError::Os(error),
         }
     }
 }
@@ -204,7 +204,7 @@ impl Node {
     /// [exposes](Node::expose).
     ///
     /// The address means nothing once the node is closed. It names the host's IP addresses as they are at the call: an address that was
-    /// given before stays good for as long as one of those that it names leads here. The call opens the door: from the first
+    /// given before stays good for as long as one of those that it names leads here. The call opens the listener: from the first
     /// call on, a thread waits for those who come, at a socket of this host's and at a TCP port, or as
     /// [`Config::listen`](crate::Config::listen) says. Where the node has handlers, and
     /// [`ProgressThread::Auto`](crate::ProgressThread::Auto), it starts the progress thread besides, which runs them while no call
@@ -218,12 +218,12 @@ impl Node {
     /// [`MeetError::Network`] where all peers are to be reached over a network, and there is none; [`MeetError::NotListening`]
     /// and [`MeetError::Listen`] where the node is to listen nowhere, or where it cannot.
     pub fn address(&self) -> Result<Address, MeetError> {
-        let door = self.door()?;
-        if !door.listens() {
+        let peer_listener = self.peer_listener()?;
+        if !peer_listener.listens() {
             return Err(MeetError::NotListening);
         }
         self.core.attend_to_callers()?;
-        Ok(door.address())
+        Ok(peer_listener.address())
     }
 
     /// Makes the node that gave this address a peer, and returns its number here: what all operations want as the peer's
@@ -259,13 +259,17 @@ impl Node {
             // Before a network is opened for it.
             check_address(address.as_ref())?;
         }
-        let door = self.door()?;
+        let peer_listener = self.peer_listener()?;
         let mut tries = 0;
         loop {
             let number =
-                door.call(address.as_ref(), deadline).map_err(|error| match MeetError::from(error) {
-                    MeetError::Timeout { tried, .. } => MeetError::Timeout { waited: now.elapsed(), tried },
-                    error => error,
+                peer_listener.call(address.as_ref(), deadline).map_err(|error| {
+                    match MeetError::from(error) {
+                        MeetError::Timeout { tried, .. } => {
+                            MeetError::Timeout { waited: now.elapsed(), tried }
+                        }
+                        error => error,
+                    }
                 })?;
             // Its first word may have been refused.
             self.core.note_losses();
@@ -273,7 +277,7 @@ impl Node {
                 return Ok(number);
             }
             // Its process may live, but was found to break the rules, or to be out of reach.
-            door.forget(number);
+            peer_listener.forget(number);
             if Instant::now() >= deadline {
                 return Err(MeetError::Timeout { waited: now.elapsed(), tried: String::new() });
             }
@@ -295,14 +299,14 @@ impl Node {
         self.core.peers.connected()
     }
 
-    /// The door, which is opened at the first call.
-    fn door(&self) -> Result<Arc<Door>, MeetError> {
+    /// The listener, which is opened at the first call.
+    fn peer_listener(&self) -> Result<Arc<PeerListener>, MeetError> {
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
-        // Held until the door is open, so that there is one.
+        // Held until the listener is open, so that there is one.
         let mut outside = lock(&self.core.outside);
-        if let Some(door) = peers.door() {
-            return Ok(door);
+        if let Some(peer_listener) = peers.peer_listener() {
+            return Ok(peer_listener);
         }
         if peers.is_launched() {
             return Err(MeetError::InJob { size });
@@ -319,7 +323,7 @@ impl Node {
             // Nobody can come otherwise.
             bring_up_network::introduce(&self.core, network).map_err(|why| MeetError::Network { why })?;
         }
-        let house = House {
+        let config = ListenerConfig {
             control: control.try_clone()?,
             heap: heap.try_clone()?,
             first: size,
@@ -331,13 +335,13 @@ impl Node {
             admit: admit(&self.core, network.silence),
             tell: tell(&self.core),
         };
-        let door = Arc::new(Door::open(house, network.listen)?);
-        if door.listens() {
-            peers.own().control.publish_listener(&door.for_watchers());
+        let peer_listener = Arc::new(PeerListener::open(config, network.listen)?);
+        if peer_listener.listens() {
+            peers.own().control.publish_listener(&peer_listener.for_watchers());
         }
-        peers.set_door(&door);
+        peers.set_door(&peer_listener);
         *outside = None;
-        Ok(door)
+        Ok(peer_listener)
     }
 }
 
@@ -360,13 +364,13 @@ fn admit(
     Box::new(move |Arrival { number, place, places, way }| {
         let core = core.upgrade().ok_or("it is closing")?;
         let entered = match way {
-            Way::Near(handles) => {
+            PeerRoute::Near(handles) => {
                 let entered = core.peers.admit(number, handles, (place, places));
                 // It may have rung before it was known here, and then nobody has listened.
                 core.peers.own().control.bell().ring(number as usize);
                 entered
             }
-            Way::Far(far) => admit_far(&core, number, (place, places), far, silence),
+            PeerRoute::Far(far) => admit_far(&core, number, (place, places), far, silence),
         };
         entered.map_err(|error| match error {
             Error::HandlersDiffer { difference, .. } => format!("other handlers: {difference}"),

@@ -343,7 +343,7 @@ impl Drop for Life {
         self.core.take_leave();
         self.core.closing.store(true, Ordering::SeqCst);
         self.core.wake();
-        // No door is opened any more.
+        // No listener is opened any more.
         lock(&self.core.outside).take();
         // What is published holds the node itself.
         lock(&self.core.published).clear();

@@ -145,7 +145,7 @@ pub(crate) struct NodeCore {
     pub(crate) listener: ProgressThreadSlot,
     /// Held while the network is opened for the first far peer.
     pub(crate) opening: Mutex<()>,
-    /// What a door opens to. `None` once it is open, and in a launched job.
+    /// What a listener opens to. `None` once it is open, and in a launched job.
     pub(crate) outside: Mutex<Option<Outside>>,
     /// A word whose address and value peers know, to find out whether they reach this process's private memory.
     _nonce: Box<u64>,

@@ -20,7 +20,7 @@ use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
 use crate::base::lock::lock;
-use crate::job::bootstrap::{Door, Membership, PeerHandles};
+use crate::job::bootstrap::{Membership, PeerHandles, PeerListener};
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
@@ -135,7 +135,7 @@ pub(crate) struct Peers {
     /// `None` in a job of one.
     membership: Mutex<Option<Arc<Membership>>>,
     /// By which those come who are of no job; `None` while nobody has been invited.
-    door: Mutex<Option<Arc<Door>>>,
+    peer_listener: Mutex<Option<Arc<PeerListener>>>,
     /// Has the kernel tell peers of this process's end.
     end: Mutex<Option<Held>>,
     /// Of the process whose node it is: children made by `fork` have others.
@@ -172,7 +172,7 @@ impl Peers {
             lost,
             elsewhere: OnceLock::new(),
             membership: Mutex::default(),
-            door: Mutex::default(),
+            peer_listener: Mutex::default(),
             end: Mutex::default(),
             generation: vm::forks::generation(),
         };
@@ -197,12 +197,12 @@ impl Peers {
 
     /// Leaves the job: peers are told, and no new ones are found.
     pub(crate) fn leave(&self) {
-        let (membership, door) = (lock(&self.membership).take(), lock(&self.door).take());
-        // A handler's handle on the node may be in the middle of a call at the door.
-        if let Some(door) = &door {
-            door.close();
+        let (membership, peer_listener) = (lock(&self.membership).take(), lock(&self.peer_listener).take());
+        // A handler's handle on the node may be in the middle of a call at the listener.
+        if let Some(peer_listener) = &peer_listener {
+            peer_listener.close();
         }
-        drop((membership, door));
+        drop((membership, peer_listener));
         // Who has not heard that yet sees it before it reaches this process again.
         drop(lock(&self.end).take());
     }
@@ -212,13 +212,13 @@ impl Peers {
         *lock(&self.end) = Some(held);
     }
 
-    /// Gives the table its door, for those who come from outside.
-    pub(crate) fn set_door(&self, door: &Arc<Door>) {
-        *lock(&self.door) = Some(Arc::clone(door));
+    /// Gives the table its listener, for those who come from outside.
+    pub(crate) fn set_door(&self, peer_listener: &Arc<PeerListener>) {
+        *lock(&self.peer_listener) = Some(Arc::clone(peer_listener));
     }
 
-    pub(crate) fn door(&self) -> Option<Arc<Door>> {
-        lock(&self.door).clone()
+    pub(crate) fn peer_listener(&self) -> Option<Arc<PeerListener>> {
+        lock(&self.peer_listener).clone()
     }
 
     pub(crate) fn own(&self) -> &Own {
@@ -351,7 +351,7 @@ impl Peers {
     /// Ends the connection with a peer from outside that was found to be gone.
     pub(crate) fn forget(&self, rank: Rank) {
         if rank >= self.own.size {
-            self.door().inspect(|door| door.forget(rank));
+            self.peer_listener().inspect(|peer_listener| peer_listener.forget(rank));
         }
     }
 
@@ -443,7 +443,7 @@ impl Peers {
             return;
         }
         if peer.rank >= self.own.size {
-            self.door().inspect(|door| door.request_progress(peer.rank));
+            self.peer_listener().inspect(|peer_listener| peer_listener.request_progress(peer.rank));
         } else if let Some(membership) = &*lock(&self.membership) {
             membership.request_progress(peer.rank);
         }

@@ -42,7 +42,7 @@ fn all_that_two_can_do(role: &str) {
     assert_eq!((here.answered.load(Ordering::SeqCst), other.order("noted", "noted").as_str()), (111, "111"));
 
     // The other way round: this node has the number 1 there, and need make no call but to answer messages.
-    let mine = hex(here.node.address().expect("a door").as_bytes());
+    let mine = hex(here.node.address().expect("a node that listens").as_bytes());
     assert_eq!(other.order(&format!("connect {mine}"), "peer"), "1");
     let offset = here.array.ptr(5).offset();
     assert_eq!(other.order(&format!("put 1 {offset} 7"), "put"), "Ok(())");
@@ -176,7 +176,7 @@ pub(crate) fn many_that_come_and_go_at_once_are_each_heard_and_missed() {
     const LINES: u32 = 3;
     const ROUNDS: u32 = 4;
     let here = Member::new(config());
-    let mine = hex(here.node.address().expect("a door").as_bytes());
+    let mine = hex(here.node.address().expect("a node that listens").as_bytes());
     let come_and_go = &|line: u32| {
         for round in 0..ROUNDS {
             let mut other = Other::start("serve");
@@ -219,7 +219,8 @@ pub(crate) fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
 pub(crate) fn other_handlers_make_no_peers() {
     let plain = Node::open_in(config(), None).expect("a node");
     let here = Member::new(config());
-    let error = plain.connect_to(here.node.address().expect("a door")).expect_err("other handlers");
+    let error =
+        plain.connect_to(here.node.address().expect("a node that listens")).expect_err("other handlers");
     let text = error.to_string();
     assert!(text.contains("\"answer\" is registered here, not there"), "{text}");
     assert!(here.node.peers().is_empty() && plain.peers().is_empty());
@@ -228,7 +229,7 @@ pub(crate) fn other_handlers_make_no_peers() {
 pub(crate) fn only_what_is_exposed_is_reached() {
     let open = || Node::open_in(config().exposure(Exposure::Auto), None).expect("a node");
     let (here, there) = (open(), open());
-    let peer = here.connect_to(there.address().expect("a door")).expect("connected");
+    let peer = here.connect_to(there.address().expect("a node that listens")).expect("connected");
     let memory: Vec<AtomicU64> = (0..100).map(AtomicU64::new).collect();
     let addr = memory.as_ptr().expose_provenance() as u64;
     // SAFETY: atomic words, which take writes at any time and stay until both nodes are gone.
@@ -255,12 +256,12 @@ pub(crate) fn room_for_peers_ends_with_the_number() {
     let node = |peers| Node::open_in(config().peers_max(peers), None).expect("a node");
     let (one, two, none) = (node(1), node(2), node(0));
     let other = node(9);
-    let address = other.address().expect("a door");
+    let address = other.address().expect("a node that listens");
     assert_eq!(one.connect_to(&address).expect("connected"), 1);
     assert_eq!(two.connect_to(&address).expect("connected"), 1);
-    let error = two.connect_to(one.address().expect("a door")).expect_err("full there");
+    let error = two.connect_to(one.address().expect("a node that listens")).expect_err("full there");
     assert!(error.to_string().contains("room for 1 peers"), "{error}");
-    let error = one.connect_to(two.address().expect("a door")).expect_err("full here");
+    let error = one.connect_to(two.address().expect("a node that listens")).expect_err("full here");
     assert!(matches!(error, MeetError::Full { peers: 1 }), "{error}");
     let error = none.connect_to(&address).expect_err("no room at all");
     assert!(matches!(error, MeetError::Full { peers: 0 }), "{error}");

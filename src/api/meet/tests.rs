@@ -82,7 +82,7 @@ fn a_node_gets_a_network_once() {
 fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call() {
     let (here, there) = (node(), node());
     let word = there.heap().alloc_zeroed::<u64>(1).expect("room");
-    let peer = here.connect_to(there.address().expect("a door")).expect("it is there");
+    let peer = here.connect_to(there.address().expect("a node that listens")).expect("it is there");
     let to = word.ptr(0).at(peer);
     // As a member of a team has it done that says the peer is lost.
     here.core.engine().transport().suspect(peer);
@@ -95,7 +95,10 @@ fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call()
     let patient = there.within(Duration::from_secs(20));
     patient.wait_until(|| there.lost_peers() == [1]).expect("it is told");
     assert_eq!((here.peers(), there.peers()), (vec![], vec![]));
-    assert_eq!(here.connect_to(there.address().expect("a door")).expect("it is there"), peer + 1);
+    assert_eq!(
+        here.connect_to(there.address().expect("a node that listens")).expect("it is there"),
+        peer + 1
+    );
 }
 
 /// Its process sleeps meanwhile, and nothing that it has exposed has started a thread.

@@ -1,20 +1,20 @@
 //! A process's part in its job: joined once, asked for peers as they are first talked to, told of every loss.
 
-mod desk;
+mod connection_thread;
 mod join;
 mod notice;
-mod watch;
+mod pending_connects;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-pub use self::desk::{ConnectError, PeerHandles};
+use self::connection_thread::Shared;
 pub use self::join::JoinError;
 pub(super) use self::join::{ask, greet, hear_answer};
 pub use self::notice::{Notice, OnNotice};
-use self::watch::Shared;
+pub use self::pending_connects::{ConnectError, PeerHandles};
 use super::env::JobEnv;
 use super::wire::Request;
 
@@ -47,7 +47,7 @@ impl Membership {
     ) -> Result<Self, JoinError> {
         let (socket, launcher_pid) = join::shake_hands(env, &[control, heap], deadline)?;
         let shared = Arc::new(Shared::new(socket).map_err(JoinError::Io)?);
-        let watch = watch::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
+        let watch = connection_thread::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
         let pid = std::process::id();
         Ok(Self { shared, watch: Some(watch), rank: env.rank(), size: env.size(), launcher_pid, pid })
     }

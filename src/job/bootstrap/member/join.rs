@@ -15,7 +15,7 @@ use crate::job::bootstrap::wire::{
     DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
 };
 
-/// How soon to knock again when too many others are at the door.
+/// How soon to knock again when too many others are at the listener.
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
 debug_is_display!(JoinError);

@@ -171,7 +171,10 @@ fn of_a_job(broker: &Broker, configure: impl Fn() -> Config) -> [Node; RANKS as 
 fn that_meet(configure: impl Fn() -> Config) -> [Node; RANKS as usize] {
     let nodes = [0, 1, 2].map(|_| Node::open_in(configure(), None).expect("a node"));
     for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-        nodes[one].within(SLACK).connect_to(nodes[other].address().expect("a door")).expect("let in");
+        nodes[one]
+            .within(SLACK)
+            .connect_to(nodes[other].address().expect("a node that listens"))
+            .expect("let in");
     }
     nodes
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::desk::{Asked, ConnectError, Desk, PeerHandles};
 use super::notice::{Notice, OnNotice};
+use super::pending_connects::{Asked, ConnectError, PeerHandles, PendingConnects};
 use crate::job::bootstrap::poll::{Waker, poll_until};
 use crate::job::bootstrap::socket::{Received, Sent, receive, send};
 use crate::job::bootstrap::wire::{Reply, Request, decode, encode};
@@ -26,17 +26,17 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Shared {
     socket: OwnedFd,
     waker: Waker,
-    desk: Mutex<Desk>,
+    pending_connects: Mutex<PendingConnects>,
 }
 
 impl Shared {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket, waker: Waker::new()?, desk: Mutex::default() })
+        Ok(Self { socket, waker: Waker::new()?, pending_connects: Mutex::default() })
     }
 
     pub(super) fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, ConnectError> {
         let begun = Instant::now();
-        let (answer, ticket) = match self.desk().ask(peer) {
+        let (answer, ticket) = match self.pending_connects().ask(peer) {
             Asked::Answered(error) => return Err(error),
             Asked::Waits { answer, ticket } => (answer, ticket),
         };
@@ -44,7 +44,7 @@ impl Shared {
         match answer.recv_timeout(deadline.saturating_duration_since(begun)) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
-                self.desk().give_up(peer, ticket);
+                self.pending_connects().give_up(peer, ticket);
                 // It may have come between the two.
                 answer.try_recv().unwrap_or(Err(ConnectError::Timeout { peer, waited: begun.elapsed() }))
             }
@@ -54,21 +54,21 @@ impl Shared {
 
     /// Has the watching thread say something to the broker.
     pub(super) fn say(&self, request: Request) {
-        self.desk().outbox.push_back(request);
+        self.pending_connects().outbox.push_back(request);
         self.waker.wake();
     }
 
     pub(super) fn leave(&self) {
-        let mut desk = self.desk();
-        desk.leaving = true;
-        desk.outbox.push_back(Request::Leave);
-        drop(desk);
+        let mut pending_connects = self.pending_connects();
+        pending_connects.leaving = true;
+        pending_connects.outbox.push_back(Request::Leave);
+        drop(pending_connects);
         self.waker.wake();
     }
 
-    /// No panic leaves the desk half-changed, so a poisoned lock is as good as another.
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No panic leaves the table half-changed, so a poisoned lock is as good as another.
+    fn pending_connects(&self) -> MutexGuard<'_, PendingConnects> {
+        self.pending_connects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn start(shared: Arc<Shared>, on_notice: OnNotice) -> io::Result<Join
         // Also when the callback panics, nobody may wait for an answer that does not come.
         let _close = CloseOnDrop(&shared);
         if watch(&shared, &on_notice) == End::BrokerGone {
-            shared.desk().close();
+            shared.pending_connects().close();
             on_notice(Notice::BrokerGone);
         }
     })
@@ -87,7 +87,7 @@ struct CloseOnDrop<'a>(&'a Shared);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.desk().close();
+        self.0.pending_connects().close();
     }
 }
 
@@ -102,7 +102,7 @@ fn watch(shared: &Shared, on_notice: &OnNotice) -> End {
     loop {
         shared.waker.clear();
         // Asked before the outbox is emptied: the leave is in it by then.
-        let leaving = shared.desk().leaving;
+        let leaving = shared.pending_connects().leaving;
         let Ok(flushed) = flush(shared) else { return End::BrokerGone };
         let now = Instant::now();
         if leaving {
@@ -132,10 +132,10 @@ fn watch(shared: &Shared, on_notice: &OnNotice) -> End {
 
 /// Sends what waits in the outbox. `Done` means that nothing is left there.
 fn flush(shared: &Shared) -> Result<Sent, Errno> {
-    let mut desk = shared.desk();
-    while let Some(request) = desk.outbox.front() {
+    let mut pending_connects = shared.pending_connects();
+    while let Some(request) = pending_connects.outbox.front() {
         match send(&shared.socket, &encode(request), &[])? {
-            Sent::Done => drop(desk.outbox.pop_front()),
+            Sent::Done => drop(pending_connects.outbox.pop_front()),
             blocked => return Ok(blocked),
         }
     }
@@ -153,9 +153,9 @@ fn read(shared: &Shared, on_notice: &OnNotice) -> Result<(), BrokerGone> {
             Received::Closed | Received::TooLong => return Err(BrokerGone),
         };
         match decode(&bytes) {
-            Ok(Reply::Peer { rank, pid }) => shared.desk().found(rank, pid, pair(fds)),
+            Ok(Reply::Peer { rank, pid }) => shared.pending_connects().found(rank, pid, pair(fds)),
             Ok(Reply::Lost { rank, how }) => {
-                let notice = shared.desk().lose(rank, how);
+                let notice = shared.pending_connects().lose(rank, how);
                 on_notice(notice);
             }
             Ok(Reply::Serve) => on_notice(Notice::Serve),

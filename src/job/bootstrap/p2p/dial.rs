@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use vm::spawn::{peer_credentials, peer_process};
 
-use super::book::{Asked, Line, Standing, Who, Wire};
-use super::shared::{Arrival, Shared, Way};
+use super::peer_ids::{Asked, PeerConnection, Standing, Who, Wire};
+use super::state::{Arrival, ListenerState, PeerRoute};
 use crate::job::bootstrap::address::{AddressError, Told};
 use crate::job::bootstrap::host_id::{HostId, why_alone};
+use crate::job::bootstrap::identity_proof::Proof;
 use crate::job::bootstrap::member::{JoinError, Notice, PeerHandles, ask, hear_answer};
-use crate::job::bootstrap::proof::Proof;
 use crate::job::bootstrap::socket::{HANDLES, Sent, send};
 use crate::job::bootstrap::wire::{Decline, How, Reply, Request, encode};
 
@@ -72,7 +72,7 @@ impl From<AddressError> for CallError {
 
 /// A call that this thread has begun; dropping it ends it.
 struct Turn<'a> {
-    shared: &'a Shared,
+    shared: &'a ListenerState,
     who: Who,
     number: u64,
 }
@@ -80,9 +80,9 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         {
-            let mut book = self.shared.book();
-            book.clear(&self.who, Standing::Knocking(self.number));
-            book.clear(&self.who, Standing::Called(self.number));
+            let mut peer_ids = self.shared.peer_ids();
+            peer_ids.clear(&self.who, Standing::Dialling(self.number));
+            peer_ids.clear(&self.who, Standing::Called(self.number));
         }
         self.shared.settled.notify_all();
     }
@@ -93,7 +93,7 @@ enum Begun<'a> {
     Call(Turn<'a>),
 }
 
-impl Shared {
+impl ListenerState {
     pub(super) fn call(&self, told: &Told, deadline: Instant) -> Result<u32, CallError> {
         let begun = Instant::now();
         let node = told.node();
@@ -107,7 +107,7 @@ impl Shared {
         loop {
             let turn = match self.begin(&who, near, begun, deadline)? {
                 // Whoever watches it may not have got to tell.
-                Begun::Peer(number) if self.book().line(number).is_some_and(|line| line.has_ended()) => {
+                Begun::Peer(number) if self.peer_ids().line(number).is_some_and(|line| line.has_ended()) => {
                     self.lose(number, How::Vanished);
                     continue;
                 }
@@ -138,7 +138,7 @@ impl Shared {
     /// socket the listener tells.
     fn is_near(&self, told: &Told) -> Result<bool, CallError> {
         let here = told.host.sees(&HostId::own());
-        match here && told.near && self.house.near {
+        match here && told.near && self.config.near {
             false if told.ways.is_empty() => Err(CallError::no_way()),
             near => Ok(near),
         }
@@ -146,10 +146,10 @@ impl Shared {
 
     /// Whether the node that this one calls is a peer by a call of its own, or is being let in, and may be one in time.
     pub(super) fn has_called(&self, who: &Who, deadline: Instant) -> bool {
-        match self.book().standing(who) {
+        match self.peer_ids().standing(who) {
             Some(Standing::Peer(_)) => true,
             Some(Standing::Entering) => Instant::now() < deadline,
-            Some(Standing::Knocking(_) | Standing::Called(_)) | None => false,
+            Some(Standing::Dialling(_) | Standing::Called(_)) | None => false,
         }
     }
 
@@ -162,25 +162,26 @@ impl Shared {
         begun: Instant,
         deadline: Instant,
     ) -> Result<Begun<'_>, CallError> {
-        let mut book = self.book();
+        let mut peer_ids = self.peer_ids();
         loop {
-            if book.is_closed() {
+            if peer_ids.is_closed() {
                 return Err(CallError::Closed);
             }
-            match book.standing(who) {
+            match peer_ids.standing(who) {
                 Some(Standing::Peer(number)) => return Ok(Begun::Peer(number)),
                 None => {
-                    let number = book.next_turn();
-                    book.set(who, if near { Standing::Called(number) } else { Standing::Knocking(number) });
+                    let number = peer_ids.next_turn();
+                    peer_ids
+                        .set(who, if near { Standing::Called(number) } else { Standing::Dialling(number) });
                     return Ok(Begun::Call(Turn { shared: self, who: who.clone(), number }));
                 }
-                Some(Standing::Knocking(_) | Standing::Called(_) | Standing::Entering) => {
+                Some(Standing::Dialling(_) | Standing::Called(_) | Standing::Entering) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Err(CallError::timeout(begun));
                     }
-                    book = match self.settled.wait_timeout(book, left) {
-                        Ok((book, _)) => book,
+                    peer_ids = match self.settled.wait_timeout(peer_ids, left) {
+                        Ok((peer_ids, _)) => peer_ids,
                         Err(poisoned) => poisoned.into_inner().0,
                     };
                 }
@@ -189,23 +190,23 @@ impl Shared {
     }
 
     fn try_call(&self, told: &Told, who: &Who, deadline: Instant) -> Result<u32, CallError> {
-        let asked = self.book().take_asked(who);
+        let asked = self.peer_ids().take_asked(who);
         let asked = asked.map_or_else(|| self.ask(told, who, deadline).map(Arc::new), Ok)?;
         self.hear_of(who, &asked, deadline)
     }
 
     /// Asks a node of this host to be a peer.
     fn ask(&self, told: &Told, who: &Who, deadline: Instant) -> Result<Asked, CallError> {
-        let places = self.house.places;
-        let number = self.book().take_number().ok_or(CallError::Full { places })?;
+        let places = self.config.places;
+        let number = self.peer_ids().take_number().ok_or(CallError::Full { places })?;
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let (secret, node) = (told.secret.clone(), self.node.bytes());
         let meet = Request::Meet { secret, node, proof, place: number, places };
-        let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
+        let handles = [self.config.control.as_fd(), self.config.heap.as_fd()];
         match ask(&who.node, &meet, &handles, deadline) {
             Ok(socket) => Ok(Asked { number, socket }),
             Err(error) => {
-                self.book().give_back(number);
+                self.peer_ids().give_back(number);
                 Err(CallError::Join(error))
             }
         }
@@ -214,17 +215,17 @@ impl Shared {
     /// Hears the answer of a node that nobody calls just now, which has not answered when it was called.
     pub(super) fn hear_late(&self, who: &Who) {
         let (_turn, asked) = {
-            let mut book = self.book();
-            let standing = book.standing(who);
+            let mut peer_ids = self.peer_ids();
+            let standing = peer_ids.standing(who);
             if matches!(standing, Some(Standing::Called(_))) {
                 // Whoever calls it hears it.
                 return;
             }
-            let Some(asked) = book.take_asked(who) else { return };
+            let Some(asked) = peer_ids.take_asked(who) else { return };
             // Whoever only knocks finds that.
-            let turn = matches!(standing, None | Some(Standing::Knocking(_))).then(|| {
-                let number = book.next_turn();
-                book.set(who, Standing::Called(number));
+            let turn = matches!(standing, None | Some(Standing::Dialling(_))).then(|| {
+                let number = peer_ids.next_turn();
+                peer_ids.set(who, Standing::Called(number));
                 Turn { shared: self, who: who.clone(), number }
             });
             (turn, asked)
@@ -242,11 +243,11 @@ impl Shared {
         let (reply, fds) = hear_answer(socket, deadline).map_err(|error| {
             match error {
                 JoinError::Timeout { .. } => {
-                    self.book().keep_asked(who, Arc::clone(asked));
+                    self.peer_ids().keep_asked(who, Arc::clone(asked));
                     // The thread that watches has one more to watch.
                     self.waker.wake();
                 }
-                JoinError::Refused(_) => self.book().give_back(number),
+                JoinError::Refused(_) => self.peer_ids().give_back(number),
                 _ => {}
             }
             CallError::Join(error)
@@ -259,11 +260,11 @@ impl Shared {
                 let handles = handles_of(pid, fds).ok_or(failed(Errno::MFILE.into()))?;
                 let wire =
                     Wire::Near { socket: socket.try_clone().map_err(failed)?, process: watch(socket, pid)? };
-                let line = Line { who: who.clone(), wire };
-                self.enter(line, Arrival { number, place, places, way: Way::Near(handles) }, None)
+                let line = PeerConnection { who: who.clone(), wire };
+                self.enter(line, Arrival { number, place, places, way: PeerRoute::Near(handles) }, None)
             }
             Reply::Declined(decline) => {
-                self.book().give_back(number);
+                self.peer_ids().give_back(number);
                 Err(CallError::Declined(decline))
             }
             _ => Err(CallError::Join(JoinError::Malformed)),
@@ -272,9 +273,14 @@ impl Shared {
 
     /// Makes the arrival a peer, and if it is the one that has called tells it so. Returns the number by which it is one:
     /// another where it has become one by another connection meanwhile.
-    pub(super) fn enter(&self, line: Line, arrival: Arrival, met: Option<&Reply>) -> Result<u32, CallError> {
+    pub(super) fn enter(
+        &self,
+        line: PeerConnection,
+        arrival: Arrival,
+        met: Option<&Reply>,
+    ) -> Result<u32, CallError> {
         let number = arrival.number;
-        if let Err(what) = (self.house.admit)(arrival) {
+        if let Err(what) = (self.config.admit)(arrival) {
             if met.is_none() {
                 line.hang_up();
             }
@@ -284,27 +290,32 @@ impl Shared {
     }
 
     /// Keeps the connection of one that was made a peer.
-    pub(super) fn keep(&self, number: u32, line: Line, met: Option<&Reply>) -> Result<u32, CallError> {
-        let entered = self.book_in(number, line, met);
+    pub(super) fn keep(
+        &self,
+        number: u32,
+        line: PeerConnection,
+        met: Option<&Reply>,
+    ) -> Result<u32, CallError> {
+        let entered = self.enter_peer(number, line, met);
         if !matches!(entered, Ok(known) if known == number) {
             // Other threads may have used the number already.
-            (self.house.tell)(Notice::Lost { rank: number, how: How::Vanished });
+            (self.config.tell)(Notice::Lost { rank: number, how: How::Vanished });
         }
         self.waker.wake();
         self.settled.notify_all();
         entered
     }
 
-    fn book_in(&self, number: u32, line: Line, met: Option<&Reply>) -> Result<u32, CallError> {
-        // Held throughout: what else is said to the peer is said by the line that stands in the book, after what is said here.
-        let mut book = self.book();
-        let handles = [self.house.control.as_fd(), self.house.heap.as_fd()];
+    fn enter_peer(&self, number: u32, line: PeerConnection, met: Option<&Reply>) -> Result<u32, CallError> {
+        // Held throughout: what else is said to the peer is said by the line that stands in the table of peers, after what is said here.
+        let mut peer_ids = self.peer_ids();
+        let handles = [self.config.control.as_fd(), self.config.heap.as_fd()];
         let told = |met: &Reply| match &line.wire {
             Wire::Near { socket, .. } => matches!(send(socket, &encode(met), &handles), Ok(Sent::Done)),
             Wire::Far(_) => true,
         };
-        let refused = match book.standing(&line.who) {
-            _ if book.is_closed() => {
+        let refused = match peer_ids.standing(&line.who) {
+            _ if peer_ids.is_closed() => {
                 if met.is_none() {
                     line.take_leave();
                 }
@@ -314,7 +325,7 @@ impl Shared {
             // It has hung up, or the system has no room for descriptors.
             _ if met.is_some_and(|met| !told(met)) => Err(CallError::Join(JoinError::HungUp)),
             _ => {
-                book.enter(number, line);
+                peer_ids.enter(number, line);
                 return Ok(number);
             }
         };

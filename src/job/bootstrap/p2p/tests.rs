@@ -1,24 +1,24 @@
-//! Doors of one process, and strangers at them.
+//! Listeners of one process, and strangers at them.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::book::{Who, Wire};
-use super::shared::{Admit, Tell};
+use super::peer_ids::{Who, Wire};
+use super::state::{Admit, Tell};
 use super::*;
 use crate::job::bootstrap::env::JobEnv;
+use crate::job::bootstrap::identity_proof::Proof;
 use crate::job::bootstrap::member::{JoinError, Notice};
-use crate::job::bootstrap::proof::Proof;
 use crate::job::bootstrap::socket::{Received, connect_to, receive, send};
 use crate::job::bootstrap::watcher::Watcher;
 use crate::job::bootstrap::wire::{Decline, How, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A door to room for so many others, and what is told there: arrivals as (number, place), and notices.
-fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
+/// A listener to room for so many others, and what is told there: arrivals as (number, place), and notices.
+fn peer_listener(room: u32) -> (PeerListener, Receiver<(u32, u32)>, Receiver<Notice>) {
     let (arrived, arrivals) = channel();
     let (noticed, notices) = channel();
     // Some tests do not ask.
@@ -27,35 +27,46 @@ fn door(room: u32) -> (Door, Receiver<(u32, u32)>, Receiver<Notice>) {
         Ok(())
     };
     let (admit, tell) = (Box::new(admit), Box::new(move |notice| _ = noticed.send(notice)));
-    let door = Door::open(house(room, true, admit, tell), Listen::Auto).expect("opened");
-    (door, arrivals, notices)
+    let peer_listener = PeerListener::open(config(room, true, admit, tell), Listen::Auto).expect("opened");
+    (peer_listener, arrivals, notices)
 }
 
-pub(super) fn house(room: u32, near: bool, admit: Admit, tell: Tell) -> House {
+pub(super) fn config(room: u32, near: bool, admit: Admit, tell: Tell) -> ListenerConfig {
     let segment = || File::open("/dev/null").expect("every system has it").into();
     let (control, heap, silence) = (segment(), segment(), Some(LIMIT));
     let introduce = Box::new(|| Ok(b"a card".to_vec()));
-    House { control, heap, first: 1, places: 1 + room, near, listens: true, silence, introduce, admit, tell }
+    ListenerConfig {
+        control,
+        heap,
+        first: 1,
+        places: 1 + room,
+        near,
+        listens: true,
+        silence,
+        introduce,
+        admit,
+        tell,
+    }
 }
 
 pub(super) fn soon() -> Instant {
     Instant::now() + LIMIT
 }
 
-pub(super) fn told(door: &Door) -> Told {
-    Told::parse(door.address().as_bytes()).expect("its own")
+pub(super) fn told(peer_listener: &PeerListener) -> Told {
+    Told::parse(peer_listener.address().as_bytes()).expect("its own")
 }
 
 #[test]
 fn a_caller_and_the_called_have_places_at_each_other() {
-    let ((a, at_a, _), (b, at_b, lost_b)) = (door(4), door(4));
+    let ((a, at_a, _), (b, at_b, lost_b)) = (peer_listener(4), peer_listener(4));
     let address = b.address();
     assert_eq!(a.call(address.as_bytes(), soon()).expect("let in"), 1);
     assert_eq!((at_a.recv_timeout(LIMIT), at_b.recv_timeout(LIMIT)), (Ok((1, 1)), Ok((1, 1))));
     assert_eq!(a.call(address.as_bytes(), soon()).expect("known"), 1, "it is a peer already");
     assert_eq!(b.call(a.address().as_bytes(), soon()).expect("known"), 1, "whoever called");
 
-    let (c, at_c, _) = door(4);
+    let (c, at_c, _) = peer_listener(4);
     assert_eq!(c.call(address.as_bytes(), soon()).expect("let in"), 1);
     assert_eq!((at_c.recv_timeout(LIMIT), at_b.recv_timeout(LIMIT)), (Ok((1, 2)), Ok((2, 1))));
     a.request_progress(1);
@@ -66,9 +77,9 @@ fn a_caller_and_the_called_have_places_at_each_other() {
 
 #[test]
 fn a_node_that_comes_again_is_another() {
-    let (a, at_a, lost_a) = door(4);
+    let (a, at_a, lost_a) = peer_listener(4);
     for number in 1..=3 {
-        let (b, ..) = door(1);
+        let (b, ..) = peer_listener(1);
         assert_eq!(b.call(a.address().as_bytes(), soon()).expect("let in"), 1);
         assert_eq!(at_a.recv_timeout(LIMIT), Ok((number, 1)));
         drop(b);
@@ -79,7 +90,7 @@ fn a_node_that_comes_again_is_another() {
 #[test]
 fn two_that_call_each_other_become_peers_once() {
     for _ in 0..30 {
-        let ((a, at_a, _), (b, at_b, _)) = (door(8), door(8));
+        let ((a, at_a, _), (b, at_b, _)) = (peer_listener(8), peer_listener(8));
         let (to_a, to_b) = (a.address(), b.address());
         let (by_a, by_b) = std::thread::scope(|scope| {
             let by_a = scope.spawn(|| a.call(to_b.as_bytes(), soon()));
@@ -93,7 +104,7 @@ fn two_that_call_each_other_become_peers_once() {
 
 #[test]
 fn a_stranger_with_another_secret_is_declined_and_takes_no_place() {
-    let ((a, ..), (b, at_b, _)) = (door(1), door(1));
+    let ((a, ..), (b, at_b, _)) = (peer_listener(1), peer_listener(1));
     let forged = Told::new(HostId::own(), &told(&b).node(), Secret::random().expect("random"));
     for _ in 0..3 {
         let error = a.call(forged.to_address().as_bytes(), soon()).expect_err("another secret");
@@ -105,8 +116,8 @@ fn a_stranger_with_another_secret_is_declined_and_takes_no_place() {
 
 #[test]
 fn whoever_is_not_there_or_does_not_answer_is_not_waited_for() {
-    let (a, ..) = door(2);
-    let (b, ..) = door(2);
+    let (a, ..) = peer_listener(2);
+    let (b, ..) = peer_listener(2);
     let gone = b.address();
     drop(b);
     let error = a.call(gone.as_bytes(), soon()).expect_err("gone");
@@ -131,7 +142,7 @@ fn whoever_is_not_there_or_does_not_answer_is_not_waited_for() {
 /// nobody calls it any more.
 #[test]
 fn a_node_that_does_not_answer_takes_one_number() {
-    let (a, at_a, _) = door(2);
+    let (a, at_a, _) = peer_listener(2);
     let name = JobName::random().expect("random");
     let listener = listen_at(&name).expect("a free name");
     let silent = Told::new(HostId::own(), &name, Secret::random().expect("random")).to_address();
@@ -140,7 +151,7 @@ fn a_node_that_does_not_answer_takes_one_number() {
             a.call(silent.as_bytes(), Instant::now() + Duration::from_millis(5)).expect_err("silence");
         assert!(matches!(error, CallError::Join(JoinError::Timeout { .. })), "{error:?}");
     }
-    let (b, ..) = door(1);
+    let (b, ..) = peer_listener(1);
     assert_eq!(a.call(b.address().as_bytes(), soon()).expect("there is room"), 2);
     assert_eq!(at_a.recv_timeout(LIMIT), Ok((2, 1)));
 
@@ -160,11 +171,11 @@ fn a_node_that_does_not_answer_takes_one_number() {
 #[test]
 fn two_that_call_each_other_late_become_peers_once() {
     for _ in 0..30 {
-        let ((a, at_a, lost_a), (b, at_b, lost_b)) = (door(8), door(8));
+        let ((a, at_a, lost_a), (b, at_b, lost_b)) = (peer_listener(8), peer_listener(8));
         let (to_a, to_b) = (a.address(), b.address());
         let by_b = std::thread::scope(|scope| {
             // Nothing is heard at b for a while.
-            let book = b.shared.book();
+            let peer_ids = b.shared.peer_ids();
             let error =
                 a.call(to_b.as_bytes(), Instant::now() + Duration::from_millis(2)).expect_err("silence");
             assert!(matches!(error, CallError::Join(JoinError::Timeout { .. })), "{error:?}");
@@ -174,11 +185,11 @@ fn two_that_call_each_other_late_become_peers_once() {
             let expected = a.shared.expect(&who);
             assert_eq!(expected.is_err(), told(&a).node() < told(&b).node(), "{expected:?}");
             if let Ok(number) = expected {
-                a.shared.book().give_back(number);
+                a.shared.peer_ids().give_back(number);
                 a.shared.settle(&who);
             }
             let by_b = scope.spawn(|| b.call(to_a.as_bytes(), soon()));
-            drop(book);
+            drop(peer_ids);
             by_b.join().expect("no panic").expect("peers")
         });
         let by_a = a.call(to_b.as_bytes(), soon()).expect("peers");
@@ -192,24 +203,24 @@ fn two_that_call_each_other_late_become_peers_once() {
 /// Who calls and gives up before it is heard takes no number.
 #[test]
 fn a_caller_that_has_hung_up_takes_no_number() {
-    let (a, at_a, _) = door(1);
+    let (a, at_a, _) = peer_listener(1);
     let segment = File::open("/dev/null").expect("every system has it");
     for _ in 0..20 {
-        // Its thread waits for the book before it lets anybody in.
-        let book = a.shared.book();
-        let caller = connect_to(&told(&a).node()).expect("the door is open");
+        // Its thread waits for the table of peers before it lets anybody in.
+        let peer_ids = a.shared.peer_ids();
+        let caller = connect_to(&told(&a).node()).expect("the listener is open");
         let request = encode(&meet(&told(&a), &[9; 16]));
         send(&caller, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
-        drop((caller, book));
+        drop((caller, peer_ids));
     }
-    let (b, ..) = door(1);
+    let (b, ..) = peer_listener(1);
     b.call(a.address().as_bytes(), soon()).expect("there is room");
     assert_eq!((at_a.recv_timeout(LIMIT), at_a.try_recv().is_err()), (Ok((1, 1)), true));
 }
 
 #[test]
 fn a_node_that_has_had_its_number_of_peers_says_so() {
-    let ((a, ..), (b, ..), (c, ..)) = (door(1), door(1), door(1));
+    let ((a, ..), (b, ..), (c, ..)) = (peer_listener(1), peer_listener(1), peer_listener(1));
     a.call(b.address().as_bytes(), soon()).expect("let in");
     let error = c.call(b.address().as_bytes(), soon()).expect_err("full there");
     assert!(matches!(error, CallError::Declined(Decline::Full { peers: 1 })), "{error:?}");
@@ -219,9 +230,10 @@ fn a_node_that_has_had_its_number_of_peers_says_so() {
 
 #[test]
 fn what_cannot_be_used_is_declined_with_the_reason() {
-    let (a, ..) = door(1);
+    let (a, ..) = peer_listener(1);
     let admit = |_: Arrival| Err("é".repeat(300));
-    let picky = Door::open(house(1, true, Box::new(admit), Box::new(|_| {})), Listen::Auto).expect("opened");
+    let picky =
+        PeerListener::open(config(1, true, Box::new(admit), Box::new(|_| {})), Listen::Auto).expect("opened");
     let error = a.call(picky.address().as_bytes(), soon()).expect_err("declined");
     let what = "é".repeat(100);
     assert!(
@@ -241,8 +253,8 @@ fn meet(to: &Told, node: &[u8; 16]) -> Request {
 
 #[test]
 fn whoever_says_that_it_is_another_node_is_not_taken_for_that_one() {
-    let ((a, at_a, _), (b, at_b, _)) = (door(4), door(4));
-    let impostor = connect_to(&told(&a).node()).expect("the door is open");
+    let ((a, at_a, _), (b, at_b, _)) = (peer_listener(4), peer_listener(4));
+    let impostor = connect_to(&told(&a).node()).expect("the listener is open");
     let segment = File::open("/dev/null").expect("every system has it");
     let request = encode(&meet(&told(&a), &told(&b).node().bytes()));
     send(&impostor, &request, &[segment.as_fd(), segment.as_fd()]).expect("sent");
@@ -254,8 +266,8 @@ fn whoever_says_that_it_is_another_node_is_not_taken_for_that_one() {
 
 #[test]
 fn what_is_said_before_the_connection_is_known_is_said_then() {
-    let ((a, ..), (b, at_b, lost_b)) = (door(4), door(4));
-    // As another thread does that finds the peer in the table before the book has it.
+    let ((a, ..), (b, at_b, lost_b)) = (peer_listener(4), peer_listener(4));
+    // As another thread does that finds the peer in the table before the table of peers has it.
     a.request_progress(1);
     a.call(b.address().as_bytes(), soon()).expect("let in");
     at_b.recv_timeout(LIMIT).expect("it has come");
@@ -264,7 +276,7 @@ fn what_is_said_before_the_connection_is_known_is_said_then() {
 
 #[test]
 fn a_peer_that_is_given_up_is_called_anew_and_is_another_then() {
-    let ((a, _, lost_a), (b, _, lost_b)) = (door(4), door(4));
+    let ((a, _, lost_a), (b, _, lost_b)) = (peer_listener(4), peer_listener(4));
     let first = a.call(b.address().as_bytes(), soon()).expect("let in");
     a.forget(first);
     assert_eq!(lost_a.recv_timeout(LIMIT), Ok(Notice::Lost { rank: first, how: How::Vanished }));
@@ -274,10 +286,10 @@ fn a_peer_that_is_given_up_is_called_anew_and_is_another_then() {
 
 #[test]
 fn noise_is_answered_or_cut_off_and_harms_nobody() {
-    let ((a, _, lost_a), (b, at_b, lost_b)) = (door(9), door(9));
+    let ((a, _, lost_a), (b, at_b, lost_b)) = (peer_listener(9), peer_listener(9));
     let meet = meet(&told(&b), &[9; 16]);
     let answer = |bytes: &[u8]| {
-        let socket = connect_to(&told(&b).node()).expect("the door is open");
+        let socket = connect_to(&told(&b).node()).expect("the listener is open");
         send(&socket, bytes, &[]).expect("sent");
         loop {
             match receive(&socket) {
@@ -298,7 +310,7 @@ fn noise_is_answered_or_cut_off_and_harms_nobody() {
     // A peer that breaks the rules is cut off; at its end that is a loss, too.
     let number = a.call(b.address().as_bytes(), soon()).expect("let in");
     at_b.recv_timeout(LIMIT).expect("it has come");
-    let line = a.shared.book().line(number).expect("a peer");
+    let line = a.shared.peer_ids().line(number).expect("a peer");
     let Wire::Near { socket, .. } = &line.wire else { panic!("it came by a socket") };
     send(socket, b"noise", &[]).expect("sent");
     drop(line);
@@ -309,24 +321,25 @@ fn noise_is_answered_or_cut_off_and_harms_nobody() {
 
 #[test]
 fn who_has_the_secret_for_it_looks_and_becomes_no_peer() {
-    let (a, at_a, noticed) = door(4);
-    let mut watcher = Watcher::attach(&JobEnv::of_door(&a.for_watchers()), soon()).expect("let in");
+    let (a, at_a, noticed) = peer_listener(4);
+    let mut watcher = Watcher::attach(&JobEnv::of_listener(&a.for_watchers()), soon()).expect("let in");
     assert_eq!(watcher.launcher_pid(), std::process::id());
-    assert!(watcher.look(soon()).expect("the door is open"));
+    assert!(watcher.look(soon()).expect("the listener is open"));
     assert_eq!(noticed.recv_timeout(LIMIT), Ok(Notice::Look));
     let [itself] = watcher.places() else { panic!("one node") };
     assert!(itself.pid == Some(std::process::id()) && itself.over.is_none());
     // Neither the secret by which peers come, nor any other, lets anybody look.
     let mut by_address = a.for_watchers();
     by_address[NAME_BYTES..].copy_from_slice(a.shared.secret.bytes());
-    for door in
+    for peer_listener in
         [by_address, [&a.for_watchers()[..NAME_BYTES], &[7; SECRET_BYTES]].concat().try_into().expect("48")]
     {
-        let error = Watcher::attach(&JobEnv::of_door(&door), soon()).expect_err("another secret");
+        let error =
+            Watcher::attach(&JobEnv::of_listener(&peer_listener), soon()).expect_err("another secret");
         assert!(matches!(error, JoinError::Refused(Refusal::Secret)), "{error}");
     }
     // And by that for looking nobody comes.
-    let (b, ..) = door(1);
+    let (b, ..) = peer_listener(1);
     let looking = Secret::of(*a.shared.looking.bytes());
     let forged = Told::new(HostId::own(), &told(&a).node(), looking);
     let error = b.call(forged.to_address().as_bytes(), soon()).expect_err("another secret");

@@ -1,4 +1,4 @@
-//! The door's thread: lets callers in, and notices which peers are gone.
+//! The listener's thread: lets callers in, and notices which peers are gone.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::book::{Asked, Line, Who, Wire};
-use super::call::{CallError, handles_of, watch};
-use super::porch::Porch;
-use super::shared::{Arrival, Shared, Way};
+use super::dial::{CallError, handles_of, watch};
+use super::peer_ids::{Asked, PeerConnection, Who, Wire};
+use super::state::{Arrival, ListenerState, PeerRoute};
+use super::tcp_acceptor::TcpAcceptor;
+use crate::job::bootstrap::connection::Handles;
 use crate::job::bootstrap::env::JobName;
-use crate::job::bootstrap::guests::{Applicant, Guests};
-use crate::job::bootstrap::line::Handles;
 use crate::job::bootstrap::member::{JoinError, Notice};
 use crate::job::bootstrap::poll::poll_until;
 use crate::job::bootstrap::roster::{Candidate, Roster};
 use crate::job::bootstrap::socket::{Received, receive};
+use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
 use crate::job::bootstrap::watchers::Watchers;
 use crate::job::bootstrap::wire::{Decline, How, Refusal, Reply, Request, decode, short_reason};
 
@@ -34,57 +34,61 @@ const WORDS_MAX: usize = 16;
 enum Source {
     Waker,
     Listener,
-    Porch,
-    Guest(u64),
-    Line(u32),
+    TcpAcceptor,
+    UnauthenticatedConnection(u64),
+    PeerConnection(u32),
     Process(u32),
     Watcher(u64),
     /// A node that was called, by its place in the list of those that have not answered.
     Asked(usize),
 }
 
-struct Doorkeeper {
-    shared: Arc<Shared>,
-    guests: Guests,
-    porch: Porch,
+struct ListenerThread {
+    shared: Arc<ListenerState>,
+    unauthenticated: Unauthenticated,
+    tcp_acceptor: TcpAcceptor,
     watchers: Watchers,
     /// Those who look see this process, and no other.
     roster: Roster<Handles>,
 }
 
-pub(super) fn start(shared: Arc<Shared>, guests: Guests, porch: Porch) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(
+    shared: Arc<ListenerState>,
+    unauthenticated: Unauthenticated,
+    tcp_acceptor: TcpAcceptor,
+) -> io::Result<JoinHandle<()>> {
     let (watchers, roster) = (Watchers::default(), alone(&shared)?);
-    let keeper = Doorkeeper { shared, guests, porch, watchers, roster };
+    let keeper = ListenerThread { shared, unauthenticated, tcp_acceptor, watchers, roster };
     std::thread::Builder::new().name("standpipe-door".into()).spawn(move || keeper.run())
 }
 
 /// This process as the only one there is.
-fn alone(shared: &Shared) -> io::Result<Roster<Handles>> {
-    let handles: Handles = [shared.house.control.try_clone()?].into();
+fn alone(shared: &ListenerState) -> io::Result<Roster<Handles>> {
+    let handles: Handles = [shared.config.control.try_clone()?].into();
     let itself = Candidate { rank: 0, size: 1, pid: std::process::id(), program: String::new(), handles };
     let mut roster = Roster::new(1);
     roster.join(itself, 0).expect("nobody else has joined");
     Ok(roster)
 }
 
-impl Doorkeeper {
+impl ListenerThread {
     fn run(mut self) {
-        while !self.shared.book().is_closed() {
+        while !self.shared.peer_ids().is_closed() {
             let (lines, unanswered) = {
-                let book = self.shared.book();
-                (book.lines(), book.unanswered())
+                let peer_ids = self.shared.peer_ids();
+                (peer_ids.lines(), peer_ids.unanswered())
             };
             for source in self.sleep(&lines, &unanswered) {
                 match source {
                     Source::Waker => self.shared.waker.clear(),
-                    Source::Listener => self.guests.accept(Instant::now()),
-                    Source::Porch => self.porch.accept(&self.shared),
-                    Source::Guest(id) => {
-                        if let Some(applicant) = self.guests.hear(id) {
+                    Source::Listener => self.unauthenticated.accept(Instant::now()),
+                    Source::TcpAcceptor => self.tcp_acceptor.accept(&self.shared),
+                    Source::UnauthenticatedConnection(id) => {
+                        if let Some(applicant) = self.unauthenticated.hear(id) {
                             self.consider(applicant);
                         }
                     }
-                    Source::Line(number) => self.hear(number),
+                    Source::PeerConnection(number) => self.hear(number),
                     Source::Process(number) => {
                         // It may have taken leave just before it ended.
                         self.hear(number);
@@ -94,8 +98,8 @@ impl Doorkeeper {
                     Source::Watcher(id) => self.watchers.hear(id, Instant::now()),
                 }
             }
-            self.guests.expire(Instant::now());
-            self.porch.expire(Instant::now());
+            self.unauthenticated.expire(Instant::now());
+            self.tcp_acceptor.expire(Instant::now());
             self.serve_watchers(Instant::now());
         }
     }
@@ -103,13 +107,13 @@ impl Doorkeeper {
     /// Has the node show its counters where somebody looks, and tells them so.
     fn serve_watchers(&mut self, now: Instant) {
         if self.watchers.is_look_due(now) {
-            (self.shared.house.tell)(Notice::Look);
+            (self.shared.config.tell)(Notice::Look);
         }
         self.watchers.tell(&self.roster, now);
     }
 
     /// Sleeps until something is ready or due.
-    fn sleep(&self, lines: &[(u32, Arc<Line>)], unanswered: &[(Who, Arc<Asked>)]) -> Vec<Source> {
+    fn sleep(&self, lines: &[(u32, Arc<PeerConnection>)], unanswered: &[(Who, Arc<Asked>)]) -> Vec<Source> {
         let mut sources = vec![Source::Waker];
         let mut fds = vec![PollFd::new(&self.shared.waker, PollFlags::IN)];
         let mut add_for = |source, fd, flags| {
@@ -120,17 +124,17 @@ impl Doorkeeper {
             add_for(Source::Watcher(id), socket.as_fd(), flags);
         }
         let mut add = |source, fd| add_for(source, fd, PollFlags::IN);
-        if let Some(listener) = self.guests.listener() {
+        if let Some(listener) = self.unauthenticated.listener() {
             add(Source::Listener, listener.as_fd());
         }
-        if let Some(listener) = self.porch.listener() {
-            add(Source::Porch, listener.as_fd());
+        if let Some(listener) = self.tcp_acceptor.listener() {
+            add(Source::TcpAcceptor, listener.as_fd());
         }
-        for (id, socket) in self.guests.sockets() {
-            add(Source::Guest(id), socket.as_fd());
+        for (id, socket) in self.unauthenticated.sockets() {
+            add(Source::UnauthenticatedConnection(id), socket.as_fd());
         }
         for (number, line) in lines {
-            add(Source::Line(*number), line.socket());
+            add(Source::PeerConnection(*number), line.socket());
             if let Some(process) = line.process() {
                 add(Source::Process(*number), process);
             }
@@ -138,18 +142,18 @@ impl Doorkeeper {
         for (at, (_, asked)) in unanswered.iter().enumerate() {
             add(Source::Asked(at), asked.socket.as_fd());
         }
-        let until = self.guests.expire_at().into_iter().chain(self.porch.expire_at());
+        let until = self.unauthenticated.expire_at().into_iter().chain(self.tcp_acceptor.expire_at());
         let until = until.chain(self.watchers.due_at()).min();
         if let Err(error) = poll_until(&mut fds, until) {
             // For want of memory; there is nobody to tell, and it may be over soon.
-            tracing::warn!(%error, "the door cannot poll");
+            tracing::warn!(%error, "the listener cannot poll");
             std::thread::sleep(STARVED_PAUSE);
         }
         let ready = sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
         ready.map(|(source, _)| *source).collect()
     }
 
-    /// Lets a guest in, or says why not.
+    /// Lets an unauthenticated connection in, or says why not.
     fn consider(&mut self, mut applicant: Applicant) {
         if let Ok(Request::Watch { secret }) = &applicant.request {
             return match secret.matches(&self.shared.looking) {
@@ -177,14 +181,14 @@ impl Doorkeeper {
             Err(decline) => applicant.answer(&Reply::Declined(decline)),
             // It has given up: nobody need take its memory for a peer's.
             Ok(number) if applicant.has_hung_up() => {
-                self.shared.book().give_back(number);
+                self.shared.peer_ids().give_back(number);
                 self.shared.settle(&who);
             }
             Ok(number) => {
-                let arrival = Arrival { number, place, places, way: Way::Near(handles) };
+                let arrival = Arrival { number, place, places, way: PeerRoute::Near(handles) };
                 if let Err(decline) = self.let_in(&who, arrival, &applicant) {
                     // Nobody has used its number.
-                    self.shared.book().give_back(number);
+                    self.shared.peer_ids().give_back(number);
                     applicant.answer(&Reply::Declined(decline));
                 }
                 self.shared.settle(&who);
@@ -204,8 +208,8 @@ impl Doorkeeper {
             }
             _ => Decline::Unseen { pid },
         })?;
-        let line = Line { who: who.clone(), wire: Wire::Near { socket, process } };
-        let met = Reply::Met { place: number, places: shared.house.places };
+        let line = PeerConnection { who: who.clone(), wire: Wire::Near { socket, process } };
+        let met = Reply::Met { place: number, places: shared.config.places };
         match shared.enter(line, arrival, Some(&met)) {
             Err(CallError::Unfit(what)) => Err(unfit(&what)),
             Ok(_) | Err(_) => Ok(()),
@@ -215,7 +219,7 @@ impl Doorkeeper {
     /// Reads what a peer says.
     fn hear(&self, number: u32) {
         for _ in 0..WORDS_MAX {
-            let Some(line) = self.shared.book().line(number) else { return };
+            let Some(line) = self.shared.peer_ids().line(number) else { return };
             let socket = match &line.wire {
                 Wire::Near { socket, .. } => socket,
                 Wire::Far(stream) => return self.hear_far(number, stream),
@@ -223,7 +227,7 @@ impl Doorkeeper {
             match receive(socket) {
                 Received::Nothing => return,
                 Received::Datagram { bytes, fds } if fds.is_empty() => match decode(&bytes) {
-                    Ok(Request::Serve { .. }) => (self.shared.house.tell)(Notice::Serve),
+                    Ok(Request::Serve { .. }) => (self.shared.config.tell)(Notice::Serve),
                     Ok(Request::Leave) => return self.shared.lose(number, How::Left),
                     Ok(_) | Err(_) => return self.cut_off(number),
                 },

@@ -1,18 +1,18 @@
-//! Doors that are called on over the network, here over loopback, and strangers at them.
+//! Listeners that are called on over the network, here over loopback, and strangers at them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use super::far::{Answer, Hello, PROLOGUE, WORDS_MAX, read, written};
-use super::porch::GUESTS_MAX;
-use super::shared::Admit;
-use super::tests::{LIMIT, house, soon, told};
+use super::network_handshake::{Answer, Hello, PROLOGUE, WORDS_MAX, read, written};
+use super::state::Admit;
+use super::tcp_acceptor::UNAUTHENTICATED_MAX;
+use super::tests::{LIMIT, config, soon, told};
 use super::*;
 use crate::job::bootstrap::channel::{Channel, HANDSHAKE_WITHIN};
+use crate::job::bootstrap::identity_proof::Proof;
 use crate::job::bootstrap::member::{JoinError, Notice};
-use crate::job::bootstrap::proof::Proof;
 use crate::job::bootstrap::wire::{Decline, How};
 
 /// Who has come: its number here, this one's place there, the secret of the two, and whether it was called.
@@ -23,24 +23,26 @@ struct Come {
     called: bool,
 }
 
-/// A door to room for so many others, which come over the network; who comes, and what is told of them.
-fn far_door(room: u32) -> (Door, Receiver<Come>, Receiver<Notice>) {
+/// A listener to room for so many others, which come over the network; who comes, and what is told of them.
+fn far_door(room: u32) -> (PeerListener, Receiver<Come>, Receiver<Notice>) {
     let (arrived, arrivals) = channel();
     let admit = move |Arrival { number, place, way, .. }| {
-        let Way::Far(Introduction { card, secret, called, met }) = way else { panic!("it came by a socket") };
+        let PeerRoute::Far(Introduction { card, secret, called, met }) = way else {
+            panic!("it came by a socket")
+        };
         assert_eq!(card, b"a card");
         assert!(met.is_some(), "it was reached at some address");
         let _ = arrived.send(Come { number, place, secret, called });
         Ok(())
     };
-    let (door, notices) = door_that(room, Box::new(admit));
-    (door, arrivals, notices)
+    let (peer_listener, notices) = door_that(room, Box::new(admit));
+    (peer_listener, arrivals, notices)
 }
 
-fn door_that(room: u32, admit: Admit) -> (Door, Receiver<Notice>) {
+fn door_that(room: u32, admit: Admit) -> (PeerListener, Receiver<Notice>) {
     let (noticed, notices) = channel();
-    let house = house(room, false, admit, Box::new(move |notice| _ = noticed.send(notice)));
-    (Door::open(house, Listen::Auto).expect("opened"), notices)
+    let config = config(room, false, admit, Box::new(move |notice| _ = noticed.send(notice)));
+    (PeerListener::open(config, Listen::Auto).expect("opened"), notices)
 }
 
 /// The system is told of no longer silence than it takes.
@@ -49,9 +51,9 @@ fn far_nodes_meet_whatever_silence_they_allow() {
     for silence in [Duration::ZERO, Duration::from_secs(131_069), Duration::from_secs(1 << 50), Duration::MAX]
     {
         let [a, b] = [(); 2].map(|()| {
-            let mut house = house(1, false, Box::new(|_| Ok(())), Box::new(|_| {}));
-            house.silence = Some(silence);
-            Door::open(house, Listen::Auto).expect("opened")
+            let mut config = config(1, false, Box::new(|_| Ok(())), Box::new(|_| {}));
+            config.silence = Some(silence);
+            PeerListener::open(config, Listen::Auto).expect("opened")
         });
         assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), 1, "{silence:?}");
     }
@@ -61,9 +63,9 @@ fn next(arrivals: &Receiver<Come>) -> Come {
     arrivals.recv_timeout(LIMIT).expect("it has come")
 }
 
-/// Where a door listens on this host.
-fn way(door: &Door) -> SocketAddr {
-    let ways = told(door).ways;
+/// Where a listener listens on this host.
+fn way(peer_listener: &PeerListener) -> SocketAddr {
+    let ways = told(peer_listener).ways;
     *ways.iter().find(|way| way.ip().is_loopback() && way.is_ipv4()).expect("loopback is up")
 }
 
@@ -184,7 +186,7 @@ fn noise_at_the_network_door_harms_nobody() {
         while matches!(stream.read(&mut [0; 1000]), Ok(1..)) {}
     };
     for noise in [&b""[..], b"\0\0", &[0xff; 3000], &[0; 70_000], b"GET / HTTP/1.1\r\n\r\n"] {
-        let mut stream = TcpStream::connect(way(&b)).expect("the door is open");
+        let mut stream = TcpStream::connect(way(&b)).expect("the listener is open");
         let _ = stream.write_all(noise);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         hears_the_end(stream);
@@ -202,14 +204,14 @@ fn noise_at_the_network_door_harms_nobody() {
     assert_eq!(next(&at_b).number, 1);
 }
 
-/// Past the handshake, by the secret that this door's address names.
-fn enter(door: &Door) -> Channel {
-    let stream = TcpStream::connect(way(door)).expect("the door is open");
-    Channel::begin(stream, &told(door).secret, PROLOGUE, soon()).expect("the secret is right")
+/// Past the handshake, by the secret that this listener's address names.
+fn enter(peer_listener: &PeerListener) -> Channel {
+    let stream = TcpStream::connect(way(peer_listener)).expect("the listener is open");
+    Channel::begin(stream, &told(peer_listener).secret, PROLOGUE, soon()).expect("the secret is right")
 }
 
 /// What a node of this name and secret says first.
-fn greeting(to: &Door, node: &JobName, secret: &Secret) -> Vec<u8> {
+fn greeting(to: &PeerListener, node: &JobName, secret: &Secret) -> Vec<u8> {
     let proof = Proof::of(secret, node, &told(to).node());
     let (salt, card) = ([3; 16], b"a card".to_vec());
     written(&Hello { node: node.bytes(), proof, place: 1, places: 2, salt, card })
@@ -249,8 +251,9 @@ fn a_far_peer_that_speaks_where_nothing_is_said_is_cut_off() {
 fn guests_that_say_nothing_are_shown_out_and_the_next_come_in() {
     let ((a, ..), (b, ..)) = (far_door(1), far_door(1));
     let begun = Instant::now();
-    let silent: Vec<TcpStream> =
-        (0..GUESTS_MAX).map(|_| TcpStream::connect(way(&b)).expect("the door is open")).collect();
+    let silent: Vec<TcpStream> = (0..UNAUTHENTICATED_MAX)
+        .map(|_| TcpStream::connect(way(&b)).expect("the listener is open"))
+        .collect();
     // Waits for room; what it takes is what the silent are given.
     assert_eq!(a.call(b.address().as_bytes(), soon()).expect("let in"), 1);
     assert!(begun.elapsed() < HANDSHAKE_WITHIN + Duration::from_secs(5), "{:?}", begun.elapsed());

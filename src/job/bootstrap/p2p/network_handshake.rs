@@ -22,16 +22,16 @@ use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use vm::forks::Alone;
 
-use super::book::{Line, Who, Wire};
-use super::call::CallError;
-use super::shared::{Arrival, Introduction, Shared, Way};
+use super::dial::CallError;
+use super::peer_ids::{PeerConnection, Who, Wire};
+use super::state::{Arrival, Introduction, ListenerState, PeerRoute};
 use crate::job::bootstrap::address::Told;
 use crate::job::bootstrap::addresses::canonical;
 use crate::job::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::job::bootstrap::env::{JobName, NAME_BYTES};
 use crate::job::bootstrap::host_id::{HostId, why_alone};
+use crate::job::bootstrap::identity_proof::{Proof, SALT_BYTES, secret_of_two};
 use crate::job::bootstrap::member::{JoinError, Notice};
-use crate::job::bootstrap::proof::{Proof, SALT_BYTES, secret_of_two};
 use crate::job::bootstrap::secret::{Secret, random_bytes};
 use crate::job::bootstrap::staggered::first;
 use crate::job::bootstrap::wire::{Decline, How, short_reason};
@@ -42,7 +42,7 @@ pub(super) const PROLOGUE: &[u8] = b"standpipe door 1";
 /// No node has more to say: most of it are its handlers' names.
 pub(super) const WORDS_MAX: usize = 128 << 10;
 
-/// How long whoever is reached by one way may take to show its secret: it may first have to show out guests that say nothing.
+/// How long whoever is reached by one way may take to show its secret: it may first have to turn away unauthenticated connections that say nothing.
 const KNOCK_WITHIN: Duration = Duration::from_secs(3 * HANDSHAKE_WITHIN.as_secs());
 
 /// Signs of life that a connection asks for in the time for which a peer may be silent.
@@ -73,9 +73,9 @@ pub(super) enum Answer {
     Declined(Decline),
 }
 
-/// Reads what somebody says at the door who has the secret, and forgets it: for the fuzzer. Whether it was anything.
+/// Reads what somebody says at the listener who has the secret, and forgets it: for the fuzzer. Whether it was anything.
 #[doc(hidden)]
-pub fn check_door_words(bytes: &[u8]) -> bool {
+pub fn check_handshake_words(bytes: &[u8]) -> bool {
     read::<Hello>(bytes).is_ok() | read::<Answer>(bytes).is_ok()
 }
 
@@ -90,7 +90,7 @@ pub(super) fn written<T: Serialize>(words: &T) -> Vec<u8> {
     postcard::to_stdvec(words).expect("plain values can be written")
 }
 
-impl Shared {
+impl ListenerState {
     /// Calls on a node over the network, in that turn, unless that has called this one before it is reached: whoever gets through
     /// first counts, as the other may never do.
     pub(super) fn try_call_far(
@@ -101,28 +101,28 @@ impl Shared {
         deadline: Instant,
     ) -> Result<u32, CallError> {
         let begun = Instant::now();
-        if !self.house.listens {
+        if !self.config.listens {
             return Err(CallError::NotListening);
         }
-        let card = (self.house.introduce)().map_err(|error| {
+        let card = (self.config.introduce)().map_err(|error| {
             // Else it might have been reached without a network.
             CallError::Network(why_alone().map_or(error.clone(), |why| format!("{error}; {why}")))
         })?;
-        let channel = knock(told, begun, deadline, || self.has_called(who, deadline))?;
+        let channel = dial_any(told, begun, deadline, || self.has_called(who, deadline))?;
         let salt = salt().map_err(|error| CallError::Join(JoinError::Io(error)))?;
-        let places = self.house.places;
+        let places = self.config.places;
         let number = {
-            let mut book = self.book();
-            if !book.call(who, turn) {
+            let mut peer_ids = self.peer_ids();
+            if !peer_ids.call(who, turn) {
                 return Err(CallError::Declined(Decline::Crossed));
             }
-            book.take_number().ok_or(CallError::Full { places })?
+            peer_ids.take_number().ok_or(CallError::Full { places })?
         };
         let conversed = self.converse(told, who, (number, card, salt), channel, begun, deadline);
         conversed.map_err(|(error, is_used)| {
             if !is_used {
                 // Whoever was told the number has a secret with it that nobody has again.
-                self.book().give_back(number);
+                self.peer_ids().give_back(number);
             }
             error
         })
@@ -138,7 +138,7 @@ impl Shared {
         begun: Instant,
         deadline: Instant,
     ) -> Result<u32, (CallError, bool)> {
-        let places = self.house.places;
+        let places = self.config.places;
         let proof = Proof::of(&self.secret, &self.node, &who.node);
         let hello = Hello { node: self.node.bytes(), proof, place: number, places, salt, card };
         let broken = |error: io::Error| match error.kind() {
@@ -152,10 +152,10 @@ impl Shared {
             Answer::Met { place, places, salt: theirs, card } => {
                 let secret = secret_of_two(&told.secret, (&self.node, &salt), (&who.node, &theirs));
                 let met = met_at(&channel);
-                let way = Way::Far(Introduction { card, secret, called: true, met });
+                let way = PeerRoute::Far(Introduction { card, secret, called: true, met });
                 let stream = self.watched(channel.into_stream());
                 let stream = stream.map_err(|error| (CallError::Join(JoinError::Io(error)), false))?;
-                let line = Line { who: who.clone(), wire: Wire::Far(stream) };
+                let line = PeerConnection { who: who.clone(), wire: Wire::Far(stream) };
                 let entered = self.enter(line, Arrival { number, place, places, way }, None);
                 entered.map_err(|error| {
                     let is_used = !matches!(error, CallError::Unfit(_));
@@ -169,7 +169,7 @@ impl Shared {
     /// A connection by which nothing more is said, and whose end is noticed.
     fn watched(&self, stream: TcpStream) -> io::Result<Alone<TcpStream>> {
         stream.set_nonblocking(true)?;
-        if let Some(silence) = self.house.silence {
+        if let Some(silence) = self.config.silence {
             let silence = silence.min(SILENCE_MAX);
             let apart = (silence / (PROBES + 1)).max(PROBE_AFTER_MIN);
             sockopt::set_socket_keepalive(&stream, true)?;
@@ -194,7 +194,7 @@ fn salt() -> io::Result<[u8; SALT_BYTES]> {
 }
 
 /// Connects to whichever of the node's ways leads to it, unless that has called meanwhile.
-fn knock(
+fn dial_any(
     told: &Told,
     begun: Instant,
     deadline: Instant,
@@ -209,7 +209,7 @@ fn knock(
         return Err(CallError::no_way());
     }
     let secret = told.secret.clone();
-    let attempt = move |way: &SocketAddr, until| knock_at(way, &secret, until);
+    let attempt = move |way: &SocketAddr, until| dial_at(way, &secret, until);
     // A call that has come may be declined meanwhile; then this one is made again.
     let is_crossed = Cell::new(false);
     let stop = || {
@@ -228,7 +228,7 @@ fn knock(
 }
 
 /// Connects to a node by one way, where it is to show by `until` that it has its address's secret.
-fn knock_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Channel> {
+fn dial_at(way: &SocketAddr, secret: &Secret, until: Instant) -> io::Result<Channel> {
     let within = until.min(Instant::now() + KNOCK_WITHIN);
     let met = reach(way, within).and_then(|stream| {
         stream.set_nodelay(true)?;
@@ -252,8 +252,8 @@ fn has_hung_up(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
-/// Hears a guest who has come over the network, and makes it a peer, or says why not.
-pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+/// Hears a peer that has come over the network, and makes it a peer, or says why not.
+pub(super) fn welcome(shared: &ListenerState, stream: TcpStream) -> io::Result<()> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     stream.set_nodelay(true)?;
     let mut channel = Channel::accept(stream, &shared.secret, PROLOGUE, deadline)?;
@@ -269,14 +269,14 @@ pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
         Ok(answer) => {
             let said = channel.say(&written(&answer), deadline);
             let kept = said.and_then(|()| shared.watched(channel.into_stream())).map(|stream| {
-                let line = Line { who: who.clone(), wire: Wire::Far(stream) };
+                let line = PeerConnection { who: who.clone(), wire: Wire::Far(stream) };
                 // Where it is refused, the connection has ended, and all have been told.
                 let _ = shared.keep(number, line, None);
             });
-            kept.inspect_err(|_| (shared.house.tell)(Notice::Lost { rank: number, how: How::Vanished }))
+            kept.inspect_err(|_| (shared.config.tell)(Notice::Lost { rank: number, how: How::Vanished }))
         }
         Err(decline) => {
-            shared.book().give_back(number);
+            shared.peer_ids().give_back(number);
             channel.say(&written(&Answer::Declined(decline)), deadline)
         }
     };
@@ -284,20 +284,20 @@ pub(super) fn welcome(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     done
 }
 
-/// Makes a guest a peer, which from now on may send messages.
+/// Makes an unauthenticated connection a peer, which from now on may send messages.
 fn admit(
-    shared: &Shared,
+    shared: &ListenerState,
     who: &Who,
     number: u32,
     hello: Hello,
     met: Option<SocketAddr>,
 ) -> Result<Answer, Decline> {
     let unfit = |what: String| Decline::Unfit { what: short_reason(&what) };
-    let card = (shared.house.introduce)().map_err(unfit)?;
+    let card = (shared.config.introduce)().map_err(unfit)?;
     let salt = salt().map_err(|error| unfit(error.to_string()))?;
     let secret = secret_of_two(&shared.secret, (&who.node, &hello.salt), (&shared.node, &salt));
-    let way = Way::Far(Introduction { card: hello.card, secret, called: false, met });
+    let way = PeerRoute::Far(Introduction { card: hello.card, secret, called: false, met });
     let arrival = Arrival { number, place: hello.place, places: hello.places, way };
-    (shared.house.admit)(arrival).map_err(unfit)?;
-    Ok(Answer::Met { place: number, places: shared.house.places, salt, card })
+    (shared.config.admit)(arrival).map_err(unfit)?;
+    Ok(Answer::Met { place: number, places: shared.config.places, salt, card })
 }

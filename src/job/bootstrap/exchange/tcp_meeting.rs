@@ -3,7 +3,7 @@
 //! Whoever comes must have the job's secret, and nobody else reads or changes what is said: each connection is a
 //! [`Channel`]. Rank 0 hears what everybody has to say, and says all of it to all.
 //!
-//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each guest's card, and refuses those of another job
+//! Several jobs may be behind one port by mistake, with one secret: rank 0 answers each visitor's card, and refuses those of another job
 //! that can be told by their rank, their size or their launcher's [marks](Marks).
 //!
 //! It listens on the port after `MASTER_PORT`, which is PyTorch's own, or on `STANDPIPE_PORT`.
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use super::aside::once;
+use super::blocking_call::once;
+use super::common::{Exchange, ExchangeError, Lookup, place, variable};
 use super::marks::Marks;
-use super::terms::{Exchange, ExchangeError, Lookup, place, variable};
 use crate::job::bootstrap::addresses::{canonical, listen_everywhere, listen_for, remark_of_loopback};
 use crate::job::bootstrap::channel::{Channel, HANDSHAKE_WITHIN, reach};
 use crate::job::bootstrap::poll::poll_until;
@@ -39,7 +39,7 @@ const WORDS_MAX: usize = 16 << 20;
 /// No card and no answer to one is longer.
 const CARD_MAX: usize = 4 << 10;
 
-/// What a guest says first.
+/// What a visitor says first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Card {
     rank: u32,
@@ -74,7 +74,7 @@ pub(super) fn incomplete(lookup: Lookup<'_>) -> Option<ExchangeError> {
     Some(ExchangeError::Incomplete { size, missing })
 }
 
-/// Connections that are shown the door or looked at, at a time, besides those of the job.
+/// Connections that are turned away or looked at, at a time, besides those of the job.
 const STRANGERS_MAX: u32 = 64;
 
 /// Between two attempts to reach rank 0, which may not be there yet.
@@ -84,7 +84,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 const CUTS_MAX: u32 = 2;
 
 /// This process's part in the meeting.
-pub(crate) struct Rendezvous {
+pub(crate) struct TcpMeeting {
     rank: u32,
     size: u32,
     /// At rank 0: all others, by rank; elsewhere: rank 0.
@@ -125,9 +125,9 @@ impl std::fmt::Display for Meeting {
     }
 }
 
-impl Rendezvous {
+impl TcpMeeting {
     /// Meets the others.
-    pub(super) fn meet(meeting: Meeting, deadline: Instant) -> Result<Rendezvous, ExchangeError> {
+    pub(super) fn meet(meeting: Meeting, deadline: Instant) -> Result<TcpMeeting, ExchangeError> {
         let Meeting { host, port, secret, card } = meeting;
         let Card { rank, size, .. } = card;
         let others = match rank {
@@ -138,7 +138,7 @@ impl Rendezvous {
             }
             _ => vec![connect(&host, port, &card, &secret, deadline)?],
         };
-        Ok(Rendezvous { rank, size, others })
+        Ok(TcpMeeting { rank, size, others })
     }
 
     fn gather_words(&mut self, own: &[u8], deadline: Instant) -> io::Result<Vec<Vec<u8>>> {
@@ -159,7 +159,7 @@ impl Rendezvous {
     }
 }
 
-impl Exchange for Rendezvous {
+impl Exchange for TcpMeeting {
     fn rank(&self) -> u32 {
         self.rank
     }
@@ -215,7 +215,7 @@ fn gather(
 ) -> Result<Vec<Channel>, ExchangeError> {
     listener.set_nonblocking(true).map_err(|source| failed("the listening socket", source))?;
     let mut places: Vec<Option<Channel>> = (1..own.size).map(|_| None).collect();
-    let (guests, welcomed) = channel();
+    let (visitors, welcomed) = channel();
     let mut looked_at = 0;
     while places.iter().any(Option::is_none) {
         seat(&welcomed, &mut looked_at, &mut places);
@@ -231,13 +231,13 @@ fn gather(
         match knocked {
             None => {}
             Some(Ok((stream, from))) => {
-                let (guests, own, secret) = (guests.clone(), own.clone(), secret.clone());
+                let (visitors, own, secret) = (visitors.clone(), own.clone(), secret.clone());
                 looked_at += 1;
-                // A guest that says nothing keeps nobody else waiting.
+                // A visitor that says nothing keeps nobody else waiting.
                 let hear = move || {
-                    let guest = welcome(stream, &own, &secret);
+                    let visitor = welcome(stream, &own, &secret);
                     // Nobody listens any more once all have come.
-                    if let Err(SendError((_, Ok((_, mut late))))) = guests.send((from, guest)) {
+                    if let Err(SendError((_, Ok((_, mut late))))) = visitors.send((from, visitor)) {
                         let _ = answer(&mut late, &Answer::Late);
                     }
                 };
@@ -267,14 +267,14 @@ fn ranks(missing: &[usize]) -> String {
     format!("rank {}{more}", named.join(", "))
 }
 
-type Guest = (SocketAddr, io::Result<(u32, Channel)>);
+type Visitor = (SocketAddr, io::Result<(u32, Channel)>);
 
 /// Gives places to those who have shown the secret, and tells them so, or why they have none.
-fn seat(welcomed: &Receiver<Guest>, looked_at: &mut u32, places: &mut [Option<Channel>]) {
-    while let Ok((from, guest)) = welcomed.try_recv() {
+fn seat(welcomed: &Receiver<Visitor>, looked_at: &mut u32, places: &mut [Option<Channel>]) {
+    while let Ok((from, visitor)) = welcomed.try_recv() {
         *looked_at -= 1;
-        let (rank, mut channel) = match guest {
-            Ok(guest) => guest,
+        let (rank, mut channel) = match visitor {
+            Ok(visitor) => visitor,
             Err(error) => {
                 tracing::warn!(%from, %error, "a stranger at the job's meeting was sent away");
                 continue;
@@ -300,11 +300,11 @@ fn seat(welcomed: &Receiver<Guest>, looked_at: &mut u32, places: &mut [Option<Ch
 }
 
 /// Answers a card: words that a fresh connection has room for.
-fn answer(guest: &mut Channel, answer: &Answer) -> io::Result<()> {
-    guest.say(&written(answer), Instant::now() + HANDSHAKE_WITHIN)
+fn answer(visitor: &mut Channel, answer: &Answer) -> io::Result<()> {
+    visitor.say(&written(answer), Instant::now() + HANDSHAKE_WITHIN)
 }
 
-/// Lets a guest in who has the secret, and hears which rank it is.
+/// Lets a visitor in who has the secret, and hears which rank it is.
 fn welcome(stream: TcpStream, own: &Card, secret: &Secret) -> io::Result<(u32, Channel)> {
     let deadline = Instant::now() + HANDSHAKE_WITHIN;
     let mut channel = Channel::accept(stream, secret, PROLOGUE, deadline)?;
@@ -369,7 +369,7 @@ fn connect(
     }
 }
 
-/// Whether rank 0's answer to this card lets its guest in.
+/// Whether rank 0's answer to this card lets its visitor in.
 fn admitted(answer: Answer, card: &Card, with: String) -> Result<(), ExchangeError> {
     Err(match answer {
         Answer::Seated => return Ok(()),
@@ -441,5 +441,5 @@ fn failed(with: &str, source: io::Error) -> ExchangeError {
 }
 
 #[cfg(test)]
-#[path = "rendezvous_tests.rs"]
+#[path = "tcp_meeting_tests.rs"]
 mod tests;

@@ -11,8 +11,8 @@ use rustix::net::{Shutdown, shutdown};
 use vm::forks::Alone;
 
 use crate::job::bootstrap::env::JobName;
+use crate::job::bootstrap::identity_proof::Proof;
 use crate::job::bootstrap::poll::poll_until;
-use crate::job::bootstrap::proof::Proof;
 use crate::job::bootstrap::socket::send;
 use crate::job::bootstrap::wire::{Request, encode};
 
@@ -35,7 +35,7 @@ const UNANSWERED_MAX: usize = 64;
 
 /// A peer's connection.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct PeerConnection {
     pub(super) who: Who,
     pub(super) wire: Wire,
 }
@@ -50,7 +50,7 @@ pub(super) enum Wire {
     Far(Alone<TcpStream>),
 }
 
-impl Line {
+impl PeerConnection {
     /// Ready when there is something to hear, or it has ended.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         match &self.wire {
@@ -103,7 +103,7 @@ impl Line {
 pub(super) enum Standing {
     /// A thread of this process is about to call it over the network, in that turn, and may never get through: the node may call
     /// meanwhile.
-    Knocking(u64),
+    Dialling(u64),
     /// A thread of this process calls it, in that turn.
     Called(u64),
     /// It has called, and is being let in.
@@ -111,11 +111,11 @@ pub(super) enum Standing {
     Peer(u32),
 }
 
-/// What the door keeps.
+/// What the listener keeps.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct PeerIds {
     nodes: BTreeMap<Who, Standing>,
-    lines: BTreeMap<u32, Arc<Line>>,
+    lines: BTreeMap<u32, Arc<PeerConnection>>,
     /// Nodes that were called and have not answered yet, and that nobody waits for just now.
     unanswered: BTreeMap<Who, Arc<Asked>>,
     /// Those that are to be asked to serve this process once they are peers.
@@ -129,9 +129,9 @@ pub(super) struct Book {
     closed: bool,
 }
 
-impl Book {
-    pub(super) fn new(first: u32, places: u32) -> Book {
-        Book {
+impl PeerIds {
+    pub(super) fn new(first: u32, places: u32) -> PeerIds {
+        PeerIds {
             nodes: BTreeMap::new(),
             lines: BTreeMap::new(),
             unanswered: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl Book {
 
     /// Whoever has knocked in that turn is about to call. `false`: the node has called meanwhile, or another thread is at it.
     pub(super) fn call(&mut self, who: &Who, turn: u64) -> bool {
-        let is_free = self.standing(who).is_none_or(|standing| standing == Standing::Knocking(turn));
+        let is_free = self.standing(who).is_none_or(|standing| standing == Standing::Dialling(turn));
         if is_free {
             self.set(who, Standing::Called(turn));
         }
@@ -211,7 +211,7 @@ impl Book {
     }
 
     /// Enters a peer.
-    pub(super) fn enter(&mut self, number: u32, line: Line) {
+    pub(super) fn enter(&mut self, number: u32, line: PeerConnection) {
         self.set(&line.who, Standing::Peer(number));
         if self.to_serve.remove(&number) {
             line.say(&Request::Serve { peer: 0 });
@@ -235,16 +235,16 @@ impl Book {
         true
     }
 
-    pub(super) fn line(&self, number: u32) -> Option<Arc<Line>> {
+    pub(super) fn line(&self, number: u32) -> Option<Arc<PeerConnection>> {
         self.lines.get(&number).cloned()
     }
 
-    pub(super) fn lines(&self) -> Vec<(u32, Arc<Line>)> {
+    pub(super) fn lines(&self) -> Vec<(u32, Arc<PeerConnection>)> {
         self.lines.iter().map(|(number, line)| (*number, Arc::clone(line))).collect()
     }
 
     /// From now on nobody comes in. Returns all peers.
-    pub(super) fn close(&mut self) -> Vec<Arc<Line>> {
+    pub(super) fn close(&mut self) -> Vec<Arc<PeerConnection>> {
         self.closed = true;
         self.unanswered.clear();
         self.lines.values().cloned().collect()
@@ -262,30 +262,30 @@ mod tests {
 
     #[test]
     fn a_number_is_given_once_unless_nobody_has_used_it() {
-        let mut book = Book::new(1, 4);
-        assert_eq!((book.take_number(), book.take_number()), (Some(1), Some(2)));
-        book.give_back(2);
-        assert_eq!((book.take_number(), book.take_number()), (Some(2), Some(3)));
-        book.give_back(2);
-        assert_eq!((book.take_number(), book.take_number()), (Some(2), None), "there is no 4");
+        let mut peer_ids = PeerIds::new(1, 4);
+        assert_eq!((peer_ids.take_number(), peer_ids.take_number()), (Some(1), Some(2)));
+        peer_ids.give_back(2);
+        assert_eq!((peer_ids.take_number(), peer_ids.take_number()), (Some(2), Some(3)));
+        peer_ids.give_back(2);
+        assert_eq!((peer_ids.take_number(), peer_ids.take_number()), (Some(2), None), "there is no 4");
     }
 
     #[test]
     fn what_has_become_something_else_is_not_cleared() {
-        let (mut book, node) = (Book::new(1, 4), JobName::of(&[7; 16]));
+        let (mut peer_ids, node) = (PeerIds::new(1, 4), JobName::of(&[7; 16]));
         let proof = Proof::of(&Secret::random().expect("bytes"), &node, &node);
         let who = Who { node, proof };
-        book.set(&who, Standing::Called(1));
-        book.set(&who, Standing::Entering);
-        book.clear(&who, Standing::Called(1));
-        assert_eq!(book.standing(&who), Some(Standing::Entering));
-        assert!(!book.call(&who, 1), "it comes by itself");
-        book.clear(&who, Standing::Entering);
-        assert_eq!(book.standing(&who), None);
-        book.set(&who, Standing::Knocking(2));
-        assert!(!book.call(&who, 1), "another thread is at it");
-        assert!(book.call(&who, 2) && !book.call(&who, 1));
-        book.clear(&who, Standing::Called(1));
-        assert_eq!(book.standing(&who), Some(Standing::Called(2)));
+        peer_ids.set(&who, Standing::Called(1));
+        peer_ids.set(&who, Standing::Entering);
+        peer_ids.clear(&who, Standing::Called(1));
+        assert_eq!(peer_ids.standing(&who), Some(Standing::Entering));
+        assert!(!peer_ids.call(&who, 1), "it comes by itself");
+        peer_ids.clear(&who, Standing::Entering);
+        assert_eq!(peer_ids.standing(&who), None);
+        peer_ids.set(&who, Standing::Dialling(2));
+        assert!(!peer_ids.call(&who, 1), "another thread is at it");
+        assert!(peer_ids.call(&who, 2) && !peer_ids.call(&who, 1));
+        peer_ids.clear(&who, Standing::Called(1));
+        assert_eq!(peer_ids.standing(&who), Some(Standing::Called(2)));
     }
 }

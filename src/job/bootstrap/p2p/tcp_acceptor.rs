@@ -1,4 +1,4 @@
-//! Where those knock who come over the network: few at a time, and not for long.
+//! Where those dial_any who come over the network: few at a time, and not for long.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use vm::forks::Alone;
 
-use super::far::welcome;
-use super::shared::{DoorError, Shared};
+use super::network_handshake::welcome;
+use super::state::{ListenError, ListenerState};
 use crate::job::bootstrap::addresses::listen_everywhere;
 
-/// Guests that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
+/// Unauthenticated that have not become peers, at a time. Each has a thread for as long, so that one that says nothing keeps nobody else
 /// waiting.
-pub(super) const GUESTS_MAX: usize = 64;
+pub(super) const UNAUTHENTICATED_MAX: usize = 64;
 
 /// How long to leave the listener alone when the process has no file descriptors or threads left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
@@ -57,28 +57,28 @@ impl fmt::Display for Listen {
 }
 
 /// The listening socket, if the system has given one.
-pub(super) struct Porch {
+pub(super) struct TcpAcceptor {
     /// A child that lives on keeps the port from nobody.
     listener: Option<Alone<TcpListener>>,
-    /// Guests that are there.
+    /// Unauthenticated that are there.
     inside: Arc<AtomicUsize>,
     pause_until: Option<Instant>,
 }
 
-impl Porch {
+impl TcpAcceptor {
     /// Listens where it is to. The error: it cannot do so at the one address that it was given.
-    pub(super) fn open(listen: Listen) -> Result<Porch, DoorError> {
+    pub(super) fn open(listen: Listen) -> Result<TcpAcceptor, ListenError> {
         let failed = |error: &std::io::Error| tracing::warn!(%error, "no peers can come over the network");
         let listener = match listen {
             Listen::Nowhere => None,
             Listen::At(at) => {
                 let listener = TcpListener::bind(at).and_then(unblocked);
-                Some(listener.map_err(|source| DoorError::Listen { at, source })?)
+                Some(listener.map_err(|source| ListenError::Listen { at, source })?)
             }
             Listen::Auto => listen_everywhere(0).and_then(unblocked).inspect_err(failed).ok(),
         };
         let listener = listener.map(Alone::new);
-        Ok(Porch { listener, inside: Arc::default(), pause_until: None })
+        Ok(TcpAcceptor { listener, inside: Arc::default(), pause_until: None })
     }
 
     /// Where it listens, if it does.
@@ -86,9 +86,9 @@ impl Porch {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// The listening socket, unless there is no room for another guest.
+    /// The listening socket, unless there is no room for another unauthenticated connection.
     pub(super) fn listener(&self) -> Option<&TcpListener> {
-        let open = self.inside.load(Ordering::SeqCst) < GUESTS_MAX && self.pause_until.is_none();
+        let open = self.inside.load(Ordering::SeqCst) < UNAUTHENTICATED_MAX && self.pause_until.is_none();
         self.listener.as_deref().filter(|_| open)
     }
 
@@ -102,7 +102,7 @@ impl Porch {
     }
 
     /// Takes in the next who knocks.
-    pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
+    pub(super) fn accept(&mut self, shared: &Arc<ListenerState>) {
         let Some(listener) = &self.listener else { return };
         match listener.accept() {
             Ok((stream, from)) => self.receive(shared, stream, from),
@@ -113,8 +113,8 @@ impl Porch {
         }
     }
 
-    fn receive(&mut self, shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
-        let inside = Inside::new(&self.inside, Arc::clone(shared));
+    fn receive(&mut self, shared: &Arc<ListenerState>, stream: TcpStream, from: SocketAddr) {
+        let inside = HandshakeSlot::new(&self.inside, Arc::clone(shared));
         let work = move || {
             if let Err(error) = welcome(&inside.shared, stream) {
                 tracing::debug!(%from, %error, "who knocked was sent away");
@@ -137,22 +137,22 @@ fn unblocked(listener: TcpListener) -> std::io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// A guest that is there, counted while this lives.
-struct Inside {
+/// An unauthenticated connection that is there, counted while this lives.
+struct HandshakeSlot {
     count: Arc<AtomicUsize>,
-    shared: Arc<Shared>,
+    shared: Arc<ListenerState>,
 }
 
-impl Inside {
-    fn new(count: &Arc<AtomicUsize>, shared: Arc<Shared>) -> Inside {
+impl HandshakeSlot {
+    fn new(count: &Arc<AtomicUsize>, shared: Arc<ListenerState>) -> HandshakeSlot {
         count.fetch_add(1, Ordering::SeqCst);
-        Inside { count: Arc::clone(count), shared }
+        HandshakeSlot { count: Arc::clone(count), shared }
     }
 }
 
-impl Drop for Inside {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        if self.count.fetch_sub(1, Ordering::SeqCst) == GUESTS_MAX {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == UNAUTHENTICATED_MAX {
             // There is room again.
             self.shared.waker.wake();
         }

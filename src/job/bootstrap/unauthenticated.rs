@@ -14,18 +14,18 @@ use super::poll::poll_until;
 use super::socket::{Received, receive, send};
 use super::wire::{DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode};
 
-/// A guest that has said nothing by then is shown out.
+/// An unauthenticated connection that has said nothing by then is shown out.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// How long to leave the listener alone when the process has no file descriptors left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections between `accept` and joining.
 #[derive(Debug)]
-pub(super) struct Guests {
+pub(super) struct Unauthenticated {
     /// `None`: nobody can come.
     /// Who calls is not to wait for an answer of a child that lives on.
     listener: Option<Alone<OwnedFd>>,
-    waiting: BTreeMap<u64, Guest>,
+    waiting: BTreeMap<u64, UnauthenticatedConnection>,
     waiting_max: usize,
     next_id: u64,
     pause_until: Option<Instant>,
@@ -33,17 +33,17 @@ pub(super) struct Guests {
 }
 
 #[derive(Debug)]
-struct Guest {
+struct UnauthenticatedConnection {
     socket: OwnedFd,
     pid: u32,
     leave_at: Instant,
 }
 
-/// A guest that asked to join, with what it said. Nothing of it has been checked but its user.
+/// An unauthenticated connection that asked to join, with what it said. Nothing of it has been checked but its user.
 #[derive(Debug)]
 pub(super) struct Applicant {
     pub(super) socket: OwnedFd,
-    /// As the kernel says, not as the guest does.
+    /// As the kernel says, not as the unauthenticated connection does.
     pub(super) pid: u32,
     pub(super) request: Result<Request, Refusal>,
     pub(super) fds: Vec<OwnedFd>,
@@ -64,19 +64,19 @@ impl Applicant {
 
     /// Answers, and hangs up.
     pub(super) fn answer(self, reply: &Reply) {
-        // A guest that cannot be told hears that the connection ends.
+        // An unauthenticated connection that cannot be told hears that the connection ends.
         let _ = send(&self.socket, &encode(reply), &[]);
     }
 }
 
-impl Guests {
+impl Unauthenticated {
     pub(super) fn new(listener: Option<OwnedFd>, waiting_max: usize) -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let listener = listener.map(Alone::new);
         Self { listener, waiting: BTreeMap::new(), waiting_max, next_id: 0, pause_until: None, uid }
     }
 
-    /// The listening socket, unless there is no room for another guest.
+    /// The listening socket, unless there is no room for another unauthenticated connection.
     pub(super) fn listener(&self) -> Option<&OwnedFd> {
         let open = self.waiting.len() < self.waiting_max && self.pause_until.is_none();
         self.listener.as_deref().filter(|_| open)
@@ -106,7 +106,7 @@ impl Guests {
                 return;
             };
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.receive_guest(socket, now),
+                Ok(socket) => self.add_connection(socket, now),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
@@ -118,23 +118,23 @@ impl Guests {
         }
     }
 
-    fn receive_guest(&mut self, socket: OwnedFd, now: Instant) {
+    fn add_connection(&mut self, socket: OwnedFd, now: Instant) {
         let Ok(peer) = peer_credentials(socket.as_fd()) else { return };
         if peer.uid != self.uid {
             return turn_away(&socket, Refusal::Uid { ours: self.uid, theirs: peer.uid });
         }
-        let guest = Guest { socket, pid: peer.pid, leave_at: now + HANDSHAKE_MAX };
+        let guest = UnauthenticatedConnection { socket, pid: peer.pid, leave_at: now + HANDSHAKE_MAX };
         self.waiting.insert(self.next_id, guest);
         self.next_id += 1;
     }
 
-    /// Reads what guest `id` has to say. Whatever it is, the guest is a guest no longer.
+    /// Reads what guest `id` has to say. Whatever it is, the connection leaves this list.
     pub(super) fn hear(&mut self, id: u64) -> Option<Applicant> {
         let received = receive(&self.waiting.get(&id)?.socket);
         if matches!(received, Received::Nothing) {
             return None;
         }
-        let Guest { socket, pid, .. } = self.waiting.remove(&id)?;
+        let UnauthenticatedConnection { socket, pid, .. } = self.waiting.remove(&id)?;
         let (request, fds) = match received {
             Received::Datagram { bytes, fds } => (decode(&bytes).map_err(refusal), fds),
             Received::TooLong => (Err(Refusal::Malformed), Vec::new()),
@@ -152,7 +152,7 @@ fn refusal(error: DecodeError) -> Refusal {
 }
 
 fn turn_away(socket: &OwnedFd, refusal: Refusal) {
-    // A guest that cannot be told is refused all the same.
+    // An unauthenticated connection that cannot be told is refused all the same.
     let _ = send(socket, &encode(&Reply::Refused(refusal)), &[]);
 }
 
@@ -165,12 +165,12 @@ mod tests {
     #[test]
     fn knocking_without_end_leaves_time_for_members() {
         let name = JobName::random().expect("random numbers");
-        let mut guests = Guests::new(Some(listen_at(&name).expect("a free name")), 4);
+        let mut unauthenticated = Unauthenticated::new(Some(listen_at(&name).expect("a free name")), 4);
         // Whoever knocks is then another user's, and takes no room.
-        guests.uid = guests.uid.wrapping_add(1);
+        unauthenticated.uid = unauthenticated.uid.wrapping_add(1);
         let knocking: Vec<OwnedFd> = (0..10).map(|_| connect_to(&name).expect("room to knock")).collect();
-        guests.accept(Instant::now());
+        unauthenticated.accept(Instant::now());
         let told = knocking.iter().filter(|socket| !matches!(receive(socket), Received::Nothing)).count();
-        assert_eq!((told, guests.waiting.len()), (4, 0));
+        assert_eq!((told, unauthenticated.waiting.len()), (4, 0));
     }
 }

@@ -16,15 +16,15 @@ pub(super) const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
 /// The sending half of a connection. Never blocks: what the socket does not take waits in a queue.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    queue: VecDeque<Letter>,
+    queue: VecDeque<QueuedReply>,
     queue_max: usize,
     pause_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Letter {
+struct QueuedReply {
     bytes: Vec<u8>,
     handles: Option<Handles>,
 }
@@ -33,7 +33,7 @@ struct Letter {
 #[derive(Debug)]
 pub(super) struct Broken;
 
-impl Line {
+impl Connection {
     pub(super) fn new(socket: OwnedFd, queue_max: usize) -> Self {
         Self { socket, queue: VecDeque::new(), queue_max, pause_until: None }
     }
@@ -42,7 +42,7 @@ impl Line {
         if self.queue.len() >= self.queue_max {
             return Err(Broken);
         }
-        self.queue.push_back(Letter { bytes: encode(reply), handles });
+        self.queue.push_back(QueuedReply { bytes: encode(reply), handles });
         self.flush(Instant::now())
     }
 
@@ -97,11 +97,11 @@ mod tests {
 
     const NOTICE: Reply = Reply::Peer { rank: 0, pid: 1 };
 
-    fn line(queue_max: usize) -> (Line, OwnedFd) {
+    fn line(queue_max: usize) -> (Connection, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket pair");
-        (Line::new(ours, queue_max), theirs)
+        (Connection::new(ours, queue_max), theirs)
     }
 
     #[test]

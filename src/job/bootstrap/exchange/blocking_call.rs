@@ -54,16 +54,16 @@ pub(in crate::job::bootstrap) fn once<R: Send + 'static>(
     given.map_err(|_| Unanswered::Late)
 }
 
-type Errand<T> = Box<dyn FnOnce(&mut T) + Send>;
+type QueuedCall<T> = Box<dyn FnOnce(&mut T) + Send>;
 
 /// Something that lives on a thread of its own, where all calls of it are made.
-pub(super) struct Aside<T> {
+pub(super) struct BlockingCaller<T> {
     /// `None` from when on a call was late, or all is over.
-    errands: Option<Sender<Errand<T>>>,
+    calls: Option<Sender<QueuedCall<T>>>,
     ended: Mutex<Receiver<()>>,
 }
 
-impl<T: 'static> Aside<T> {
+impl<T: 'static> BlockingCaller<T> {
     /// Has it made there.
     ///
     /// # Errors
@@ -71,8 +71,8 @@ impl<T: 'static> Aside<T> {
     pub(super) fn start<E: Send + 'static>(
         make: impl FnOnce() -> Result<T, E> + Send + 'static,
         deadline: Instant,
-    ) -> Result<Result<Aside<T>, E>, Unanswered> {
-        let (errands, work) = channel::<Errand<T>>();
+    ) -> Result<Result<BlockingCaller<T>, E>, Unanswered> {
+        let (calls, work) = channel::<QueuedCall<T>>();
         let (ends, ended) = channel();
         let (gives, made) = channel();
         spawn(move || {
@@ -84,13 +84,13 @@ impl<T: 'static> Aside<T> {
                 }
             };
             let _ = gives.send(Ok(()));
-            work.into_iter().for_each(|errand| errand(&mut it));
+            work.into_iter().for_each(|call| call(&mut it));
             drop(it);
             let _ = ends.send(());
         })?;
         let made = made.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         let made = made.map_err(|_| Unanswered::Late)?;
-        Ok(made.map(|()| Aside { errands: Some(errands), ended: Mutex::new(ended) }))
+        Ok(made.map(|()| BlockingCaller { calls: Some(calls), ended: Mutex::new(ended) }))
     }
 
     /// Makes a call there. After one that was late there are no more.
@@ -99,28 +99,25 @@ impl<T: 'static> Aside<T> {
     /// [`Unanswered`].
     pub(super) fn run<R: Send + 'static>(
         &mut self,
-        errand: impl FnOnce(&mut T) -> R + Send + 'static,
+        call: impl FnOnce(&mut T) -> R + Send + 'static,
         deadline: Instant,
     ) -> Result<R, Unanswered> {
         let (gives, given) = channel();
-        let errand = move |it: &mut T| {
-            let _ = gives.send(errand(it));
+        let call = move |it: &mut T| {
+            let _ = gives.send(call(it));
         };
-        self.errands
-            .as_ref()
-            .and_then(|errands| errands.send(Box::new(errand)).ok())
-            .ok_or(Unanswered::Late)?;
+        self.calls.as_ref().and_then(|calls| calls.send(Box::new(call)).ok()).ok_or(Unanswered::Late)?;
         let given = given.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         given.map_err(|_| {
-            self.errands = None;
+            self.calls = None;
             Unanswered::Late
         })
     }
 }
 
-impl<T> Drop for Aside<T> {
+impl<T> Drop for BlockingCaller<T> {
     fn drop(&mut self) {
-        if self.errands.take().is_some() {
+        if self.calls.take().is_some() {
             // Late once more: it ends with the process.
             let _ = lock(&self.ended).recv_timeout(END_WITHIN);
         }
@@ -154,17 +151,18 @@ mod tests {
     fn calls_are_made_in_turn_and_the_end_is_waited_for() {
         let dropped = Arc::new(AtomicBool::new(false));
         let thing = Thing(0, Arc::clone(&dropped));
-        let mut aside = Aside::start(|| Ok::<_, ()>(thing), after(LONG)).expect("in time").expect("made");
+        let mut caller =
+            BlockingCaller::start(|| Ok::<_, ()>(thing), after(LONG)).expect("in time").expect("made");
         for n in 1..4 {
             let add = |thing: &mut Thing| {
                 thing.0 += 1;
                 thing.0
             };
-            assert_eq!(aside.run(add, after(LONG)).expect("in time"), n);
+            assert_eq!(caller.run(add, after(LONG)).expect("in time"), n);
         }
-        drop(aside);
+        drop(caller);
         assert!(dropped.load(Ordering::SeqCst));
-        assert_eq!(Aside::<()>::start(|| Err(7), after(LONG)).expect("in time").err(), Some(7));
+        assert_eq!(BlockingCaller::<()>::start(|| Err(7), after(LONG)).expect("in time").err(), Some(7));
     }
 
     #[test]
@@ -176,11 +174,12 @@ mod tests {
             sleep();
             Ok::<_, ()>(())
         };
-        assert!(Aside::start(slow, after(SHORT)).is_err());
-        let mut aside = Aside::start(|| Ok::<_, ()>(()), after(LONG)).expect("in time").expect("made");
-        assert!(aside.run(move |()| sleep(), after(SHORT)).is_err());
-        assert!(aside.run(|()| (), after(LONG)).is_err(), "the thread still sleeps");
-        drop(aside);
+        assert!(BlockingCaller::start(slow, after(SHORT)).is_err());
+        let mut caller =
+            BlockingCaller::start(|| Ok::<_, ()>(()), after(LONG)).expect("in time").expect("made");
+        assert!(caller.run(move |()| sleep(), after(SHORT)).is_err());
+        assert!(caller.run(|()| (), after(LONG)).is_err(), "the thread still sleeps");
+        drop(caller);
         assert!(start.elapsed() < LONG);
     }
 }

@@ -16,7 +16,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-type Met = Result<Rendezvous, ExchangeError>;
+type Met = Result<TcpMeeting, ExchangeError>;
 
 fn comes(rank: u32, size: u32, port: u16, secret: &str, deadline: Instant) -> JoinHandle<Met> {
     comes_with(&[], rank, size, port, secret, deadline)
@@ -39,7 +39,7 @@ fn comes_with(
         (SECRET, secret.repeat(32)),
     ]);
     vars.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
-    spawn(move || Rendezvous::meet(Meeting::from_env(&|name| vars.get(name).cloned())?, deadline))
+    spawn(move || TcpMeeting::meet(Meeting::from_env(&|name| vars.get(name).cloned())?, deadline))
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn strangers_and_the_silent_keep_nobody_out() {
     drop((noisy, silent));
 }
 
-fn refused(guest: JoinHandle<Met>) -> ExchangeError {
-    guest.join().expect("no panic").err().expect("it is of another job")
+fn refused(visitor: JoinHandle<Met>) -> ExchangeError {
+    visitor.join().expect("no panic").err().expect("it is of another job")
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn guests_of_another_job_are_told_so_and_the_job_goes_on() {
     let twice = [comes(1, 3, port, SHARED, soon()), comes(1, 3, port, SHARED, soon())];
     // Whichever of the two came first: the other hears it while rank 2 is still waited for.
     let (told, hears) = channel();
-    for guest in twice {
+    for visitor in twice {
         let told = told.clone();
-        spawn(move || told.send(guest.join().expect("no panic")));
+        spawn(move || told.send(visitor.join().expect("no panic")));
     }
     let [mut one, mut other] =
         [(); 2].map(|()| hears.recv_timeout(Duration::from_secs(60)).expect("both end"));

@@ -74,7 +74,7 @@ pub(super) enum Asked {
 
 /// All that the callers of `connect` and the watching thread share.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct PendingConnects {
     /// One entry for each request the broker has not answered, whether or not somebody still waits for it.
     asks: BTreeMap<u32, Vec<(u64, SyncSender<Answer>)>>,
     lost: BTreeMap<u32, How>,
@@ -84,7 +84,7 @@ pub(super) struct Desk {
     pub(super) leaving: bool,
 }
 
-impl Desk {
+impl PendingConnects {
     pub(super) fn ask(&mut self, peer: u32) -> Asked {
         if let Some(how) = self.lost.get(&peer) {
             return Asked::Answered(ConnectError::Lost { peer, how: *how });
@@ -162,42 +162,42 @@ mod tests {
 
     #[test]
     fn two_who_want_one_peer_ask_once_and_are_both_answered() {
-        let mut desk = Desk::default();
-        let (first, _) = wait(desk.ask(3));
-        let (second, _) = wait(desk.ask(3));
-        assert_eq!(desk.outbox.len(), 1);
-        desk.found(3, 77, handles());
+        let mut pending_connects = PendingConnects::default();
+        let (first, _) = wait(pending_connects.ask(3));
+        let (second, _) = wait(pending_connects.ask(3));
+        assert_eq!(pending_connects.outbox.len(), 1);
+        pending_connects.found(3, 77, handles());
         assert_eq!(first.recv().expect("answered").expect("found").pid, 77);
         assert_eq!(second.recv().expect("answered").expect("found").pid, 77);
     }
 
     #[test]
     fn giving_up_leaves_the_request_open_but_nobody_waiting() {
-        let mut desk = Desk::default();
+        let mut pending_connects = PendingConnects::default();
         for _ in 0..10 {
-            let (_answer, ticket) = wait(desk.ask(3));
-            desk.give_up(3, ticket);
+            let (_answer, ticket) = wait(pending_connects.ask(3));
+            pending_connects.give_up(3, ticket);
         }
-        assert_eq!((desk.outbox.len(), desk.asks[&3].len()), (1, 0));
-        desk.found(3, 77, handles());
-        assert!(desk.asks.is_empty());
+        assert_eq!((pending_connects.outbox.len(), pending_connects.asks[&3].len()), (1, 0));
+        pending_connects.found(3, 77, handles());
+        assert!(pending_connects.asks.is_empty());
     }
 
     #[test]
     fn a_loss_answers_who_waits_and_who_asks_later() {
-        let mut desk = Desk::default();
-        let (answer, _) = wait(desk.ask(3));
-        desk.lose(3, How::Killed(9));
+        let mut pending_connects = PendingConnects::default();
+        let (answer, _) = wait(pending_connects.ask(3));
+        pending_connects.lose(3, How::Killed(9));
         let error = answer.recv().expect("answered").expect_err("lost");
         assert!(matches!(error, ConnectError::Lost { peer: 3, how: How::Killed(9) }));
-        assert!(matches!(desk.ask(3), Asked::Answered(ConnectError::Lost { peer: 3, .. })));
+        assert!(matches!(pending_connects.ask(3), Asked::Answered(ConnectError::Lost { peer: 3, .. })));
     }
 
     #[test]
     fn without_descriptors_the_caller_is_told() {
-        let mut desk = Desk::default();
-        let (answer, _) = wait(desk.ask(3));
-        desk.found(3, 77, None);
+        let mut pending_connects = PendingConnects::default();
+        let (answer, _) = wait(pending_connects.ask(3));
+        pending_connects.found(3, 77, None);
         let error = answer.recv().expect("answered").expect_err("no descriptors");
         assert!(matches!(error, ConnectError::NoDescriptors { peer: 3, .. }));
     }
