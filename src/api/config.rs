@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 
-use crate::api::ops::am::{Call, Handlers};
+use crate::api::ops::active_message::{Call, Handlers};
 use crate::base::debug_is_display::debug_is_display;
 pub use crate::job::bootstrap::Listen;
 use crate::job::bootstrap::addresses::own as own_addresses;

@@ -58,7 +58,7 @@ pub use env::{JobEnv, JobEnvError, RANKS_MAX};
 pub use exchange::{ExchangeError, check_launcher_words, launched_by};
 pub(crate) use host::Host;
 pub use host::HostError;
-pub use member::{ConnectError, JoinError, Membership, Notice, OnNotice, PeerHandles};
+pub use member::{JoinError, Membership, Notice, OnNotice, PeerHandles, PeerHandlesError};
 pub(crate) use p2p::{
     Arrival, CallError, Introduce, Introduction, ListenError, ListenerConfig, PeerListener, PeerRoute,
 };

@@ -23,7 +23,7 @@ use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
 use vm::{Bell, BiasedGuard, BiasedLock, Words};
 
 use self::detached_buffers::DetachedBuffers;
-use crate::api::collective::team::Shelf;
+use crate::api::collective::team::ScratchPool;
 use crate::base::error::Error;
 use crate::base::handler_scope::{self, HandlerScope};
 use crate::base::lock::lock;
@@ -88,7 +88,7 @@ pub(crate) struct NodeCore {
     pub(crate) peers: Arc<Peers>,
     pub(crate) heap: Arc<HeapState>,
     /// What collectives use of it.
-    pub(crate) stages: Arc<Shelf>,
+    pub(crate) scratch: Arc<ScratchPool>,
     /// By number.
     handlers: Box<[Handler]>,
     pub(crate) thread_counters: ThreadCounters,
@@ -192,7 +192,7 @@ impl NodeCore {
             net_wakeup: OnceLock::new(),
             near: parts.peers.near().clone(),
             peers: parts.peers,
-            stages: Shelf::new(Arc::clone(&parts.heap)),
+            scratch: ScratchPool::new(Arc::clone(&parts.heap)),
             heap: parts.heap,
             handlers: parts.handlers,
             thread_counters: ThreadCounters::new(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use standpipe::{Error, Exposure, GlobalPtr, MeetError, Node, Rank, Remote, Rights, Signal};
+use standpipe::{ConnectError, Error, Exposure, GlobalPtr, Node, Rank, Remote, Rights, Signal};
 
 use crate::members::{Member, Other, PRIVATE, config};
 use crate::support::{LIMIT, eventually, hex, pattern};
@@ -114,7 +114,7 @@ pub(crate) fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
     }
     let called = Instant::now();
     let error = here.node.connect_to(&other.address).expect_err("nobody is there");
-    assert!(matches!(error, MeetError::Gone | MeetError::Unreachable { .. }), "{error}");
+    assert!(matches!(error, ConnectError::Gone | ConnectError::Unreachable { .. }), "{error}");
     assert!(called.elapsed() < Duration::from_secs(10), "{error} after {:?}", called.elapsed());
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn others_join_at_any_time_and_one_that_is_started_again_is_another()
     assert_eq!(here.node.fetch_add(gone.word(old, 0), 9), Err(lost.clone()));
     assert_eq!(here.node.put_bytes(gone.private(old), &[9]), Err(lost.clone()));
     assert_eq!(here.ask(old, 9), Err(lost));
-    assert!(matches!(here.node.connect_to(&gone.address), Err(MeetError::Gone)));
+    assert!(matches!(here.node.connect_to(&gone.address), Err(ConnectError::Gone)));
     assert_eq!((first.order("read 0", "word"), first.order("noted", "noted")), ("0".into(), "0".into()));
 
     here.node.put(first.word(new, 0), 2).expect("put");
@@ -209,7 +209,7 @@ pub(crate) fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
     other.stop();
     let begun = Instant::now();
     let error = here.node.within(Duration::from_millis(100)).connect_to(&other.address).expect_err("stopped");
-    assert!(matches!(error, MeetError::Timeout { .. }), "{error}");
+    assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(5));
     other.signal(rustix::process::Signal::CONT);
     let peer = here.node.connect_to(&other.address).expect("it goes on");
@@ -262,7 +262,7 @@ pub(crate) fn room_for_peers_ends_with_the_number() {
     let error = two.connect_to(one.address().expect("a node that listens")).expect_err("full there");
     assert!(error.to_string().contains("room for 1 peers"), "{error}");
     let error = one.connect_to(two.address().expect("a node that listens")).expect_err("full here");
-    assert!(matches!(error, MeetError::Full { peers: 1 }), "{error}");
+    assert!(matches!(error, ConnectError::Full { peers: 1 }), "{error}");
     let error = none.connect_to(&address).expect_err("no room at all");
-    assert!(matches!(error, MeetError::Full { peers: 0 }), "{error}");
+    assert!(matches!(error, ConnectError::Full { peers: 0 }), "{error}");
 }

@@ -1,11 +1,11 @@
 //! Teams of processes, and what all of a team's members do together.
 
 mod blocking;
-mod event;
+mod buffers;
 mod fold;
-mod memory;
-mod stage;
-mod starting;
+mod nonblocking;
+mod run;
+mod scratch;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use engine::Rank;
 use engine::collective::{Collective, Plan, split_entry, split_members};
 use engine::node::{Kept, TeamId};
 
-use crate::api::collective::team::memory::Buffers;
+use crate::api::collective::team::buffers::Buffers;
 use crate::api::node::Node;
 use crate::base::error::Error;
 
-pub use event::TeamEvent;
-pub(crate) use stage::Shelf;
+pub use nonblocking::TeamEvent;
+pub(crate) use scratch::ScratchPool;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///

@@ -14,7 +14,7 @@ use self::connection_thread::Shared;
 pub use self::join::JoinError;
 pub(super) use self::join::{ask, greet, hear_answer};
 pub use self::notice::{Notice, OnNotice};
-pub use self::pending_connects::{ConnectError, PeerHandles};
+pub use self::pending_connects::{PeerHandles, PeerHandlesError};
 use super::env::JobEnv;
 use super::wire::Request;
 
@@ -72,9 +72,9 @@ impl Membership {
     ///
     /// # Errors
     /// When there is no such rank, it is gone or goes before it joins, the broker is gone, or `deadline` comes.
-    pub fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, ConnectError> {
+    pub fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, PeerHandlesError> {
         if peer >= self.size {
-            return Err(ConnectError::NoSuchRank { peer, size: self.size });
+            return Err(PeerHandlesError::NoSuchRank { peer, size: self.size });
         }
         self.shared.connect(peer, deadline)
     }

@@ -23,8 +23,8 @@ const FENCES: &[&str] = &[
     "src/transport/ofi/endpoint.rs",
     "src/transport/ofi/endpoint/rma_small.rs",
     // The same, for benchmarks.
-    "src/api/bare.rs",
-    "src/api/bare/network.rs",
+    "src/api/baseline.rs",
+    "src/api/baseline/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
     // The example's ranks name the addresses of their peers' blocks.

@@ -5,7 +5,7 @@ use engine::collective::Step;
 use engine::{OpId, Place, Rank};
 use vm::SharedMemory;
 
-use super::memory::Buffers;
+use super::buffers::Buffers;
 use crate::api::collective::reduction::Combine;
 use crate::runtime::core::NodeCore;
 use crate::transport::peers::Peers;

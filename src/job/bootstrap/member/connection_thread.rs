@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::notice::{Notice, OnNotice};
-use super::pending_connects::{Asked, ConnectError, PeerHandles, PendingConnects};
+use super::pending_connects::{Asked, PeerHandles, PeerHandlesError, PendingConnects};
 use crate::job::bootstrap::poll::{Waker, poll_until};
 use crate::job::bootstrap::socket::{Received, Sent, receive, send};
 use crate::job::bootstrap::wire::{Reply, Request, decode, encode};
@@ -34,7 +34,7 @@ impl Shared {
         Ok(Self { socket, waker: Waker::new()?, pending_connects: Mutex::default() })
     }
 
-    pub(super) fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, ConnectError> {
+    pub(super) fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, PeerHandlesError> {
         let begun = Instant::now();
         let (answer, ticket) = match self.pending_connects().ask(peer) {
             Asked::Answered(error) => return Err(error),
@@ -46,9 +46,9 @@ impl Shared {
             Err(RecvTimeoutError::Timeout) => {
                 self.pending_connects().give_up(peer, ticket);
                 // It may have come between the two.
-                answer.try_recv().unwrap_or(Err(ConnectError::Timeout { peer, waited: begun.elapsed() }))
+                answer.try_recv().unwrap_or(Err(PeerHandlesError::Timeout { peer, waited: begun.elapsed() }))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(ConnectError::BrokerGone),
+            Err(RecvTimeoutError::Disconnected) => Err(PeerHandlesError::BrokerGone),
         }
     }
 

@@ -23,7 +23,7 @@ pub struct PeerHandles {
 
 /// Why a peer's segments cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum PeerHandlesError {
     /// There is no such rank in the job.
     #[error("rank {peer} does not exist in a job of {size}")]
     NoSuchRank {
@@ -62,12 +62,12 @@ pub enum ConnectError {
 }
 
 /// The answer to one call of `connect`.
-pub(super) type Answer = Result<PeerHandles, ConnectError>;
+pub(super) type Answer = Result<PeerHandles, PeerHandlesError>;
 
 /// What a call of `connect` has to do.
 pub(super) enum Asked {
     /// It has its answer.
-    Answered(ConnectError),
+    Answered(PeerHandlesError),
     /// It waits on `answer`; `ticket` is for giving up.
     Waits { answer: Receiver<Answer>, ticket: u64 },
 }
@@ -87,10 +87,10 @@ pub(super) struct PendingConnects {
 impl PendingConnects {
     pub(super) fn ask(&mut self, peer: u32) -> Asked {
         if let Some(how) = self.lost.get(&peer) {
-            return Asked::Answered(ConnectError::Lost { peer, how: *how });
+            return Asked::Answered(PeerHandlesError::Lost { peer, how: *how });
         }
         if self.gone {
-            return Asked::Answered(ConnectError::BrokerGone);
+            return Asked::Answered(PeerHandlesError::BrokerGone);
         }
         let (sender, answer) = sync_channel(1);
         let ticket = self.next_ticket;
@@ -117,7 +117,7 @@ impl PendingConnects {
                 Some((control, heap)) => clone_handles(pid, control, heap),
                 None => Err(rustix::io::Errno::MFILE.into()),
             };
-            let answer = answer.map_err(|source| ConnectError::NoDescriptors { peer, source });
+            let answer = answer.map_err(|source| PeerHandlesError::NoDescriptors { peer, source });
             // The caller may have given up just now.
             let _ = waiter.try_send(answer);
         }
@@ -126,7 +126,7 @@ impl PendingConnects {
     pub(super) fn lose(&mut self, rank: u32, how: How) -> Notice {
         self.lost.insert(rank, how);
         for (_, waiter) in self.asks.remove(&rank).unwrap_or_default() {
-            let _ = waiter.try_send(Err(ConnectError::Lost { peer: rank, how }));
+            let _ = waiter.try_send(Err(PeerHandlesError::Lost { peer: rank, how }));
         }
         Notice::Lost { rank, how }
     }
@@ -135,7 +135,7 @@ impl PendingConnects {
         self.gone = true;
         self.outbox.clear();
         for (_, waiter) in std::mem::take(&mut self.asks).into_values().flatten() {
-            let _ = waiter.try_send(Err(ConnectError::BrokerGone));
+            let _ = waiter.try_send(Err(PeerHandlesError::BrokerGone));
         }
     }
 }
@@ -189,8 +189,8 @@ mod tests {
         let (answer, _) = wait(pending_connects.ask(3));
         pending_connects.lose(3, How::Killed(9));
         let error = answer.recv().expect("answered").expect_err("lost");
-        assert!(matches!(error, ConnectError::Lost { peer: 3, how: How::Killed(9) }));
-        assert!(matches!(pending_connects.ask(3), Asked::Answered(ConnectError::Lost { peer: 3, .. })));
+        assert!(matches!(error, PeerHandlesError::Lost { peer: 3, how: How::Killed(9) }));
+        assert!(matches!(pending_connects.ask(3), Asked::Answered(PeerHandlesError::Lost { peer: 3, .. })));
     }
 
     #[test]
@@ -199,6 +199,6 @@ mod tests {
         let (answer, _) = wait(pending_connects.ask(3));
         pending_connects.found(3, 77, None);
         let error = answer.recv().expect("answered").expect_err("no descriptors");
-        assert!(matches!(error, ConnectError::NoDescriptors { peer: 3, .. }));
+        assert!(matches!(error, PeerHandlesError::NoDescriptors { peer: 3, .. }));
     }
 }

@@ -9,9 +9,9 @@ use engine::collective::{Collective, Memory, Plan};
 use engine::node::{Exchanged, Kept, Memories, Start, TeamId};
 
 use super::Team;
+use super::buffers::{Buffers, Operands};
 use super::fold::do_step;
-use super::memory::{Buffers, Operands};
-use super::stage::Stage;
+use super::scratch::Scratch;
 use crate::api::collective::reduction::Combine;
 use crate::base::error::Error;
 use crate::base::lock::lock;
@@ -200,7 +200,7 @@ impl Team {
         what: &Collective,
         plan: Arc<Plan>,
         buffers: &Buffers<'_, T>,
-    ) -> (Arc<Plan>, Option<Stage>) {
+    ) -> (Arc<Plan>, Option<Scratch>) {
         let core = &self.node.core;
         // What goes over a network is copied on its way as it is. And all who map the heap could look into a stage: where not all is
         // exposed, nothing that is not theirs may lie there.
@@ -209,7 +209,7 @@ impl Team {
         }
         let hidden = [Memory::In, Memory::Out].map(|memory| buffers.is_hidden(core.peers.itself(), memory));
         let bytes = |plan: &Plan| plan.scratch.next_multiple_of(size_of::<T>() as u64);
-        match self.staged_plan(what, hidden).and_then(|plan| Some((core.stages.take(bytes(&plan))?, plan))) {
+        match self.staged_plan(what, hidden).and_then(|plan| Some((core.scratch.take(bytes(&plan))?, plan))) {
             Some((stage, staged)) => (staged, Some(stage)),
             None => (plan, None),
         }

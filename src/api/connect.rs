@@ -26,12 +26,12 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(60);
 /// Meetings that may come to nothing in one call, as each takes a number: the first may find a peer that was lost just now.
 const TRIES: u32 = 2;
 
-debug_is_display!(MeetError);
+debug_is_display!(ConnectError);
 
 /// Why a node has no address, or another could not be made a peer.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum MeetError {
+pub enum ConnectError {
     /// The bytes are no address.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -153,46 +153,46 @@ fn of_each(tried: &str) -> String {
     if tried.is_empty() { String::new() } else { format!(": {tried}") }
 }
 
-impl From<CallError> for MeetError {
-    fn from(error: CallError) -> MeetError {
+impl From<CallError> for ConnectError {
+    fn from(error: CallError) -> ConnectError {
         match error {
-            CallError::Address(error) => MeetError::Address(error),
-            CallError::Oneself => MeetError::Oneself,
-            CallError::Elsewhere => MeetError::Elsewhere,
-            CallError::NotListening => MeetError::NotListening,
-            CallError::Network(why) => MeetError::Network { why },
-            CallError::Unreachable(tried) => MeetError::Unreachable { tried },
+            CallError::Address(error) => ConnectError::Address(error),
+            CallError::Oneself => ConnectError::Oneself,
+            CallError::Elsewhere => ConnectError::Elsewhere,
+            CallError::NotListening => ConnectError::NotListening,
+            CallError::Network(why) => ConnectError::Network { why },
+            CallError::Unreachable(tried) => ConnectError::Unreachable { tried },
             // One place is this process's own.
-            CallError::Full { places } => MeetError::Full { peers: places - 1 },
-            CallError::Join(error) => MeetError::from(error),
-            CallError::Declined(decline) => MeetError::Declined(decline),
-            CallError::Unfit(what) => MeetError::Unfit { what },
-            CallError::Unseen { pid } => MeetError::Unseen { pid },
-            CallError::Timeout { waited, tried } => MeetError::Timeout { waited, tried },
-            CallError::Closed => MeetError::Closed,
+            CallError::Full { places } => ConnectError::Full { peers: places - 1 },
+            CallError::Join(error) => ConnectError::from(error),
+            CallError::Declined(decline) => ConnectError::Declined(decline),
+            CallError::Unfit(what) => ConnectError::Unfit { what },
+            CallError::Unseen { pid } => ConnectError::Unseen { pid },
+            CallError::Timeout { waited, tried } => ConnectError::Timeout { waited, tried },
+            CallError::Closed => ConnectError::Closed,
         }
     }
 }
 
-impl From<ListenError> for MeetError {
-    fn from(error: ListenError) -> MeetError {
+impl From<ListenError> for ConnectError {
+    fn from(error: ListenError) -> ConnectError {
         match error {
-            ListenError::Listen { at, source } => MeetError::Listen { at, source },
-            ListenError::Os(error) => MeetError::Os(error),
+            ListenError::Listen { at, source } => ConnectError::Listen { at, source },
+            ListenError::Os(error) => ConnectError::Os(error),
         }
     }
 }
 
-impl From<JoinError> for MeetError {
-    fn from(error: JoinError) -> MeetError {
+impl From<JoinError> for ConnectError {
+    fn from(error: JoinError) -> ConnectError {
         match error {
             // Who is just ending may have closed one socket and not yet the other.
-            JoinError::NoBroker | JoinError::HungUp => MeetError::Gone,
-            JoinError::ForeignBroker { ours, theirs } => MeetError::OtherUser { ours, theirs },
-            JoinError::Refused(refusal) => MeetError::Refused(refusal),
-            JoinError::Timeout { waited } => MeetError::Timeout { waited, tried: String::new() },
-            JoinError::Io(error) => MeetError::Os(error),
-            JoinError::Malformed | JoinError::Descriptors { .. } => MeetError::Garbled,
+            JoinError::NoBroker | JoinError::HungUp => ConnectError::Gone,
+            JoinError::ForeignBroker { ours, theirs } => ConnectError::OtherUser { ours, theirs },
+            JoinError::Refused(refusal) => ConnectError::Refused(refusal),
+            JoinError::Timeout { waited } => ConnectError::Timeout { waited, tried: String::new() },
+            JoinError::Io(error) => ConnectError::Os(error),
+            JoinError::Malformed | JoinError::Descriptors { .. } => ConnectError::Garbled,
         }
     }
 }
@@ -214,13 +214,13 @@ impl Node {
     /// [`Call::from`]: crate::Call::from
     ///
     /// # Errors
-    /// [`MeetError::InJob`] in a launched job, [`MeetError::Os`] where the system gives no socket or thread;
-    /// [`MeetError::Network`] where all peers are to be reached over a network, and there is none; [`MeetError::NotListening`]
-    /// and [`MeetError::Listen`] where the node is to listen nowhere, or where it cannot.
-    pub fn address(&self) -> Result<Address, MeetError> {
+    /// [`ConnectError::InJob`] in a launched job, [`ConnectError::Os`] where the system gives no socket or thread;
+    /// [`ConnectError::Network`] where all peers are to be reached over a network, and there is none; [`ConnectError::NotListening`]
+    /// and [`ConnectError::Listen`] where the node is to listen nowhere, or where it cannot.
+    pub fn address(&self) -> Result<Address, ConnectError> {
         let peer_listener = self.peer_listener()?;
         if !peer_listener.listens() {
-            return Err(MeetError::NotListening);
+            return Err(ConnectError::NotListening);
         }
         self.core.attend_to_callers()?;
         Ok(peer_listener.address())
@@ -245,12 +245,12 @@ impl Node {
     /// is given up.
     ///
     /// # Errors
-    /// See [`MeetError`].
-    pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, MeetError> {
+    /// See [`ConnectError`].
+    pub fn connect_to(&self, address: impl AsRef<[u8]>) -> Result<Rank, ConnectError> {
         const CALL: &str = "connecting to a node";
         self.core.may_wait(CALL).map_err(|error| match error {
-            Error::Forked { call } => MeetError::Forked { call },
-            _ => MeetError::InHandler { call: CALL },
+            Error::Forked { call } => ConnectError::Forked { call },
+            _ => ConnectError::InHandler { call: CALL },
         })?;
         let (now, within) = (Instant::now(), self.timeout.unwrap_or(CONNECT_WITHIN));
         let deadline = now.checked_add(within).unwrap_or(now + CONNECT_WITHIN);
@@ -262,15 +262,14 @@ impl Node {
         let peer_listener = self.peer_listener()?;
         let mut tries = 0;
         loop {
-            let number =
-                peer_listener.call(address.as_ref(), deadline).map_err(|error| {
-                    match MeetError::from(error) {
-                        MeetError::Timeout { tried, .. } => {
-                            MeetError::Timeout { waited: now.elapsed(), tried }
-                        }
-                        error => error,
+            let number = peer_listener.call(address.as_ref(), deadline).map_err(|error| {
+                match ConnectError::from(error) {
+                    ConnectError::Timeout { tried, .. } => {
+                        ConnectError::Timeout { waited: now.elapsed(), tried }
                     }
-                })?;
+                    error => error,
+                }
+            })?;
             // Its first word may have been refused.
             self.core.note_losses();
             if !self.core.peers.is_gone(number) {
@@ -279,7 +278,7 @@ impl Node {
             // Its process may live, but was found to break the rules, or to be out of reach.
             peer_listener.forget(number);
             if Instant::now() >= deadline {
-                return Err(MeetError::Timeout { waited: now.elapsed(), tried: String::new() });
+                return Err(ConnectError::Timeout { waited: now.elapsed(), tried: String::new() });
             }
             tries += 1;
             if tries == TRIES {
@@ -288,7 +287,7 @@ impl Node {
                     "the two have met, and lost each other at once, {tries} times, by {}",
                     ways.join(", ")
                 );
-                return Err(MeetError::Unreachable { tried });
+                return Err(ConnectError::Unreachable { tried });
             }
         }
     }
@@ -300,7 +299,7 @@ impl Node {
     }
 
     /// The listener, which is opened at the first call.
-    fn peer_listener(&self) -> Result<Arc<PeerListener>, MeetError> {
+    fn peer_listener(&self) -> Result<Arc<PeerListener>, ConnectError> {
         let peers = &self.core.peers;
         let (size, places) = (peers.own().size, peers.own().places);
         // Held until the listener is open, so that there is one.
@@ -309,19 +308,19 @@ impl Node {
             return Ok(peer_listener);
         }
         if peers.is_launched() {
-            return Err(MeetError::InJob { size });
+            return Err(ConnectError::InJob { size });
         }
         if places == size {
-            return Err(MeetError::Full { peers: 0 });
+            return Err(ConnectError::Full { peers: 0 });
         }
-        let Outside { control, heap, network } = outside.as_ref().ok_or(MeetError::Closed)?;
+        let Outside { control, heap, network } = outside.as_ref().ok_or(ConnectError::Closed)?;
         let listens = network.listen != Listen::Nowhere;
         if !network.near {
             if !listens {
-                return Err(MeetError::NotListening);
+                return Err(ConnectError::NotListening);
             }
             // Nobody can come otherwise.
-            bring_up_network::introduce(&self.core, network).map_err(|why| MeetError::Network { why })?;
+            bring_up_network::introduce(&self.core, network).map_err(|why| ConnectError::Network { why })?;
         }
         let config = ListenerConfig {
             control: control.try_clone()?,

@@ -14,10 +14,10 @@ use engine::node::{Start, TeamId};
 
 use super::Team;
 use super::blocking::{FROM, bytes_of, elements, expect_len, own_elements};
+use super::buffers::Buffers;
 use super::fold::do_step;
-use super::memory::Buffers;
-use super::stage::Stage;
-use super::starting::said;
+use super::run::said;
+use super::scratch::Scratch;
 use crate::api::collective::reduction::{Combine, Element, Reduction};
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
@@ -54,14 +54,14 @@ struct OwnMemory<T> {
     output: Vec<T>,
     scratch: Vec<T>,
     /// Scratch memory instead of that.
-    stage: Option<Stage>,
+    stage: Option<Scratch>,
     combine: Combining<T>,
 }
 
 impl<T: Pod> OwnMemory<T> {
     fn buffers(&mut self) -> (Buffers<'_, T>, &mut Combining<T>) {
         let OwnMemory { input, output, scratch, stage, combine } = self;
-        let scratch = stage.as_mut().map_or(&mut scratch[..], Stage::values);
+        let scratch = stage.as_mut().map_or(&mut scratch[..], Scratch::values);
         (Buffers { input: input.as_deref(), output, scratch }, combine)
     }
 }

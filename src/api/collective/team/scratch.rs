@@ -16,35 +16,35 @@ const SHARE: u64 = 16;
 const KEPT_MAX: u64 = 16 << 20;
 
 /// A node's stages.
-pub(crate) struct Shelf {
+pub(crate) struct ScratchPool {
     heap: Arc<HeapState>,
-    stages: Mutex<Stages>,
+    stages: Mutex<FreeBlocks>,
 }
 
 #[derive(Default)]
-struct Stages {
+struct FreeBlocks {
     /// Those that no collective uses just now, and their lengths.
     kept: Vec<(Block, u64)>,
     /// Bytes of all.
     bytes: u64,
 }
 
-impl Shelf {
-    pub(crate) fn new(heap: Arc<HeapState>) -> Arc<Shelf> {
-        Arc::new(Shelf { heap, stages: Mutex::default() })
+impl ScratchPool {
+    pub(crate) fn new(heap: Arc<HeapState>) -> Arc<ScratchPool> {
+        Arc::new(ScratchPool { heap, stages: Mutex::default() })
     }
 
     /// A stage of so many bytes. `None`: that is more than one may have, or than there is room for.
-    pub(super) fn take(self: &Arc<Self>, len: u64) -> Option<Stage> {
+    pub(super) fn take(self: &Arc<Self>, len: u64) -> Option<Scratch> {
         if len > STAGE_MAX {
             return None;
         }
         let (block, len) = lock(&self.stages).take(&self.heap, len)?;
-        Some(Stage { block: Some(block), len, shelf: Arc::clone(self) })
+        Some(Scratch { block: Some(block), len, pool: Arc::clone(self) })
     }
 }
 
-impl Stages {
+impl FreeBlocks {
     fn take(&mut self, heap: &Arc<HeapState>, len: u64) -> Option<(Block, u64)> {
         let long_enough = self.kept.iter().enumerate().filter(|(_, (_, has))| *has >= len);
         if let Some((at, _)) = long_enough.min_by_key(|(_, (_, has))| *has) {
@@ -74,14 +74,14 @@ impl Stages {
 }
 
 /// A block of the heap for one collective.
-pub(super) struct Stage {
+pub(super) struct Scratch {
     /// `None` once it is dropped.
     block: Option<Block>,
     len: u64,
-    shelf: Arc<Shelf>,
+    pool: Arc<ScratchPool>,
 }
 
-impl Stage {
+impl Scratch {
     /// As many values as it has room for.
     pub(super) fn values<T: Pod>(&mut self) -> &mut [T] {
         let block = self.block.as_mut().expect("it has one while it lives");
@@ -89,10 +89,10 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            lock(&self.shelf.stages).put_back(block, self.len);
+            lock(&self.pool.stages).put_back(block, self.len);
         }
     }
 }
