@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::{MemId, OpError, Why};
 pub use vm::Blocks;
 use vm::Iov;
-pub use vm::bare::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
+pub use vm::baseline::{LockablePages, Mapped, bounce, futex_barrier, futex_ping_pong};
 
 pub use self::network::Wire;
 use crate::api::node::Node;
@@ -71,7 +71,7 @@ pub fn attach_put(node: &Node, pieces: &[(Remote, &[u8])], times: u32) -> Result
     let local: Vec<Iov> = pieces.iter().map(|(_, local)| here(local.as_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for reading; whoever made the `Remote`s promised that putting
     // through them does no harm.
-    Ok(unsafe { vm::bare::attach_write(peer.reach.pid, &remote, &local, times) })
+    Ok(unsafe { vm::baseline::attach_write(peer.reach.pid, &remote, &local, times) })
 }
 
 /// Calls process_vm_readv `times` times, as [`attach_put`] does for writing.
@@ -91,7 +91,7 @@ pub fn attach_get(
     let remote: Vec<Iov> = pieces.iter().map(|(remote, local)| there(peer, remote, local.len())).collect();
     let local: Vec<Iov> = pieces.iter_mut().map(|(_, local)| here(local.as_mut_ptr(), local.len())).collect();
     // SAFETY: the local pieces are slices borrowed for writing until this returns.
-    Ok(unsafe { vm::bare::attach_read(peer.reach.pid, &remote, &local, times) })
+    Ok(unsafe { vm::baseline::attach_read(peer.reach.pid, &remote, &local, times) })
 }
 
 /// A peer that shared memory reaches: the limits are those of memory.

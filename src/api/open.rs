@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{OpError, Rights};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 use engine::{OpError, Rank};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use crate::base::error::Error;
 use crate::base::lock::lock;

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 use engine::{MemId, Place};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use crate::transport::shm::heap_pages::{Block, HeapState};
 

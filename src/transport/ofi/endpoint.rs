@@ -258,7 +258,7 @@ impl NetEndpoint {
     /// CachesRegistrations `len` bytes of this process's space from `addr` on, for peers to read and write. Returns the key.
     pub(super) fn register(&mut self, addr: u64, len: u64) -> Result<(Region, u64), RegisterError> {
         if !self.description.mr_mode.allocated {
-            vm::checked::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
+            vm::fault_safe_copy::make_present(addr, len).map_err(|_| RegisterError::Fault)?;
         }
         // SAFETY: it is there now, as the kernel or the provider finds; whoever unmaps it tells the engine before,
         // which takes the registration back.

@@ -335,7 +335,7 @@ impl OfiTransport {
         let copy = self.copies.parts[number].copy;
         if !self.has_faults(copy) {
             let rank = self.copies.all[copy].rank;
-            if !vm::checked::can_tell() {
+            if !vm::fault_safe_copy::can_tell() {
                 // It may be memory that is not there, and going on through a buffer would end this process.
                 return self.lose(rank);
             }

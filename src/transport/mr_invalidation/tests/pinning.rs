@@ -16,7 +16,7 @@ use engine::{
 };
 use io_uring::opcode;
 use io_uring::types::Fd;
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use super::area::Area;
 use super::pins::Pins;

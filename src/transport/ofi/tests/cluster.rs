@@ -8,7 +8,7 @@ use conformance::cluster::HANDLERS;
 use engine::registration::Settings;
 use engine::{Counters, Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use crate::api::config::Config;
 use crate::api::open::Seat;

@@ -13,7 +13,7 @@ use conformance::cluster::HANDLERS;
 use engine::{Direction, Inbox, MemId, OpId, Outcome, Piece, Place, Rank};
 use fabric::{Access, Desc, Endpoint, Key, Local, Look, Options, Prepared, Provider, Remote};
 
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use super::cluster::{LIMIT, members, providers};
 use super::processes::Side;

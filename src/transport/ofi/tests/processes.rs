@@ -11,7 +11,7 @@ use conformance::cluster::HANDLERS;
 use engine::{Atomic, Direction, Inbox, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank};
 use fabric::Provider;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use super::cluster::{LIMIT, members, providers};
 use super::suite::firehose;

@@ -11,7 +11,7 @@ use engine::{
     Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError,
     OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport,
 };
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
 
 use crate::api::config::Config;

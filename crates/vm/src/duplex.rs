@@ -69,7 +69,7 @@ impl Side {
 
 /// One process's end of the two directions. One thread at a time.
 #[derive(Debug)]
-pub struct Link<M> {
+pub struct Duplex<M> {
     baton: M,
     outward: Producer<M>,
     inward: Consumer<M>,
@@ -83,12 +83,12 @@ pub struct Link<M> {
     alone: bool,
 }
 
-impl<M: Deref<Target = [AtomicU64]>> Link<M> {
+impl<M: Deref<Target = [AtomicU64]>> Duplex<M> {
     /// Joins two fresh rings and a fresh baton; `None` if it has fewer than [`BATON_WORDS`]. The other process joins
     /// the other ends of the same.
-    pub fn new(side: Side, baton: M, outward: Producer<M>, inward: Consumer<M>) -> Option<Link<M>> {
+    pub fn new(side: Side, baton: M, outward: Producer<M>, inward: Consumer<M>) -> Option<Duplex<M>> {
         let ours = side == Side::First;
-        (baton.len() >= BATON_WORDS).then_some(Link {
+        (baton.len() >= BATON_WORDS).then_some(Duplex {
             baton,
             outward,
             inward,
@@ -100,8 +100,8 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     /// The link, for a thread that has the other end too.
-    pub fn with_oneself(self) -> Link<M> {
-        Link { alone: true, ..self }
+    pub fn with_oneself(self) -> Duplex<M> {
+        Duplex { alone: true, ..self }
     }
 
     /// Sends a message and says whether to ring the other side's doorbell.
@@ -116,7 +116,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         }
     }
 
-    /// Sends a message by the baton, as [`push`](Link::push) does. `None`: it can go by the ring only.
+    /// Sends a message by the baton, as [`push`](Duplex::push) does. `None`: it can go by the ring only.
     #[inline(always)]
     pub fn push_in_baton(&mut self, body: &[u64; 7], payload: &[u8]) -> Option<Pushed> {
         if !self.ours || payload.len() > BATON_PAYLOAD_BYTES {
@@ -136,10 +136,10 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
         Some(Pushed { doorbell: self.outward.wants_doorbell() })
     }
 
-    /// Sends a message by the ring, as [`push`](Link::push) does where [`push_in_baton`](Link::push_in_baton) cannot.
+    /// Sends a message by the ring, as [`push`](Duplex::push) does where [`push_in_baton`](Duplex::push_in_baton) cannot.
     ///
     /// # Errors
-    /// As for [`push`](Link::push).
+    /// As for [`push`](Duplex::push).
     #[inline]
     pub fn push_in_ring(&mut self, body: &[u64; 7], payload: &[u8]) -> Result<Pushed, PushError> {
         let pushed = self.outward.push(body, payload)?;
@@ -148,7 +148,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     /// Whether a message with a payload of `payload_len` bytes could be sent now: `false` means that
-    /// [`push`](Link::push) would say [`PushError::Full`].
+    /// [`push`](Duplex::push) would say [`PushError::Full`].
     #[inline]
     pub fn room(&mut self, payload_len: usize) -> bool {
         (self.ours && payload_len <= BATON_PAYLOAD_BYTES) || self.outward.room(payload_len)
@@ -184,7 +184,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     /// Takes the next message out if it is in the baton and has no payload, as most are that somebody waits for. `false`
-    /// says nothing: [`pop`](Link::pop) finds what else there may be.
+    /// says nothing: [`pop`](Duplex::pop) finds what else there may be.
     #[inline(always)]
     pub fn pop_short(&mut self, body: &mut [u64; 7]) -> bool {
         let line = self.line();
@@ -197,7 +197,7 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
     }
 
     /// Takes the next message out if it came through the ring, has no payload and begins like this, and returns the rest of it.
-    /// `None` says nothing: [`pop`](Link::pop) finds what else there may be.
+    /// `None` says nothing: [`pop`](Duplex::pop) finds what else there may be.
     #[inline]
     pub fn pop_like(&mut self, head: &[u64; HEAD_WORDS]) -> Option<[u64; 7 - HEAD_WORDS]> {
         // In this order: what was sent before the ring's message came to sight before that.
@@ -284,5 +284,5 @@ impl<M: Deref<Target = [AtomicU64]>> Link<M> {
 }
 
 #[cfg(test)]
-#[path = "link_tests.rs"]
+#[path = "duplex_tests.rs"]
 mod tests;

@@ -10,17 +10,17 @@ fn loom_what_was_read_before_a_look_is_told_by_it() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
-        let told = Arc::new(Told::new(2));
+        let told = Arc::new(ChangeLog::new(2));
         let returned = Arc::new(AtomicU64::new(0));
-        let mut mark = told.mark();
+        let mut mark = told.cursor();
         let reader = {
             let (told, returned) = (Arc::clone(&told), Arc::clone(&returned));
             thread::spawn(move || {
                 for round in 1..=2 {
-                    told.begin();
+                    told.open();
                     returned.store(round, Ordering::Release);
-                    told.tell(round * 10, round * 10 + 5);
-                    told.end();
+                    told.record(round * 10, round * 10 + 5);
+                    told.close();
                 }
             })
         };
@@ -43,15 +43,15 @@ fn loom_a_slot_that_is_overwritten_is_never_told_torn() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
-        let told = Arc::new(Told::new(1));
-        let mut mark = told.mark();
+        let told = Arc::new(ChangeLog::new(1));
+        let mut mark = told.cursor();
         let reader = {
             let told = Arc::clone(&told);
             thread::spawn(move || {
                 for round in 1..=2 {
-                    told.begin();
-                    told.tell(round, round);
-                    told.end();
+                    told.open();
+                    told.record(round, round);
+                    told.close();
                 }
             })
         };

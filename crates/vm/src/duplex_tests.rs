@@ -3,7 +3,7 @@ use crate::ring::{FenceMode, RingLayout};
 use std::sync::Arc;
 
 type Shared = Arc<[AtomicU64]>;
-type End = Link<Shared>;
+type End = Duplex<Shared>;
 
 fn words(count: usize) -> Shared {
     (0..count).map(|_| AtomicU64::new(0)).collect()
@@ -18,7 +18,7 @@ fn link(slots: usize, payload_bytes: usize) -> (End, End, [Shared; 3]) {
         let outward =
             Producer::new(Arc::clone(outward), layout, FenceMode::Symmetric).expect("a good layout");
         let inward = Consumer::new(Arc::clone(inward), layout).expect("a good layout");
-        Link::new(side, Arc::clone(&baton), outward, inward).expect("enough words")
+        Duplex::new(side, Arc::clone(&baton), outward, inward).expect("enough words")
     };
     (end(Side::First, &there, &back), end(Side::Second, &back, &there), [there, back, baton])
 }
@@ -183,7 +183,7 @@ mod plain {
         baton[0].store(1 << 32 | 449 << 2 | 1, Ordering::Relaxed);
         assert_eq!(pop(&mut second), Err(Corrupt::Length { len: 449, max: 448 }));
         assert!(
-            Link::new(Side::First, words(BATON_WORDS - 1), link(1, 0).0.outward, second.inward).is_none()
+            Duplex::new(Side::First, words(BATON_WORDS - 1), link(1, 0).0.outward, second.inward).is_none()
         );
     }
 

@@ -34,7 +34,7 @@ struct Slot {
 }
 
 /// The sequence word and the ring.
-pub(crate) struct Told {
+pub(crate) struct ChangeLog {
     sequence: AtomicU64,
     /// Who sleeps until the word is even.
     sleepers: AtomicU32,
@@ -46,16 +46,16 @@ pub(crate) struct Told {
 
 /// How much of it somebody has taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct Cursor {
     sequence: u64,
     written: u64,
 }
 
-impl Told {
+impl ChangeLog {
     /// A ring of so many slots.
-    pub(crate) fn new(slots: usize) -> Told {
+    pub(crate) fn new(slots: usize) -> ChangeLog {
         let slot = |_| Slot { start: AtomicU64::new(0), end: AtomicU64::new(0) };
-        Told {
+        ChangeLog {
             sequence: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             begun: AtomicU64::new(0),
@@ -65,15 +65,15 @@ impl Told {
     }
 
     /// To be called before something is read: makes others wait. Only by the thread that reads, as the next two.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn open(&self) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         debug_assert!(sequence.is_multiple_of(2), "begun twice");
         // The kernel wakes who changed memory under a lock that it takes after this and that the woken takes, too.
         self.sequence.store(sequence + 1, Ordering::Relaxed);
     }
 
-    /// Writes down what changed, after [`Told::begin`].
-    pub(crate) fn tell(&self, start: u64, end: u64) {
+    /// Writes down what changed, after [`ChangeLog::open`].
+    pub(crate) fn record(&self, start: u64, end: u64) {
         let at = self.written.load(Ordering::Relaxed);
         self.begun.store(at + 1, Ordering::Relaxed);
         // Whoever sees the slot change sees that it was begun.
@@ -85,7 +85,7 @@ impl Told {
     }
 
     /// All that was read is written down: others may go on.
-    pub(crate) fn end(&self) {
+    pub(crate) fn close(&self) {
         self.sequence.store(self.sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
         // Either this sees the sleeper, or the sleeper sees the even word.
         fence(Ordering::SeqCst);
@@ -95,19 +95,19 @@ impl Told {
     }
 
     /// Where somebody begins who has nothing from before.
-    pub(crate) fn mark(&self) -> Mark {
+    pub(crate) fn cursor(&self) -> Cursor {
         let sequence = self.settled();
-        Mark { sequence, written: self.written.load(Ordering::Acquire) }
+        Cursor { sequence, written: self.written.load(Ordering::Acquire) }
     }
 
     /// Whether nothing has changed since `mark`. What is read after a `false`, and before another look, may be torn.
     #[inline]
-    pub(crate) fn is_current(&self, mark: &Mark) -> bool {
+    pub(crate) fn is_current(&self, mark: &Cursor) -> bool {
         self.sequence.load(Ordering::Acquire) == mark.sequence
     }
 
     /// Waits until all that was read by now is written down, and tells what of it is new since `mark`, which moves on.
-    pub(crate) fn catch_up(&self, mark: &mut Mark, mut changed: impl FnMut(Changed)) {
+    pub(crate) fn catch_up(&self, mark: &mut Cursor, mut changed: impl FnMut(Changed)) {
         mark.sequence = self.settled();
         let written = self.written.load(Ordering::Acquire);
         let room = self.slots.len() as u64;
@@ -156,7 +156,7 @@ impl Told {
     }
 
     /// Whether the word is still `sequence`, so that all that was read before this being from then.
-    pub(crate) fn still(&self, sequence: u64) -> bool {
+    pub(crate) fn is_unchanged(&self, sequence: u64) -> bool {
         fence(Ordering::Acquire);
         self.sequence.load(Ordering::Relaxed) == sequence
     }
@@ -167,7 +167,7 @@ impl Told {
 }
 
 #[cfg(all(test, loom))]
-#[path = "told_loom.rs"]
+#[path = "change_log_loom.rs"]
 mod model;
 
 #[cfg(all(test, not(loom)))]
@@ -175,26 +175,26 @@ mod tests {
     use super::*;
 
     /// What somebody with this mark is told.
-    fn told(of: &Told, mark: &mut Mark) -> Vec<Changed> {
+    fn told(of: &ChangeLog, mark: &mut Cursor) -> Vec<Changed> {
         let mut all = Vec::new();
         of.catch_up(mark, |changed| all.push(changed));
         all
     }
 
-    fn tell(of: &Told, start: u64) {
-        of.begin();
-        of.tell(start, start + 10);
-        of.end();
+    fn tell(of: &ChangeLog, start: u64) {
+        of.open();
+        of.record(start, start + 10);
+        of.close();
     }
 
     #[test]
     fn everybody_is_told_once_what_came_after_their_mark() {
-        let of = Told::new(8);
-        let mut early = of.mark();
+        let of = ChangeLog::new(8);
+        let mut early = of.cursor();
         assert!(of.is_current(&early));
         tell(&of, 100);
         assert!(!of.is_current(&early));
-        let mut late = of.mark();
+        let mut late = of.cursor();
         tell(&of, 200);
         let (first, second) =
             (Changed::Range { start: 100, end: 110 }, Changed::Range { start: 200, end: 210 });
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn who_is_too_late_takes_everything_to_have_changed() {
-        let of = Told::new(8);
-        let mut mark = of.mark();
+        let of = ChangeLog::new(8);
+        let mut mark = of.cursor();
         (0..8).for_each(|at| tell(&of, at));
         let mut same = mark;
         assert_eq!(told(&of, &mut same).len(), 8);
@@ -217,15 +217,15 @@ mod tests {
 
     #[test]
     fn who_looks_while_something_is_read_waits() {
-        let of = Told::new(8);
-        let mut mark = of.mark();
-        of.begin();
+        let of = ChangeLog::new(8);
+        let mut mark = of.cursor();
+        of.open();
         assert!(!of.is_current(&mark));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| told(&of, &mut mark));
             std::thread::sleep(std::time::Duration::from_millis(5));
-            of.tell(1, 2);
-            of.end();
+            of.record(1, 2);
+            of.close();
             assert_eq!(waiting.join().expect("no panic"), [Changed::Range { start: 1, end: 2 }]);
         });
     }
