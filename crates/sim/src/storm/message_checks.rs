@@ -2,15 +2,15 @@
 
 use engine::{AmBody, AmSend, Delivery, Lane, Rank, SendError};
 
-use super::letters::Letter;
+use super::active_messages::InFlightMessage;
 use super::run::{Health, Run};
 use super::shadow::{Found, Since, WORD, Words};
 use crate::space;
 
-/// The payload of a letter, in the first of these bytes.
-fn payload(bytes: &mut Vec<u8>, letter: u64, len: usize) -> &[u8] {
+/// The payload of a message, in the first of these bytes.
+fn payload(bytes: &mut Vec<u8>, message: u64, len: usize) -> &[u8] {
     let bytes = space::first(bytes, len as u64);
-    let mut next = (letter as u8).wrapping_mul(31);
+    let mut next = (message as u8).wrapping_mul(31);
     for byte in &mut *bytes {
         *byte = next;
         next = next.wrapping_add(1);
@@ -43,13 +43,14 @@ impl Run {
         let len = if self.dice.once_in(2) { 0 } else { self.dice.small(most) as usize };
         let known = self.knowledge.of(from);
         let incarnations = self.incarnations(from, to);
-        let letter = self.mail.write(Letter { from, to, incarnations, lane, known, len, landed: None });
-        let bytes = payload(&mut self.bytes, letter, len);
+        let number =
+            self.messages.write(InFlightMessage { from, to, incarnations, lane, known, len, landed: None });
+        let bytes = payload(&mut self.bytes, number, len);
         let body = if len == 0 { AmBody::Short } else { AmBody::Medium(bytes) };
-        let message = AmSend { peer: to, lane, handler: 0, args: [letter, 0, 0, 0], body };
+        let message = AmSend { peer: to, lane, handler: 0, args: [number, 0, 0, 0], body };
         let sent = self.cluster.node(from).send_am(&message);
         if sent.is_err() {
-            self.mail.tear_up(letter);
+            self.messages.remove(number);
         }
         sent
     }
@@ -57,40 +58,40 @@ impl Run {
     /// The handler.
     pub(super) fn deliver(&mut self, rank: Rank, delivery: Delivery) -> Result<(), String> {
         let number = self.cluster.inbox().args()[0];
-        let Some(letter) = self.mail.letters.remove(&number) else {
+        let Some(message) = self.messages.by_number.remove(&number) else {
             return Err(format!(
                 "rank {rank} handles message {number} twice, or nobody sent it: {delivery:?}"
             ));
         };
-        if (letter.from, letter.to, letter.lane) != (delivery.peer, rank, delivery.lane) {
-            return Err(format!("rank {rank} is handed {letter:?} by {delivery:?}"));
+        if (message.from, message.to, message.lane) != (delivery.peer, rank, delivery.lane) {
+            return Err(format!("rank {rank} is handed {message:?} by {delivery:?}"));
         }
-        let (to, from) = self.incarnations(rank, letter.from);
-        if letter.incarnations != (from, to) {
-            return Err(format!("rank {rank}, process {to}, handles {letter:?} and has met process {from}"));
+        let (to, from) = self.incarnations(rank, message.from);
+        if message.incarnations != (from, to) {
+            return Err(format!("rank {rank}, process {to}, handles {message:?} and has met process {from}"));
         }
         self.operations += 1;
-        if let Some(owner) = self.knowledge.learn(rank, &letter.known, self.cluster.started()) {
+        if let Some(owner) = self.knowledge.learn(rank, &message.known, self.cluster.started()) {
             self.crews[rank as usize].curious = Some(owner);
             self.gossip(rank);
         }
-        match &letter.landed {
-            Some((words, below)) => self.judge_landed(rank, &letter, words, *below)?,
+        match &message.landed {
+            Some((words, below)) => self.judge_landed(rank, &message, words, *below)?,
             None => {
-                if self.cluster.inbox().payload != payload(&mut self.bytes, number, letter.len) {
-                    return Err(format!("the payload of message {number} is another: {letter:?}"));
+                if self.cluster.inbox().payload != payload(&mut self.bytes, number, message.len) {
+                    return Err(format!("the payload of message {number} is another: {message:?}"));
                 }
-                let last = self.mail.last.entry((letter.from, rank, letter.lane)).or_default();
+                let last = self.messages.last.entry((message.from, rank, message.lane)).or_default();
                 if std::mem::replace(last, number) > number {
-                    return Err(format!("message {number} was overtaken: {letter:?}"));
+                    return Err(format!("message {number} was overtaken: {message:?}"));
                 }
             }
         }
-        if letter.lane == Lane::Request && !self.dice.once_in(3) {
-            let replied = self.post(rank, letter.from, Lane::Reply);
-            let lost = matches!(replied, Err(SendError::Failed(_))) && self.is_apart(rank, letter.from);
+        if message.lane == Lane::Request && !self.dice.once_in(3) {
+            let replied = self.post(rank, message.from, Lane::Reply);
+            let lost = matches!(replied, Err(SendError::Failed(_))) && self.is_apart(rank, message.from);
             if replied.is_err() && !lost {
-                return Err(format!("rank {rank} cannot reply to rank {}: {replied:?}", letter.from));
+                return Err(format!("rank {rank} cannot reply to rank {}: {replied:?}", message.from));
             }
         }
         Ok(())
@@ -100,11 +101,11 @@ impl Run {
     fn judge_landed(
         &mut self,
         rank: Rank,
-        letter: &Letter,
+        message: &InFlightMessage,
         words: &[Words],
         below: u32,
     ) -> Result<(), String> {
-        let known = letter.known.as_ref().map_or(0, |known| known[rank as usize]);
+        let known = message.known.as_ref().map_or(0, |known| known[rank as usize]);
         let since = Since { known, step: u64::MAX };
         for words in words.iter().flat_map(|words| self.shadow.stretches(words)) {
             let bytes = space::first(&mut self.bytes, u64::from(words.count) * WORD);
@@ -121,13 +122,13 @@ impl Run {
 
     /// At the end, what was sent has been handled.
     pub(super) fn end_mail(&self) -> Result<(), String> {
-        let current = |letter: &Letter| {
-            let Letter { from, to, .. } = *letter;
-            letter.incarnations == (self.cluster.incarnation(from), self.cluster.incarnation(to))
+        let current = |message: &InFlightMessage| {
+            let InFlightMessage { from, to, .. } = *message;
+            message.incarnations == (self.cluster.incarnation(from), self.cluster.incarnation(to))
         };
-        let open = |letter: &&Letter| current(letter) && !self.is_cut(letter.from, letter.to);
-        match self.mail.letters.values().find(open) {
-            Some(letter) => Err(format!("nobody ever handled {letter:?}")),
+        let open = |message: &&InFlightMessage| current(message) && !self.is_cut(message.from, message.to);
+        match self.messages.by_number.values().find(open) {
+            Some(message) => Err(format!("nobody ever handled {message:?}")),
             None => Ok(()),
         }
     }

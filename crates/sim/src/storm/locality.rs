@@ -29,15 +29,15 @@ pub(super) struct Spot {
 
 /// Where ranks mostly go now.
 #[derive(Debug)]
-pub(super) struct Haunts {
+pub(super) struct Locality {
     spots: [Spot; SPOTS],
     strays: u64,
     stays: u64,
 }
 
-impl Haunts {
-    pub(super) fn new(dice: &mut Dice, shadow: &Shadow) -> Haunts {
-        Haunts {
+impl Locality {
+    pub(super) fn new(dice: &mut Dice, shadow: &Shadow) -> Locality {
+        Locality {
             spots: [(); SPOTS].map(|()| anywhere(dice, shadow, true)),
             strays: dice.pick(&STRAYS),
             stays: dice.pick(&STAYS),

@@ -12,9 +12,9 @@ pub(crate) type Change = u64;
 
 /// For each rank that ever changed its memory, the last change that was heard of. Empty where nothing was.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Vec<(Rank, Change)>);
+pub(crate) struct CausalHistory(Vec<(Rank, Change)>);
 
-impl Heard {
+impl CausalHistory {
     /// Whether nothing was heard of anybody.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -34,7 +34,7 @@ impl Heard {
     }
 
     /// Adds what others have heard.
-    pub(crate) fn merge(&mut self, others: &Heard) {
+    pub(crate) fn merge(&mut self, others: &CausalHistory) {
         others.0.iter().for_each(|(owner, change)| self.note(*owner, *change));
     }
 }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_is_heard_only_grows() {
-        let (mut owner, mut other) = (Heard::default(), Heard::default());
+        let (mut owner, mut other) = (CausalHistory::default(), CausalHistory::default());
         other.merge(&owner);
         assert!(other.is_empty());
         owner.note(0, 10);

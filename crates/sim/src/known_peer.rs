@@ -2,7 +2,7 @@
 
 /// Which process of a rank somebody talks to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct KnownPeer {
     /// How many had the rank before.
     pub(crate) incarnation: u32,
     /// Those before this one are known to have ended, or were given up: nothing is let in that comes from them.

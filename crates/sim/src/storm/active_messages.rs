@@ -8,7 +8,7 @@ use super::shadow::Words;
 
 /// A message that has been sent, or will be when its put is over.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct InFlightMessage {
     pub(super) from: Rank,
     pub(super) to: Rank,
     /// How many processes had these ranks before those that it is from and for.
@@ -23,22 +23,22 @@ pub(super) struct Letter {
 
 /// Messages that were not handled yet.
 #[derive(Debug, Default)]
-pub(super) struct Mail {
-    pub(super) letters: FxHashMap<u64, Letter>,
+pub(super) struct InFlightMessages {
+    pub(super) by_number: FxHashMap<u64, InFlightMessage>,
     pub(super) written: u64,
-    /// The last letter that was handled on each lane.
+    /// The last message that was handled on each lane.
     pub(super) last: FxHashMap<(Rank, Rank, Lane), u64>,
 }
 
-impl Mail {
-    pub(super) fn write(&mut self, letter: Letter) -> u64 {
+impl InFlightMessages {
+    pub(super) fn write(&mut self, message: InFlightMessage) -> u64 {
         self.written += 1;
-        self.letters.insert(self.written, letter);
+        self.by_number.insert(self.written, message);
         self.written
     }
 
     /// A message was not sent after all.
-    pub(super) fn tear_up(&mut self, letter: u64) {
-        self.letters.remove(&letter);
+    pub(super) fn remove(&mut self, number: u64) {
+        self.by_number.remove(&number);
     }
 }

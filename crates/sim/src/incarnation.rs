@@ -6,7 +6,7 @@
 
 use engine::{Event as Told, Lane, Nanos, Rank};
 
-use crate::acquaintance::{Admission, Met};
+use crate::known_peer::{Admission, KnownPeer};
 use crate::process::{Health, Process};
 use crate::queue::Event;
 use crate::world::World;
@@ -23,17 +23,17 @@ impl World {
     /// Which process of `peer`'s rank `rank` talks to.
     #[inline]
     pub(crate) fn met(&self, rank: Rank, peer: Rank) -> u32 {
-        self.acquaintance(rank, peer).incarnation
+        self.known_peer(rank, peer).incarnation
     }
 
     #[inline]
-    fn acquaintance(&self, rank: Rank, peer: Rank) -> Met {
-        if self.any_lost { self.remembered(rank, peer) } else { Met::default() }
+    fn known_peer(&self, rank: Rank, peer: Rank) -> KnownPeer {
+        if self.any_lost { self.remembered(rank, peer) } else { KnownPeer::default() }
     }
 
-    fn remembered(&self, rank: Rank, peer: Rank) -> Met {
+    fn remembered(&self, rank: Rank, peer: Rank) -> KnownPeer {
         match rank == peer {
-            true => Met { incarnation: self.incarnation(rank), void: 0 },
+            true => KnownPeer { incarnation: self.incarnation(rank), void: 0 },
             false => self.process(rank).met.get(&peer).copied().unwrap_or_default(),
         }
     }
@@ -49,7 +49,7 @@ impl World {
 
     /// Whether what comes from this process of `from` may go on at `to`'s card; `event` is to happen again if it waits.
     pub(crate) fn admit(&mut self, to: Rank, from: Rank, incarnation: u32, event: Event) -> Admission {
-        let met = self.acquaintance(to, from);
+        let met = self.known_peer(to, from);
         if incarnation < met.incarnation.max(met.void) {
             return Admission::Refused;
         }
@@ -64,7 +64,7 @@ impl World {
     /// News of the process that has `rank` now reaches `to`, unless it has met it.
     pub(crate) fn introduce(&mut self, to: Rank, rank: Rank) {
         let incarnation = self.incarnation(rank);
-        let met = self.acquaintance(to, rank);
+        let met = self.known_peer(to, rank);
         let lives = |process: &Process| !matches!(process.health, Health::Dead(_));
         if incarnation > met.incarnation && lives(self.process(to)) && lives(self.process(rank)) {
             self.announce(to, rank, incarnation);
@@ -112,9 +112,9 @@ impl World {
     /// `rank` gives up the process of `peer` that it talks to, which learns of that later if it still runs.
     pub(crate) fn disconnect(&mut self, rank: Rank, peer: Rank) {
         let (own, incarnation) = (self.incarnation(rank), self.met(rank, peer));
-        let is_new = self.acquaintance(rank, peer).void <= incarnation;
+        let is_new = self.known_peer(rank, peer).void <= incarnation;
         self.bury(rank, peer, incarnation);
-        let talks = self.incarnation(peer) == incarnation && self.acquaintance(peer, rank).incarnation == own;
+        let talks = self.incarnation(peer) == incarnation && self.known_peer(peer, rank).incarnation == own;
         if is_new && talks {
             let at = self.now + self.costs.latency_ns * (1 + self.weather.below(NEWS_LATENCIES_MAX));
             self.queue.push(
@@ -146,7 +146,7 @@ impl World {
             self.clear_lanes(rank, peer);
             let incarnation = self.incarnation(peer);
             if incarnation > 0 {
-                self.process_mut(rank).met.insert(peer, Met { incarnation, void: 0 });
+                self.process_mut(rank).met.insert(peer, KnownPeer { incarnation, void: 0 });
             }
             let at = self.now + self.costs.latency_ns * (1 + self.weather.below(NEWS_LATENCIES_MAX));
             let is_dead = matches!(self.process(peer).health, Health::Dead(_));
