@@ -3,7 +3,7 @@
 //! Two kinds of memory are lent to the provider. *Buffers* are given away until their operation has ended, so an operation
 //! from one may be given up at any time. *Callers' memory* is lent to copies by key that are long, and has to come back at a deadline. An operation whose
 //! peer hangs ends only with its whole endpoint (`net` and `tcp;ofi_rxm` of 1.17 go on with what was posted to a peer
-//! that has been removed from the address vector): so it is lent to *outlets* only, which are endpoints that nobody knows
+//! that has been removed from the address vector): so it is lent to *auxiliary endpoints* only, which are endpoints that nobody knows
 //! the address of, and can be closed. Where one cannot be closed that callers' memory is lent to, the process is aborted.
 //!
 //! What peers may reach is registered where the engine says so, and only after the kernel was asked whether that memory
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use engine::registration::RegisterError;
 use engine::{Direction, Place};
 use fabric::{
-    Access, Completion, Desc, Description, Endpoint, Errno, Error, Local, Look, Options, OutletId,
+    Access, AuxEndpointId, Completion, Desc, Description, Endpoint, Errno, Error, Local, Look, Options,
     PIECES_MAX, PREPARED_MAX, Peer, Post, Provider, Region, Remote, RemotePiece, Sleep, Until,
 };
 use vm::{Segment, SharedMemory};
@@ -114,10 +114,10 @@ pub(crate) struct NetEndpoint {
     address: Box<[u8]>,
     pub(super) buffers: Buffers,
     pub(super) slots: Slots,
-    /// Outlets that are open; and whether there can be no more for as long as the endpoint is.
-    outlets: Vec<OutletId>,
-    outlets_end: bool,
-    /// To sleep on: the endpoint's descriptor, and all outlets'.
+    /// Auxiliary endpoints that are open; and whether there can be no more for as long as the endpoint is.
+    aux_endpoints: Vec<AuxEndpointId>,
+    aux_endpoints_end: bool,
+    /// To sleep on: the endpoint's descriptor, and all auxiliary endpoints'.
     wait: Option<OwnedFd>,
     /// Buffers for messages that are still to be lent.
     idle: Vec<Buffer>,
@@ -150,8 +150,8 @@ impl NetEndpoint {
             description,
             buffers: Buffers::default(),
             slots: Slots::default(),
-            outlets: Vec::new(),
-            outlets_end: false,
+            aux_endpoints: Vec::new(),
+            aux_endpoints_end: false,
             wait,
             idle: Vec::new(),
             idle_until: None,
@@ -361,22 +361,22 @@ impl NetEndpoint {
         self.lend(lent, purpose, Begin::ReadPieces(from, remote))
     }
 
-    /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the outlet is
+    /// Copies straight from or to memory of callers, which stays lent until this operation has ended or the auxiliary endpoint is
     /// closed: nobody may be told before that the copy is over.
-    pub(super) fn copy_from_outlet(
+    pub(super) fn copy_from_aux_endpoint(
         &mut self,
-        outlet: OutletId,
+        aux_endpoint: AuxEndpointId,
         (direction, peer): (Direction, Peer),
         lent: &[Lent],
         remote: &[RemotePiece],
         part: usize,
     ) -> Result<(), NotStarted> {
         #[cfg(test)]
-        if self.script.refuse_outlets {
+        if self.script.refuse_aux_endpoints {
             return Err(NotStarted { busy: true });
         }
         #[cfg(test)]
-        if self.script.swallow_outlets > 0 {
+        if self.script.swallow_aux_endpoints > 0 {
             return Ok(());
         }
         let mut locals = [Local { addr: std::ptr::null_mut(), len: 0, desc: Desc::NONE }; PIECES_MAX];
@@ -386,15 +386,15 @@ impl NetEndpoint {
         }
         let (locals, token) = (&locals[..lent.len()], part as u64);
         let endpoint = self.endpoint.as_mut().ok_or(NotStarted { busy: false })?;
-        let mut outlet = endpoint.outlet(outlet).map_err(|_| NotStarted { busy: false })?;
+        let mut aux_endpoint = endpoint.aux_endpoint(aux_endpoint).map_err(|_| NotStarted { busy: false })?;
         // SAFETY: the engine hands on the pieces that it was given; this library gives it only pieces of a `PieceList`, or
         // of buffers that it keeps until the operation has ended: readable or writable as the direction wants, and used by
-        // nothing else. That it has ended the engine is told only after the completion of this has come, or the outlet is
+        // nothing else. That it has ended the engine is told only after the completion of this has come, or the auxiliary endpoint is
         // closed, as the caller of this function sees to; and registrations stay until then, too.
         let posted = unsafe {
             match direction {
-                Direction::Put => outlet.write_pieces(locals, peer, remote, Until::Delivered, token),
-                Direction::Get => outlet.read_pieces(locals, peer, remote, token),
+                Direction::Put => aux_endpoint.write_pieces(locals, peer, remote, Until::Delivered, token),
+                Direction::Get => aux_endpoint.read_pieces(locals, peer, remote, token),
             }
         };
         match posted {
@@ -409,12 +409,12 @@ impl NetEndpoint {
         }
     }
 
-    /// Makes progress at an outlet, and returns the next part of a copy that has ended there, and whether well.
-    pub(super) fn poll_outlet(&mut self, outlet: OutletId) -> Option<(usize, bool)> {
-        match self.endpoint.as_mut()?.outlet(outlet).ok()?.poll() {
+    /// Makes progress at an auxiliary endpoint, and returns the next part of a copy that has ended there, and whether well.
+    pub(super) fn poll_aux_endpoint(&mut self, aux_endpoint: AuxEndpointId) -> Option<(usize, bool)> {
+        match self.endpoint.as_mut()?.aux_endpoint(aux_endpoint).ok()?.poll() {
             Ok(completion) => match completion? {
                 #[cfg(test)]
-                Completion::Done { token, .. } if std::mem::take(&mut self.script.fail_outlet) => {
+                Completion::Done { token, .. } if std::mem::take(&mut self.script.fail_aux_endpoint) => {
                     Some((token as usize, false))
                 }
                 Completion::Done { token, .. } => Some((token as usize, true)),
@@ -531,8 +531,8 @@ impl NetEndpoint {
 
     /// Closes the endpoint: nothing comes in or goes out any more.
     pub(super) fn close(&mut self) {
-        for outlet in std::mem::take(&mut self.outlets) {
-            self.close_outlet(outlet, true);
+        for aux_endpoint in std::mem::take(&mut self.aux_endpoints) {
+            self.close_aux_endpoint(aux_endpoint, true);
         }
         let Some(mut endpoint) = self.endpoint.take() else { return };
         // Reads that were given up may end still.

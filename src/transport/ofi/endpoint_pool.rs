@@ -1,27 +1,27 @@
-//! Which outlet carries whose copies.
+//! Which auxiliary endpoint carries whose copies.
 //!
-//! An outlet is closed to get callers' memory back from operations with a peer that hangs, and that ends all that it
+//! An auxiliary endpoint is closed to get callers' memory back from operations with a peer that hangs, and that ends all that it
 //! carries. To send that again would not do: what a closed connection had taken may still arrive at a peer, after what
-//! is sent by the next one, and even after the peer was told that all is there. So an outlet carries copies with one peer
+//! is sent by the next one, and even after the peer was told that all is there. So an auxiliary endpoint carries copies with one peer
 //! at a time, and its end is noticed by no other. One that does not reach its peer is closed, too, and carries nothing then.
 //! So is one that takes parts and ends none, while its peer is heard from by the endpoint's connection.
 
 use std::time::{Duration, Instant};
 
 use engine::Rank;
-use fabric::OutletId;
+use fabric::AuxEndpointId;
 
 use super::endpoint::NetEndpoint;
 use super::link::Wait;
 use crate::base::limits::{AUX_ENDPOINTS, PINNED_AUX_ENDPOINTS};
 
-/// How long nobody tries to open an outlet after one could not be opened.
+/// How long nobody tries to open an auxiliary endpoint after one could not be opened.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An outlet, and whom it is for.
+/// An auxiliary endpoint, and whom it is for.
 struct PooledEndpoint {
     /// `None` once it is closed.
-    outlet: Option<OutletId>,
+    aux_endpoint: Option<AuxEndpointId>,
     /// The peer that it was for last.
     rank: Rank,
     /// Copies with that peer, and parts of theirs that the provider has.
@@ -39,7 +39,7 @@ pub(super) struct EndpointPool {
     all: Vec<PooledEndpoint>,
     /// Parts that all of them carry.
     parts: usize,
-    /// No outlet could be opened at that time.
+    /// No auxiliary endpoint could be opened at that time.
     refused_at: Option<Instant>,
     /// As if none could.
     #[cfg(test)]
@@ -52,7 +52,7 @@ pub(super) struct EndpointPool {
 impl EndpointPool {
     /// Enters a copy with this peer. `None`: it is to go through buffers.
     pub(super) fn enter(&mut self, rank: Rank, endpoint: &mut NetEndpoint) -> Option<usize> {
-        let its_own = |pooled: &PooledEndpoint| pooled.rank == rank && pooled.outlet.is_some();
+        let its_own = |pooled: &PooledEndpoint| pooled.rank == rank && pooled.aux_endpoint.is_some();
         let at = match self.all.iter().position(its_own) {
             Some(at) => at,
             None => self.open(endpoint).or_else(|| self.all.iter().position(PooledEndpoint::is_free))?,
@@ -68,7 +68,7 @@ impl EndpointPool {
 
     /// Opens one more, if there may be.
     fn open(&mut self, endpoint: &mut NetEndpoint) -> Option<usize> {
-        let closed = self.all.iter().position(|pooled| pooled.outlet.is_none());
+        let closed = self.all.iter().position(|pooled| pooled.aux_endpoint.is_none());
         let most =
             if endpoint.description().mr_mode.allocated { PINNED_AUX_ENDPOINTS } else { AUX_ENDPOINTS };
         if closed.is_none() && self.all.len() >= most
@@ -80,10 +80,11 @@ impl EndpointPool {
         if self.refuses {
             return None;
         }
-        let outlet = endpoint.open_outlet();
-        self.refused_at = outlet.is_none().then(Instant::now);
+        let aux_endpoint = endpoint.open_aux_endpoint();
+        self.refused_at = aux_endpoint.is_none().then(Instant::now);
         let (wait, stalled) = (None, Duration::ZERO);
-        let opened = PooledEndpoint { outlet: Some(outlet?), rank: 0, copies: 0, parts: 0, wait, stalled };
+        let opened =
+            PooledEndpoint { aux_endpoint: Some(aux_endpoint?), rank: 0, copies: 0, parts: 0, wait, stalled };
         match closed {
             Some(at) => self.all[at] = opened,
             None => self.all.push(opened),
@@ -96,9 +97,9 @@ impl EndpointPool {
         self.all[at].copies -= 1;
     }
 
-    /// The outlet, if it is open.
-    pub(super) fn outlet(&self, at: usize) -> Option<OutletId> {
-        self.all[at].outlet
+    /// The auxiliary endpoint, if it is open.
+    pub(super) fn aux_endpoint(&self, at: usize) -> Option<AuxEndpointId> {
+        self.all[at].aux_endpoint
     }
 
     /// The provider has one more part.
@@ -146,14 +147,16 @@ impl EndpointPool {
     /// Makes progress where anything is carried, and returns the next part that has ended, and whether well.
     pub(super) fn poll(&mut self, endpoint: &mut NetEndpoint) -> Option<(usize, bool)> {
         let loaded = self.all.iter().filter(|pooled| pooled.parts > 0);
-        loaded.filter_map(|pooled| pooled.outlet).find_map(|outlet| endpoint.poll_outlet(outlet))
+        loaded
+            .filter_map(|pooled| pooled.aux_endpoint)
+            .find_map(|aux_endpoint| endpoint.poll_aux_endpoint(aux_endpoint))
     }
 
     /// Closes a pooled endpoint: memory that was lent to it is touched no more, and its parts never end.
     pub(super) fn close(&mut self, at: usize, endpoint: &mut NetEndpoint) {
         let is_lent = self.all[at].parts > 0;
-        if let Some(outlet) = self.all[at].outlet.take() {
-            endpoint.close_outlet(outlet, is_lent);
+        if let Some(aux_endpoint) = self.all[at].aux_endpoint.take() {
+            endpoint.close_aux_endpoint(aux_endpoint, is_lent);
             #[cfg(test)]
             {
                 self.closed += 1;
@@ -164,6 +167,6 @@ impl EndpointPool {
 
 impl PooledEndpoint {
     fn is_free(&self) -> bool {
-        self.outlet.is_some() && self.copies == 0
+        self.aux_endpoint.is_some() && self.copies == 0
     }
 }

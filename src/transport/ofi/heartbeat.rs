@@ -18,11 +18,11 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// In how many heartbeats a peer has to be heard from that was said to be gone: what it had sent before may come after that.
 const DOUBTS: u8 = 4;
 
-/// The shortest time for which an outlet may end no part, though its peer is heard from.
+/// The shortest time for which an auxiliary endpoint may end no part, though its peer is heard from.
 const STALLS_MIN: Duration = Duration::from_secs(2);
 
-/// How long an outlet may end no part while its peer is heard from, which may be silent for so long. Half of that, as the copies
-/// are tried by one more outlet.
+/// How long an auxiliary endpoint may end no part while its peer is heard from, which may be silent for so long. Half of that, as the copies
+/// are tried by one more auxiliary endpoint.
 fn stalls_within(silence: Duration) -> Duration {
     (silence / 2).max(STALLS_MIN)
 }
@@ -79,7 +79,7 @@ impl OfiTransport {
                 self.lose(rank);
             }
         }
-        doubted.into_iter().for_each(|rank| self.doubt_outlet(rank));
+        doubted.into_iter().for_each(|rank| self.doubt_aux_endpoint(rank));
         quiet.into_iter().for_each(|rank| self.ping(rank));
     }
 

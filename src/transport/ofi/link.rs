@@ -128,11 +128,11 @@ pub(super) struct Link {
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
-    /// An outlet did not reach it: until that time none is tried. And how long after the last failure that is.
-    pub(super) no_outlet_before: Option<Instant>,
-    pub(super) outlet_pause: Duration,
-    /// The last outlet for it took parts and ended none, and no other has ended one since.
-    pub(super) doubts_outlets: bool,
+    /// An auxiliary endpoint did not reach it: until that time none is tried. And how long after the last failure that is.
+    pub(super) no_aux_endpoint_before: Option<Instant>,
+    pub(super) aux_endpoint_pause: Duration,
+    /// The last auxiliary endpoint for it took parts and ended none, and no other has ended one since.
+    pub(super) doubts_aux_endpoints: bool,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
     /// room for; of those that owe much.
     pub(super) listed: bool,
@@ -226,9 +226,9 @@ impl Link {
             copies: Default::default(),
             parts: [0; 3],
             suspect: false,
-            no_outlet_before: None,
-            outlet_pause: Duration::ZERO,
-            doubts_outlets: false,
+            no_aux_endpoint_before: None,
+            aux_endpoint_pause: Duration::ZERO,
+            doubts_aux_endpoints: false,
             listed: false,
             stuck: false,
             owing: false,

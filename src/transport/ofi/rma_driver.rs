@@ -20,12 +20,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// after eight tries, the last of them within 102 s of the first loss.
 const ORPHANED: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 
-/// How long an outlet may have no room, and nothing to carry, before copies go through buffers.
-const OUTLET_WITHIN: Duration = Duration::from_secs(2);
+/// How long an auxiliary endpoint may have no room, and nothing to carry, before copies go through buffers.
+const AUX_ENDPOINT_WITHIN: Duration = Duration::from_secs(2);
 
-/// After an outlet did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
-const OUTLET_PAUSE: Duration = Duration::from_secs(10);
-const OUTLET_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// After an auxiliary endpoint did not reach a peer the next is tried so much later; twice that after each more, but no later than this.
+const AUX_ENDPOINT_PAUSE: Duration = Duration::from_secs(10);
+const AUX_ENDPOINT_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// How far a copy has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl OfiTransport {
         Submit::Pending
     }
 
-    /// Gives a copy to an outlet, if one can be had. What the network does not seem to carry goes in small parts: over a slow one,
+    /// Gives a copy to an auxiliary endpoint, if one can be had. What the network does not seem to carry goes in small parts: over a slow one,
     /// these end.
     fn carry(&mut self, copy: usize, rank: Rank) {
         let known = &mut self.copies.all[copy];
         known.pooled = self.endpoint_pool.enter(rank, &mut self.endpoint);
-        if self.links.get(rank).is_some_and(|link| link.doubts_outlets) {
+        if self.links.get(rank).is_some_and(|link| link.doubts_aux_endpoints) {
             known.direct_max = Size::Large.bytes();
         }
     }
@@ -101,7 +101,7 @@ impl OfiTransport {
         let long = bytes > Size::Small.bytes() as u64;
         let ends_well = direction == Direction::Get || self.copies.delivers;
         let is_reached = |link: &Link| {
-            !link.suspect && link.no_outlet_before.is_none_or(|before| Instant::now() >= before)
+            !link.suspect && link.no_aux_endpoint_before.is_none_or(|before| Instant::now() >= before)
         };
         long && ends_well && self.links.get(rank).is_some_and(is_reached)
     }
@@ -200,7 +200,7 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         link.parts[part.kind()] += 1;
         match part.direct {
-            true => (link.no_outlet_before, link.outlet_pause) = (None, Duration::ZERO),
+            true => (link.no_aux_endpoint_before, link.aux_endpoint_pause) = (None, Duration::ZERO),
             // The endpoint's own connection has room.
             false => link.has_room(),
         }
@@ -267,28 +267,34 @@ impl OfiTransport {
     fn start_direct(&mut self, part: Part, number: usize) -> Result<(), bool> {
         let known = &self.copies.all[part.copy];
         let pooled = known.pooled.ok_or(false)?;
-        let outlet = self.endpoint_pool.outlet(pooled).ok_or(false)?;
+        let aux_endpoint = self.endpoint_pool.aux_endpoint(pooled).ok_or(false)?;
         let (list, count) = self.copies.remote(&part);
         let regions = &self.regions;
         let desc = |reg| regions.get(&reg).map_or(Desc::NONE, |registered| registered.desc);
         let (lent, lent_count) = self.copies.local(&part, desc);
         let whose = (known.direction, known.peer);
-        let started =
-            self.endpoint.copy_from_outlet(outlet, whose, &lent[..lent_count], &list[..count], number);
+        let started = self.endpoint.copy_from_aux_endpoint(
+            aux_endpoint,
+            whose,
+            &lent[..lent_count],
+            &list[..count],
+            number,
+        );
         started.map_err(|NotStarted { busy }| busy)?;
         self.endpoint_pool.load(pooled);
         Ok(())
     }
 
-    /// The outlet has no room for a part of a copy: it is to be tried again, but not for ever. It has a connection of its own, and the
-    /// peer may be reached by the endpoint's all the while: it is not lost by this, and the next outlet is not tried at once.
+    /// The auxiliary endpoint has no room for a part of a copy: it is to be tried again, but not for ever. It has a connection of its own, and the
+    /// peer may be reached by the endpoint's all the while: it is not lost by this, and the next auxiliary endpoint is not tried at once.
     fn doubt_pooled(&mut self, copy: usize) {
         let RmaOp { rank, pooled: Some(pooled), .. } = self.copies.all[copy] else { return };
         self.try_again(rank);
-        if self.endpoint_pool.found_no_room(pooled) > OUTLET_WITHIN {
+        if self.endpoint_pool.found_no_room(pooled) > AUX_ENDPOINT_WITHIN {
             if let Some(link) = self.links.get_mut(rank) {
-                link.outlet_pause = (2 * link.outlet_pause).clamp(OUTLET_PAUSE, OUTLET_PAUSE_MAX);
-                link.no_outlet_before = Some(Instant::now() + link.outlet_pause);
+                link.aux_endpoint_pause =
+                    (2 * link.aux_endpoint_pause).clamp(AUX_ENDPOINT_PAUSE, AUX_ENDPOINT_PAUSE_MAX);
+                link.no_aux_endpoint_before = Some(Instant::now() + link.aux_endpoint_pause);
             }
             tracing::warn!(
                 peer = rank,
@@ -301,7 +307,7 @@ impl OfiTransport {
     /// A part has ended.
     pub(super) fn on_part(&mut self, number: usize, buffer: Option<Buffer>, done: bool) {
         if !done && buffer.is_none() {
-            return self.on_outlet_failed(number);
+            return self.on_aux_endpoint_failed(number);
         }
         let part = self.copies.parts.remove(number);
         let known = &mut self.copies.all[part.copy];
@@ -317,7 +323,7 @@ impl OfiTransport {
         }
         if let Some(link) = self.links.get_mut(rank) {
             link.suspect &= part.direct || !done;
-            link.doubts_outlets &= !part.direct;
+            link.doubts_aux_endpoints &= !part.direct;
         }
         self.release(rank, part.kind());
         buffer.into_iter().for_each(|buffer| self.endpoint.buffers.put_back(buffer));
@@ -328,10 +334,10 @@ impl OfiTransport {
         self.advance(part.copy, false);
     }
 
-    /// A part has failed at an outlet, and with it the outlet's connection. The peer may be there all the same: copies with it that
+    /// A part has failed at an auxiliary endpoint, and with it the auxiliary endpoint's connection. The peer may be there all the same: copies with it that
     /// go on by the endpoint's connection find that out.
     #[cold]
-    fn on_outlet_failed(&mut self, number: usize) {
+    fn on_aux_endpoint_failed(&mut self, number: usize) {
         let copy = self.copies.parts[number].copy;
         if !self.has_faults(copy) {
             let rank = self.copies.all[copy].rank;
@@ -344,13 +350,13 @@ impl OfiTransport {
         }
     }
 
-    /// For long no part has ended at the outlet for a peer that is heard from: the network does not carry what it took, as one
-    /// does that forgot a connection, or drops long packets. Its copies begin anew by another outlet, and not by the endpoint's
+    /// For long no part has ended at the auxiliary endpoint for a peer that is heard from: the network does not carry what it took, as one
+    /// does that forgot a connection, or drops long packets. Its copies begin anew by another auxiliary endpoint, and not by the endpoint's
     /// connection, which that network would end. If it was so with the last one, too, they end.
     #[cold]
-    pub(super) fn doubt_outlet(&mut self, rank: Rank) {
+    pub(super) fn doubt_aux_endpoint(&mut self, rank: Rank) {
         let Some(link) = self.links.get_mut(rank) else { return };
-        let again = std::mem::replace(&mut link.doubts_outlets, true);
+        let again = std::mem::replace(&mut link.doubts_aux_endpoints, true);
         let what = if again { "they end" } else { "they begin anew by another" };
         tracing::warn!(
             peer = rank,
@@ -368,7 +374,7 @@ impl OfiTransport {
         self.begin_anew(rank);
     }
 
-    /// The outlet of this copy has failed. Its connection ends with the first byte of callers' memory that cannot be read or
+    /// The auxiliary endpoint of this copy has failed. Its connection ends with the first byte of callers' memory that cannot be read or
     /// written, and with it all that it carries. Where this finds such memory, it ends the copies of it, has the others begin
     /// anew, and returns true: the peer is not to blame. Copies that only wait are looked at, too: through a buffer this process
     /// would read their memory itself.
@@ -442,7 +448,7 @@ impl OfiTransport {
         self.begin_anew(rank);
     }
 
-    /// Closes the outlet for a peer, if there is one. Returns the copies that it carried.
+    /// Closes the auxiliary endpoint for a peer, if there is one. Returns the copies that it carried.
     fn take_back(&mut self, rank: Rank) -> Vec<usize> {
         let mut carried = self.copies.with(rank);
         carried.retain(|copy| {
@@ -455,7 +461,7 @@ impl OfiTransport {
         carried
     }
 
-    /// Goes on with all copies with a peer, whose outlet is closed: those first that waited for it, in the same order.
+    /// Goes on with all copies with a peer, whose auxiliary endpoint is closed: those first that waited for it, in the same order.
     fn begin_anew(&mut self, rank: Rank) {
         let link = self.links.get_mut(rank);
         let waiting = link.map_or_else(VecDeque::new, |link| std::mem::take(&mut link.copies[DIRECT]));

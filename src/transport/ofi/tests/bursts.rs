@@ -19,7 +19,7 @@ const LONG: usize = Size::Small.bytes() + 1;
 
 const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
 
-/// Over each provider, between ranks that know each other's heaps; no outlet is open.
+/// Over each provider, between ranks that know each other's heaps; no auxiliary endpoint is open.
 fn over_each(test: impl Fn(&mut OfiCluster, [Place; 2])) {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);

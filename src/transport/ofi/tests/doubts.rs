@@ -1,4 +1,4 @@
-//! Outlets that do not carry what they took, to a peer that is heard from.
+//! Auxiliary endpoints that do not carry what they took, to a peer that is heard from.
 
 use std::time::{Duration, Instant};
 
@@ -28,17 +28,17 @@ fn an_outlet_that_ends_nothing_is_given_up_for_another() {
             let (mut cluster, here, there) = pair_with_silence(provider);
             let (from, rank) = if direction == Direction::Put { (here, 0) } else { (there, 1) };
             fill(&mut cluster, rank, from, 9);
-            cluster.transport(0).endpoint.script.swallow_outlets = 1;
+            cluster.transport(0).endpoint.script.swallow_aux_endpoints = 1;
             // More than may be under way: some wait.
             let ids = [(); DIRECT_PARTS + 3].map(|()| start(&mut cluster, 1, direction, here, there));
             until(&mut cluster, &[0, 1], |cluster| cluster.transport(0).endpoint_pool.closed > 0);
             assert!(ids.iter().all(|id| !cluster.node(0).is_done(*id)));
-            assert!(cluster.transport(0).links.get(1).expect("they talk").doubts_outlets);
+            assert!(cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
             for id in ids {
                 assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
             }
             assert!(holds(&mut cluster, 0, here, 9) && holds(&mut cluster, 1, there, 9));
-            assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_outlets);
+            assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
             assert_eq!((cluster.transport(0).endpoint_pool.closed, cluster.node(0).is_lost(1)), (1, false));
         }
     });
@@ -48,7 +48,7 @@ fn an_outlet_that_ends_nothing_is_given_up_for_another() {
 fn copies_that_no_outlet_ends_end_with_an_error_and_cost_no_peer() {
     over_each(|provider| {
         let (mut cluster, here, there) = pair_with_silence(provider);
-        cluster.transport(0).endpoint.script.swallow_outlets = 2;
+        cluster.transport(0).endpoint.script.swallow_aux_endpoints = 2;
         let ids = BOTH.map(|direction| start(&mut cluster, 1, direction, here, there));
         for id in ids {
             assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Err(OpError::Timeout { peer: 1 }));
@@ -61,7 +61,7 @@ fn copies_that_no_outlet_ends_end_with_an_error_and_cost_no_peer() {
         // And so do long copies, when the network carries them again.
         let id = start(&mut cluster, 1, Direction::Put, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
-        assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_outlets);
+        assert!(!cluster.transport(0).links.get(1).expect("they talk").doubts_aux_endpoints);
     });
 }
 
@@ -85,7 +85,7 @@ fn an_outlet_that_loses_its_connection_costs_no_peer() {
             let (here, there) = held(&mut cluster, 1);
             let (from, rank) = if direction == Direction::Put { (here, 0) } else { (there, 1) };
             fill(&mut cluster, rank, from, 9);
-            cluster.transport(0).endpoint.script.fail_outlet = true;
+            cluster.transport(0).endpoint.script.fail_aux_endpoint = true;
             let id = start(&mut cluster, 1, direction, here, there);
             assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
             assert!(holds(&mut cluster, 0, here, 9) && holds(&mut cluster, 1, there, 9));

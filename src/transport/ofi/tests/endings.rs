@@ -273,7 +273,7 @@ fn a_copy_that_is_given_up_is_noticed_by_no_other() {
             .collect();
         try_alone(&mut cluster);
         assert_eq!(cluster.transport(0).endpoint_pool.closed, 0);
-        // A put and a get with the peer that hangs: the first costs its outlet.
+        // A put and a get with the peer that hangs: the first costs its auxiliary endpoint.
         for at in [0, 1] {
             cluster.node(0).cancel(ids[at]);
             fill(&mut cluster, 0, copies[at].3, 99);
@@ -312,7 +312,7 @@ fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
         assert!(cluster.transport(0).links.get(1).expect("they talk").suspect);
         until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
         assert!(!cluster.transport(0).links.get(1).expect("they talk").suspect);
-        // It is trusted again; the new outlet connects.
+        // It is trusted again; the new auxiliary endpoint connects.
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         let id = start(&mut cluster, 1, Direction::Get, here, there);
@@ -328,7 +328,7 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
     over_each(|provider| {
         let mut cluster = OfiCluster::new(2, setting(provider, ample()));
         let (here, there) = held(&mut cluster, 1);
-        cluster.transport(0).endpoint.script.refuse_outlets = true;
+        cluster.transport(0).endpoint.script.refuse_aux_endpoints = true;
         fill(&mut cluster, 1, there, 9);
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         try_alone(&mut cluster);
@@ -340,7 +340,7 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
         let pause = |cluster: &mut OfiCluster| {
             let link = cluster.transport(0).links.get_mut(1).expect("they talk");
             assert!(!link.suspect);
-            link.no_outlet_before
+            link.no_aux_endpoint_before
         };
         let before = pause(&mut cluster);
         assert!(before.is_some());
@@ -348,8 +348,9 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert_eq!((cluster.transport(0).endpoint_pool.closed, pause(&mut cluster)), (1, before));
         // A while later one is tried again, and has room.
-        cluster.transport(0).links.get_mut(1).expect("they talk").no_outlet_before = Some(Instant::now());
-        cluster.transport(0).endpoint.script.refuse_outlets = false;
+        cluster.transport(0).links.get_mut(1).expect("they talk").no_aux_endpoint_before =
+            Some(Instant::now());
+        cluster.transport(0).endpoint.script.refuse_aux_endpoints = false;
         let id = start(&mut cluster, 1, Direction::Put, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert_eq!((pause(&mut cluster), cluster.node(0).is_lost(1)), (None, false));

@@ -5,7 +5,7 @@ use crate::ffi::{self, fi_cq_attr, fi_cq_data_entry, fid_av, fid_cq, fid_domain,
 use crate::info::Info;
 use crate::library::Version;
 use crate::object::Owned;
-use crate::prepared::Messages;
+use crate::persistent_table::Messages;
 use crate::slots::{Op, Slots};
 use libc::c_int;
 use std::ffi::c_void;
@@ -31,7 +31,7 @@ impl Default for Options {
 pub(crate) const BATCH: usize = 16;
 
 /// See the module.
-pub(crate) struct Channel {
+pub(crate) struct QueuedEndpoint {
     /// Closing it kills the process while it has reads under way: see [`dies_of_reads`].
     dies_of_reads: bool,
     pub(crate) ep: Owned<fid_ep>,
@@ -44,14 +44,14 @@ pub(crate) struct Channel {
     wait_fd: Option<RawFd>,
 }
 
-impl Channel {
+impl QueuedEndpoint {
     /// Opens and enables one.
     pub(crate) fn open(
         domain: &Owned<fid_domain>,
         info: &Info,
         av: &Owned<fid_av>,
         options: &Options,
-    ) -> Result<Channel, Error> {
+    ) -> Result<QueuedEndpoint, Error> {
         let (cq, wait_fd) = open_cq(domain, options)?;
         let ep = open_ep(domain, info)?;
         ep.bind("fi_ep_bind", av, 0)?;
@@ -63,7 +63,7 @@ impl Channel {
         let [provider, ..] = info.names();
         let dies_of_reads = dies_of_reads(&provider, info.version());
         let (prepared, batch) = (Messages::new(), [EMPTY; BATCH]);
-        Ok(Channel { dies_of_reads, ep, slots, prepared, cq, batch, unseen: 0..0, wait_fd })
+        Ok(QueuedEndpoint { dies_of_reads, ep, slots, prepared, cq, batch, unseen: 0..0, wait_fd })
     }
 
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

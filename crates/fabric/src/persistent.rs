@@ -5,8 +5,8 @@
 
 use crate::endpoint::Endpoint;
 use crate::ffi::{self, fi_rma_iov, fid_ep};
+use crate::persistent_table::{Message, Prepared};
 use crate::post::{Local, Remote};
-use crate::prepared::{Message, Prepared};
 use crate::slots::Op;
 
 impl Endpoint {
@@ -76,11 +76,11 @@ impl Endpoint {
         Remote { peer, addr, key }: Remote,
     ) -> Option<(*mut Message, *mut fid_ep)> {
         let peer = peer.known(&self.peers).ok()?;
-        let channel = &mut self.main;
-        if which as usize >= channel.prepared.count {
+        let queued = &mut self.main;
+        if which as usize >= queued.prepared.count {
             return None;
         }
-        let at = channel.prepared.base.wrapping_add(which as usize);
+        let at = queued.prepared.base.wrapping_add(which as usize);
         // SAFETY: one that was prepared; but for the context it is not the provider's, unless it is under way, which is
         // looked at before anything is written.
         unsafe {
@@ -91,7 +91,7 @@ impl Endpoint {
             (*at).local.iov_len = len;
             (*at).remote = fi_rma_iov { addr, len, key };
         }
-        Some((at, channel.ep.as_ptr()))
+        Some((at, queued.ep.as_ptr()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is written down of [prepared operations](crate::repeat).
+//! What is written down of [prepared operations](crate::persistent).
 
 use crate::ffi::{self, fi_context2, fi_msg_rma, fi_rma_iov};
 use crate::slots::Op;
