@@ -1,13 +1,13 @@
 //! The floor that programs call: nodes and their configuration, memory, operations and collectives.
 
 #[doc(hidden)]
-pub mod bare;
+pub mod baseline;
 pub(crate) mod collective;
 pub mod config;
+pub(crate) mod connect;
 pub(crate) mod directory;
 pub(crate) mod exposure;
 pub(crate) mod heap;
-pub(crate) mod meet;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod ops;

@@ -2,4 +2,4 @@
 
 pub(crate) mod latency;
 pub(crate) mod stats;
-pub(crate) mod tally;
+pub(crate) mod thread_counters;

@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use self::end::{End, Outcome, RankOutcome};
 pub use self::output::Stream;
 pub use self::start::LaunchError;
-use crate::base::descriptors::fill_standard;
+use crate::base::fd_limit::fill_standard;
 pub use crate::job::bootstrap::RANKS_MAX;
 
 use self::output::{OnLine, Output};

@@ -40,29 +40,29 @@ mod runtime;
 mod transport;
 
 #[doc(hidden)]
-pub use api::bare;
+pub use api::baseline;
 pub use api::collective::reduction::{Element, Reduction};
 pub use api::collective::team::{Team, TeamEvent};
 pub use api::config;
 pub use api::config::{Config, ConfigError, Exposure, Listen, ProgressThread, Transport};
+pub use api::connect::ConnectError;
 pub use api::directory::{Directory, DirectoryError, NAME_MAX, VALUE_MAX};
 pub use api::exposure::Exposed;
 pub use api::heap::{Heap, HeapArray, HeapError};
-pub use api::meet::MeetError;
 pub use api::node::Node;
 pub use api::open::OpenError;
-pub use api::ops::am::{Call, HandlerId, Landed, MEDIUM_MAX};
+pub use api::ops::active_message::{Call, HandlerId, Landed, MEDIUM_MAX};
 pub use api::ops::atomics::AtomicWord;
 pub use api::ops::event::{Buffer, Event};
 pub use api::ops::group::Group;
+pub use api::ops::put_signal::Signal;
 pub use api::ops::rma::{GetPiece, PutPiece, STAGED_MIN};
-pub use api::ops::runs::{Indexed, RemoteRun};
-pub use api::ops::signal::Signal;
 pub use api::ops::strided::Strided;
+pub use api::ops::vector_indexed::{Indexed, RemoteRun};
 pub use base::error::{Error, Memory};
-pub use base::global::{GlobalPtr, Remote};
 #[doc(hidden)]
 pub use base::limits;
+pub use base::pointers::{GlobalPtr, Remote};
 pub use counters::latency::{Latencies, Latency, Timed};
 pub use counters::stats::Stats;
 pub use engine::path;
@@ -73,7 +73,7 @@ pub use job::bootstrap;
 pub use job::bootstrap::{Address, AddressError, Decline};
 pub use job::rendezvous;
 pub use observe::{host, watch};
-pub use transport::ofi::network;
+pub use transport::ofi::provider as network;
 #[cfg(feature = "allocator")]
 pub use vm::GlobalHeap;
 

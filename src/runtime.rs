@@ -1,8 +1,8 @@
 //! How a node runs: progress, waiting, losses, and what goes on after calls.
 
-pub(crate) mod far;
-pub(crate) mod inner;
-pub(crate) mod patience;
-pub(crate) mod progress;
-pub(crate) mod show;
-pub(crate) mod works;
+pub(crate) mod background_steps;
+pub(crate) mod bring_up_network;
+pub(crate) mod core;
+pub(crate) mod progress_thread;
+pub(crate) mod publish_counters;
+pub(crate) mod wait_policy;

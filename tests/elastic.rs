@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use standpipe::bootstrap::Broker;
 use standpipe::watch::{Job, RankView, Snapshot, jobs};
-use standpipe::{AddressError, Error, GlobalPtr, Listen, MeetError, Node, Operation, Rights, Transport};
+use standpipe::{AddressError, ConnectError, Error, GlobalPtr, Listen, Node, Operation, Rights, Transport};
 
 use members::{Member, Other, config};
 
@@ -122,10 +122,10 @@ fn deaf() {
     member.node.put(GlobalPtr::new(peer, word.parse().expect("a number")), 77_u64).expect("put");
     let ask = member.ask(peer, 5);
     assert_eq!((ask, member.answered.load(std::sync::atomic::Ordering::SeqCst)), (Ok(()), 5));
-    assert!(matches!(member.node.address(), Err(MeetError::NotListening)));
+    assert!(matches!(member.node.address(), Err(ConnectError::NotListening)));
     assert_eq!(listening(), Vec::<String>::new());
     let heard = Node::open_in(config(), None).expect("a node");
-    heard.address().expect("a door");
+    heard.address().expect("a node that listens");
     let found = listening();
     assert_eq!(found.len(), 2, "the count sees what there is: {found:#?}");
 }
@@ -133,7 +133,7 @@ fn deaf() {
 #[test]
 fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     let here = Member::new(config());
-    let address = support::hex(here.node.address().expect("a door").as_bytes());
+    let address = support::hex(here.node.address().expect("a node that listens").as_bytes());
     let mut other = support::itself("deaf");
     other.env("ADDRESS", address).env("WORD", here.array.ptr(3).offset().to_string());
     let mut other = other.spawn().expect("started");
@@ -150,16 +150,16 @@ fn a_node_that_listens_nowhere_calls_others_of_its_host() {
     // Over a network what is called must be able to call back.
     let far = Member::new(config().listen(Listen::Nowhere).transport(Transport::Ofi { provider: None }));
     assert!(matches!(
-        far.node.connect_to(here.node.address().expect("a door")),
-        Err(MeetError::NotListening)
+        far.node.connect_to(here.node.address().expect("a node that listens")),
+        Err(ConnectError::NotListening)
     ));
-    assert!(matches!(far.node.address(), Err(MeetError::NotListening)));
+    assert!(matches!(far.node.address(), Err(ConnectError::NotListening)));
 }
 
 #[test]
 fn no_network_is_opened_for_what_is_no_address() {
     let far = Member::new(config().transport(Transport::Ofi { provider: None }));
-    assert!(matches!(far.node.connect_to([0; 12]), Err(MeetError::Address(_))));
+    assert!(matches!(far.node.connect_to([0; 12]), Err(ConnectError::Address(_))));
     assert_eq!(far.node.provider(), None);
 }
 
@@ -172,7 +172,7 @@ fn a_node_listens_at_the_one_address_that_it_is_given() {
     let place = taken.local_addr().expect("it is bound");
     let refused = Member::new(config().listen(Listen::At(place)));
     let error = refused.node.address().expect_err("it is taken");
-    assert!(matches!(&error, MeetError::Listen { at, .. } if *at == place), "{error}");
+    assert!(matches!(&error, ConnectError::Listen { at, .. } if *at == place), "{error}");
     assert!(error.to_string().starts_with(&format!("cannot listen at {place}, as STANDPIPE_LISTEN says")));
     drop(taken);
     // A process that another test is just starting may still have it.
@@ -227,22 +227,22 @@ fn a_process_that_has_ended_is_no_peer() {
         other.child.kill().expect("ours");
         other.child.wait().expect("ours");
         let called = here.node.connect_to(&other.address);
-        assert!(matches!(called, Err(MeetError::Gone)), "{called:?}");
+        assert!(matches!(called, Err(ConnectError::Gone)), "{called:?}");
     }
 }
 
 #[test]
 fn what_is_no_address_is_told_by_name() {
     let here = Member::new(config());
-    let whole = here.node.address().expect("a door").into_bytes();
+    let whole = here.node.address().expect("a node that listens").into_bytes();
     let bad = |bytes: &[u8]| match here.node.connect_to(bytes) {
-        Err(MeetError::Address(error)) => error,
+        Err(ConnectError::Address(error)) => error,
         other => panic!("{other:?}"),
     };
     assert_eq!(bad(&[]), AddressError::Length { len: 0 });
     assert!(matches!(bad(b"something else altogether"), AddressError::Foreign { .. }));
     assert!(matches!(bad(&whole[..whole.len() - 1]), AddressError::Cut { .. }));
-    assert!(matches!(here.node.connect_to(&whole), Err(MeetError::Oneself)));
+    assert!(matches!(here.node.connect_to(&whole), Err(ConnectError::Oneself)));
     // A number that was never given is nobody's.
     let nobody = GlobalPtr::<u64>::new(1, 0);
     assert_eq!(here.node.get(nobody), Err(Error::NoSuchPeer { peer: 1, size: 1 }));
@@ -253,8 +253,8 @@ fn what_is_no_address_is_told_by_name() {
 fn a_launched_job_has_no_door() {
     let broker = Broker::start(1).expect("a broker");
     let node = Node::open_in(config(), Some(&broker.env(0))).expect("a node");
-    assert!(matches!(node.address(), Err(MeetError::InJob { size: 1 })));
-    assert!(matches!(node.connect_to([]), Err(MeetError::InJob { size: 1 })));
+    assert!(matches!(node.address(), Err(ConnectError::InJob { size: 1 })));
+    assert!(matches!(node.connect_to([]), Err(ConnectError::InJob { size: 1 })));
 }
 
 /// The node of that process, as its user finds it from outside.

@@ -75,7 +75,7 @@ fn shows() {
     let words: Vec<AtomicU64> = [3, 1, 4, 1].map(AtomicU64::new).into();
     let (first, on_the_stack) = (words[0].as_ptr(), 0_u64);
     assert_eq!(node.heap().ptr_of(&raw const on_the_stack), None);
-    say(format!("address {}", hex(node.address().expect("a door").as_bytes())));
+    say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())));
     let [_, offset] = node.heap().ptr_of(first).expect("it is allocated").to_words();
     say(format!("place {offset} {}", first.addr()));
     for _ in std::io::stdin().lines() {

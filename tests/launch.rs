@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use standpipe::bootstrap::{ConnectError, How, JobEnv, Membership, Notice, PeerHandles};
+use standpipe::bootstrap::{How, JobEnv, Membership, Notice, PeerHandles, PeerHandlesError};
 use standpipe::launch::{End, Launch, LaunchError, Outcome, RANKS_MAX, Stream};
 
 /// The ranks of most tests are this program again, running [`child`] alone.
@@ -391,7 +391,7 @@ fn wait_for_one(env: &JobEnv) {
     }
     let job = join(env, |_| {});
     match job.connect(1, soon()) {
-        Err(ConnectError::Lost { peer: 1, how }) => println!("{MARK}{how:?}"),
+        Err(PeerHandlesError::Lost { peer: 1, how }) => println!("{MARK}{how:?}"),
         other => panic!("{other:?}"),
     }
 }

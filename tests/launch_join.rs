@@ -15,7 +15,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept, bind, connect, listen, recv, send, sendmsg, socket_with,
 };
-use standpipe::bootstrap::{Broker, ConnectError, How, JobEnv, JoinError, Membership, Notice, Refusal};
+use standpipe::bootstrap::{Broker, How, JobEnv, JoinError, Membership, Notice, PeerHandlesError, Refusal};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -159,7 +159,7 @@ fn connecting_waits_for_the_peer_to_join() {
     let broker = Broker::start(2).expect("a broker");
     let (zero, _told) = join(&broker.env(0)).expect("let in");
     let hasty = zero.connect(1, Instant::now() + Duration::from_millis(20));
-    assert!(matches!(hasty, Err(ConnectError::Timeout { peer: 1, waited }) if waited.as_millis() >= 20));
+    assert!(matches!(hasty, Err(PeerHandlesError::Timeout { peer: 1, waited }) if waited.as_millis() >= 20));
     std::thread::scope(|scope| {
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| zero.connect(1, soon()))).collect();
         std::thread::sleep(Duration::from_millis(50));
@@ -168,7 +168,7 @@ fn connecting_waits_for_the_peer_to_join() {
             thread.join().expect("no panic").expect("joined meanwhile");
         }
     });
-    assert!(matches!(zero.connect(2, soon()), Err(ConnectError::NoSuchRank { peer: 2, size: 2 })));
+    assert!(matches!(zero.connect(2, soon()), Err(PeerHandlesError::NoSuchRank { peer: 2, size: 2 })));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn leaving_is_told_to_all_also_to_those_who_join_later() {
     assert_eq!(told_zero.recv_timeout(PATIENCE), Ok(notice));
     let (_two, told_two) = join(&broker.env(2)).expect("let in");
     assert_eq!(told_two.recv_timeout(PATIENCE), Ok(notice));
-    assert!(matches!(zero.connect(1, soon()), Err(ConnectError::Lost { peer: 1, how: How::Left })));
+    assert!(matches!(zero.connect(1, soon()), Err(PeerHandlesError::Lost { peer: 1, how: How::Left })));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn the_launchers_account_of_an_end_is_passed_on() {
         std::thread::sleep(Duration::from_millis(20));
         broker.ended(1, 4711, How::Killed(9));
         let waited = waiting.join().expect("no panic");
-        assert!(matches!(waited, Err(ConnectError::Lost { peer: 1, how: How::Killed(9) })));
+        assert!(matches!(waited, Err(PeerHandlesError::Lost { peer: 1, how: How::Killed(9) })));
     });
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::Lost { rank: 1, how: How::Killed(9) }));
 
@@ -219,10 +219,10 @@ fn when_the_broker_goes_everybody_knows() {
         std::thread::sleep(Duration::from_millis(20));
         drop(broker);
         let waited = waiting.join().expect("no panic");
-        assert!(matches!(waited, Err(ConnectError::BrokerGone)));
+        assert!(matches!(waited, Err(PeerHandlesError::BrokerGone)));
     });
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Notice::BrokerGone));
-    assert!(matches!(zero.connect(1, soon()), Err(ConnectError::BrokerGone)));
+    assert!(matches!(zero.connect(1, soon()), Err(PeerHandlesError::BrokerGone)));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_panicking_callback_leaves_nobody_waiting() {
     let zero = Membership::join(&broker.env(0), file.as_fd(), file.as_fd(), soon(), on_notice);
     let zero = zero.expect("let in");
     drop(join(&broker.env(1)).expect("let in"));
-    assert!(matches!(zero.connect(2, soon()), Err(ConnectError::BrokerGone)));
+    assert!(matches!(zero.connect(2, soon()), Err(PeerHandlesError::BrokerGone)));
 }
 
 fn socket_name(env: &JobEnv) -> SocketAddrUnix {

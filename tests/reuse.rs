@@ -375,7 +375,7 @@ fn thread() -> libc::pid_t {
 
 /// Says the node's address.
 fn announce(node: &Node) {
-    let address = node.address().expect("a door");
+    let address = node.address().expect("a node that listens");
     say(address.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
 }
 

@@ -169,7 +169,7 @@ fn owner(setting: &str) {
     );
     let _exposed = node.expose(bytes, Rights::ReadWrite);
     let counter = node.heap().alloc_zeroed::<u64>(1).expect("room");
-    let address = support::hex(node.address().expect("a door").as_bytes());
+    let address = support::hex(node.address().expect("a node that listens").as_bytes());
     say(format!("{address} {} {}", counter.ptr(0).offset(), memory.addr()));
     if setting == "off" {
         node.wait_signal(counter.ptr(0), ROUNDS).expect("signalled");

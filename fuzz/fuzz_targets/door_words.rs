@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use standpipe::bootstrap::{check_door_words, check_rendezvous_words};
+use standpipe::bootstrap::{check_handshake_words, check_rendezvous_words};
 
 fuzz_target!(|input: &[u8]| {
-    check_door_words(input);
+    check_handshake_words(input);
     check_rendezvous_words(input);
 });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::registration::Strategy;
 
-use crate::api::ops::am::{Call, Handlers};
+use crate::api::ops::active_message::{Call, Handlers};
 pub use crate::job::bootstrap::Listen;
 use crate::transport::peers::PLACES_MAX;
 use crate::transport::shm::Attach;

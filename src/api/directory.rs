@@ -19,13 +19,13 @@ use vm::heap::HeapAllocator;
 
 use crate::api::heap::HeapError;
 use crate::api::node::Node;
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::Error;
-use crate::base::global::GlobalPtr;
 use crate::base::limits::ENTRIES;
-use crate::base::readable::debug_is_display;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
+use crate::base::pointers::GlobalPtr;
 use crate::job::bootstrap::RANKS_MAX;
-use crate::runtime::inner::Published;
+use crate::runtime::core::Published;
 
 const ENTRY_BYTES: u64 = 16;
 
@@ -188,7 +188,7 @@ impl Directory<'_> {
         array.write_slice(0, bytemuck::cast_slice(&lengths));
         array.write_slice(8, name.as_bytes());
         array.write_slice(8 + name.len(), value);
-        let mut published = lock(&self.node.inner.published);
+        let mut published = lock(&self.node.core.published);
         let entry = self.claim(name)?;
         self.point(entry, name, array.ptr(0))?;
         let (keeper, entry) = (entry.hash.peer(), entry.hash.offset());
@@ -202,7 +202,7 @@ impl Directory<'_> {
     /// [`DirectoryError::Peer`] where the entry's keeper is lost; the value is then gone for all others too.
     pub fn withdraw(&self, name: &str) -> Result<bool, DirectoryError> {
         self.may_change()?;
-        let mut published = lock(&self.node.inner.published);
+        let mut published = lock(&self.node.core.published);
         let Some(old) = published.remove(name) else { return Ok(false) };
         let entry = Entry::at(old.keeper, old.entry);
         let pointer = BlockPtr(self.node.get(entry.block)?);
@@ -240,7 +240,7 @@ impl Directory<'_> {
     /// # Errors
     /// As for [`Directory::lookup`], and [`DirectoryError::Timeout`]; [`Error::InHandler`].
     pub fn wait(&self, name: &str, within: Duration) -> Result<Vec<u8>, DirectoryError> {
-        self.node.inner.may_wait("waiting for a name")?;
+        self.node.core.may_wait("waiting for a name")?;
         let started = Instant::now();
         let left = || within.saturating_sub(started.elapsed());
         // Nothing announces a new name, so the wait naps between looks.
@@ -255,14 +255,14 @@ impl Directory<'_> {
             if left().is_zero() {
                 return Err(DirectoryError::Timeout { name: name.to_owned(), waited: started.elapsed() });
             }
-            self.node.inner.wait(Some(left().min(NAP)), || None::<()>);
+            self.node.core.wait(Some(left().min(NAP)), || None::<()>);
         }
     }
 
     /// Refuses what may wait in a handler, before a lock is taken that is held while handlers run.
     fn may_change(&self) -> Result<(), Error> {
-        if self.node.inner.peers.has_far() {
-            self.node.inner.may_wait("a change of the directory")
+        if self.node.core.peers.has_far() {
+            self.node.core.may_wait("a change of the directory")
         } else {
             Ok(())
         }
@@ -316,7 +316,7 @@ impl Directory<'_> {
     /// Where the entry for a hash may lie, in the order in which to look.
     fn probe(&self, hash: u64) -> Result<impl Iterator<Item = Entry> + use<>, Error> {
         let keeper = self.keeper(hash);
-        let share = self.node.inner.peers.get(keeper, self.node.timeout)?.directory();
+        let share = self.node.core.peers.get(keeper, self.node.timeout)?.directory();
         let first = hash >> 32;
         let entry = move |step| share.wrapping_add((first + step) % ENTRIES * ENTRY_BYTES);
         Ok((0..ENTRIES).map(move |step| Entry::at(keeper, entry(step))))

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use engine::Rights;
 
 use crate::api::node::Node;
-use crate::runtime::inner::Inner;
+use crate::runtime::core::NodeCore;
 
 /// Private memory that is exposed to all peers, until this is dropped or the node ends.
 #[derive(Debug)]
 #[must_use = "what is exposed is withdrawn when this is dropped"]
 pub struct Exposed {
-    inner: Weak<Inner>,
+    core: Weak<NodeCore>,
     addr: u64,
     len: u64,
     rights: Rights,
@@ -35,11 +35,11 @@ impl Node {
     pub fn expose<T>(&self, memory: *const [T], rights: Rights) -> Exposed {
         let (addr, len) =
             (memory.cast::<T>().expose_provenance() as u64, memory.len().saturating_mul(size_of::<T>()));
-        let exposed = Exposed { inner: Arc::downgrade(&self.inner), addr, len: len as u64, rights };
-        self.inner.engine().expose(exposed.addr, exposed.len, rights);
-        if self.inner.may_attend
-            && self.inner.peers.own().identity.ranges_only
-            && let Err(error) = self.inner.attend()
+        let exposed = Exposed { core: Arc::downgrade(&self.core), addr, len: len as u64, rights };
+        self.core.engine().expose(exposed.addr, exposed.len, rights);
+        if self.core.may_attend
+            && self.core.peers.own().identity.ranges_only
+            && let Err(error) = self.core.attend()
         {
             tracing::warn!(%error, "no progress thread: what is exposed is served only while this process makes progress");
         }
@@ -49,8 +49,8 @@ impl Node {
 
 impl Drop for Exposed {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade().filter(|inner| !inner.is_forked()) {
-            inner.engine().withdraw(self.addr, self.len, self.rights);
+        if let Some(core) = self.core.upgrade().filter(|core| !core.is_forked()) {
+            core.engine().withdraw(self.addr, self.len, self.rights);
         }
     }
 }

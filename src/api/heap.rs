@@ -7,9 +7,9 @@ use bytemuck::Pod;
 use engine::Rank;
 
 use crate::api::node::Node;
-use crate::base::global::GlobalPtr;
-use crate::base::readable::debug_is_display;
-use crate::transport::shm::heap_state::{ALIGN, Block, NoRoom};
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::pointers::GlobalPtr;
+use crate::transport::shm::heap_pages::{ALIGN, Block, NoRoom};
 
 /// A node's own heap, as [`Node::heap`] gives it. Any thread may use it.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +53,15 @@ impl Heap<'_> {
     /// # Errors
     /// [`HeapError`] where the heap cannot grow so far.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<HeapArray<T>, HeapError> {
-        let inner = &self.node.inner;
-        let size = inner.heap.len();
+        let core = &self.node.core;
+        let size = core.heap.len();
         assert!(
             align_of::<T>() as u64 <= ALIGN,
             "no plain-old-data type is aligned to more than a cache line"
         );
         // More bytes than can be counted are more than any heap has.
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        let block = inner.heap.alloc(bytes).map_err(|NoRoom { free, refused }| HeapError {
+        let block = core.heap.alloc(bytes).map_err(|NoRoom { free, refused }| HeapError {
             wanted: bytes,
             free,
             size,
@@ -98,19 +98,19 @@ impl Heap<'_> {
     /// node. Nothing is read or written; what others write there is seen by atomics only.
     #[cfg(feature = "allocator")]
     pub fn ptr_of<T: Pod>(&self, addr: *const T) -> Option<GlobalPtr<T>> {
-        let allocated = self.node.inner.peers.own().identity.allocated;
+        let allocated = self.node.core.peers.own().identity.allocated;
         let offset = allocated.offset(addr.addr() as u64, size_of::<T>() as u64)?;
         Some(GlobalPtr::new(self.node.rank(), offset))
     }
 
     /// Bytes that the heap's arrays may grow to; what the program's allocator has of it is not counted.
     pub fn size(&self) -> u64 {
-        self.node.inner.heap.len()
+        self.node.core.heap.len()
     }
 
     /// Bytes of physical memory that the heap takes now; 0 where the system does not say.
     pub fn resident_bytes(&self) -> u64 {
-        self.node.inner.heap.segment().resident_bytes().unwrap_or(0)
+        self.node.core.heap.segment().resident_bytes().unwrap_or(0)
     }
 }
 

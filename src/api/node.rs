@@ -8,20 +8,20 @@ use engine::node::{BARRIER_KEEPER, RegistrationCounters};
 use engine::{Nanos, OpError, OpId, Rank, Why};
 
 use crate::base::error::Error;
-use crate::base::global::Remote;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
+use crate::base::pointers::Remote;
 use crate::counters::latency::{Latencies, Timed};
 use crate::counters::stats::Stats;
 use crate::job::bootstrap::Host;
-use crate::runtime::inner::{Engine, Inner, Progress};
-use crate::runtime::patience::Patience;
+use crate::runtime::core::{Engine, NodeCore, Progress};
+use crate::runtime::wait_policy::WaitPolicy;
 use crate::transport::peers::Peer;
 
 /// A handle on this process's node. Clones are handles on the same node; any thread may use them. When the last one is
 /// dropped the process leaves the job, and later operations of peers with it end with [`Error::PeerLost`].
 #[derive(Clone)]
 pub struct Node {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) core: Arc<NodeCore>,
     /// How long blocking calls by this handle may wait.
     pub(crate) timeout: Option<Duration>,
     /// Shared by all handles but those of handlers: what to end when the last one goes.
@@ -30,9 +30,9 @@ pub struct Node {
 
 impl Node {
     /// The first handle on a new node.
-    pub(crate) fn new(inner: Arc<Inner>, timeout: Option<Duration>) -> Node {
-        let life = Life { inner: Arc::clone(&inner), host: None };
-        Node { inner, timeout, _life: Some(Arc::new(life)) }
+    pub(crate) fn new(core: Arc<NodeCore>, timeout: Option<Duration>) -> Node {
+        let life = Life { core: Arc::clone(&core), host: None };
+        Node { core, timeout, _life: Some(Arc::new(life)) }
     }
 
     /// Keeps this process's part in another launcher's job until the node has left it. For a new node's first handle.
@@ -42,18 +42,18 @@ impl Node {
     }
 
     /// A handle for the time that a handler runs.
-    pub(crate) fn from_inner(inner: &Arc<Inner>) -> Node {
-        Node { inner: Arc::clone(inner), timeout: None, _life: None }
+    pub(crate) fn from_inner(core: &Arc<NodeCore>) -> Node {
+        Node { core: Arc::clone(core), timeout: None, _life: None }
     }
 
     /// This process's rank: its number in the job, from 0.
     pub fn rank(&self) -> Rank {
-        self.inner.peers.own().rank
+        self.core.peers.own().rank
     }
 
     /// Processes in the job, this one included.
     pub fn size(&self) -> u32 {
-        self.inner.peers.own().size
+        self.core.peers.own().size
     }
 
     /// A handle on the same node whose blocking calls wait at most `timeout`. What is started by it and waited for later (forms
@@ -70,26 +70,26 @@ impl Node {
     /// [`Error::HandlersDiffer`], and [`Error::Connect`] or [`Error::Protocol`] where the peer's segments cannot be
     /// had or are not what they should be.
     pub fn connect(&self, peer: Rank) -> Result<(), Error> {
-        self.inner.may_wait("connecting to a peer")?;
-        self.inner.peers.get(peer, self.timeout).map(|_| ())
+        self.core.may_wait("connecting to a peer")?;
+        self.core.peers.get(peer, self.timeout).map(|_| ())
     }
 
     /// How a peer's private memory is reached: `Ok` by cross-memory attach, `Err` with the reason by messages. `None`
     /// before the first contact.
     pub fn attach(&self, peer: Rank) -> Option<Result<(), Why>> {
-        self.inner.peers.known(peer).map(|peer| peer.attach())
+        self.core.peers.known(peer).map(|peer| peer.attach())
     }
 
     /// The provider of libfabric's by which peers are reached over a network: where none is asked for, the best that could
     /// be opened. `None` where there is shared memory only.
     pub fn provider(&self) -> Option<String> {
-        self.inner.engine().transport().provider().map(str::to_owned)
+        self.core.engine().transport().provider().map(str::to_owned)
     }
 
     /// Every rank that is known to be gone, in rising order: also each that an error has named as lost.
     pub fn lost_peers(&self) -> Vec<Rank> {
-        self.inner.note_losses();
-        self.inner.peers.lost_ranks()
+        self.core.note_losses();
+        self.core.peers.lost_ranks()
     }
 
     /// Waits until every process of the job has called this. Everything that this node has put is complete before it
@@ -100,33 +100,34 @@ impl Node {
     /// next call waits for the same barrier; [`Error::InHandler`]; what [`Node::quiet`] says, and at the first contact
     /// with rank 0 what [`Node::connect`] says.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.inner.may_wait("a barrier")?;
+        self.core.may_wait("a barrier")?;
         let _span = tracing::trace_span!("barrier").entered();
-        self.inner.latencies.time(Timed::Barrier, || self.all_meet())
+        self.core.latencies.time(Timed::Barrier, || self.all_meet())
     }
 
     fn all_meet(&self) -> Result<(), Error> {
         self.quiet()?;
         // The keeper may not have joined yet. If it is lost already, the engine knows what that means for the barrier.
-        match self.inner.peers.get(BARRIER_KEEPER, self.timeout) {
+        match self.core.peers.get(BARRIER_KEEPER, self.timeout) {
             Ok(_) | Err(Error::PeerLost { .. }) => {}
             Err(error) => return Err(error),
         }
-        let (inner, mut patience) = (&self.inner, Patience::new(self.timeout));
-        let polled = if inner.has_network() { None } else { inner.engine().arrive_polling() };
+        let (core, mut wait_policy) = (&self.core, WaitPolicy::new(self.timeout));
+        let polled = if core.has_network() { None } else { core.engine().arrive_polling() };
         let is_open = |engine: &mut Engine| polled.is_some_and(|epoch| engine.is_open(epoch));
-        if polled.is_some() && inner.poll_for(&mut patience, |engine| is_open(engine).then_some(())).is_some()
+        if polled.is_some()
+            && core.poll_for(&mut wait_policy, |engine| is_open(engine).then_some(())).is_some()
         {
             return Ok(());
         }
         let op = {
-            let mut engine = inner.engine();
+            let mut engine = core.engine();
             if is_open(&mut engine) {
                 return Ok(());
             }
             engine.barrier(None)
         };
-        match (Node { timeout: patience.left(), ..self.clone() }).finish(op) {
+        match (Node { timeout: wait_policy.left(), ..self.clone() }).finish(op) {
             Ok(_) => Ok(()),
             // The engine names who counts them.
             Err(Error::Timeout { .. }) => {
@@ -144,26 +145,26 @@ impl Node {
     pub fn quiet(&self) -> Result<(), Error> {
         // Whoever reads the heap after learning of this, by whatever way, sees the stores before.
         fence(Ordering::SeqCst);
-        let settled = |inner: &Inner| {
-            let mut engine = inner.engine();
+        let settled = |core: &NodeCore| {
+            let mut engine = core.engine();
             (engine.in_flight() == 0).then(|| engine.take_detached_error().map(Error::from))
         };
-        let failed = match settled(&self.inner) {
+        let failed = match settled(&self.core) {
             Some(failed) => failed,
             None => {
-                self.inner.may_wait("quiet")?;
-                let inner = &self.inner;
-                match inner.wait(self.timeout, || settled(inner)) {
+                self.core.may_wait("quiet")?;
+                let core = &self.core;
+                match core.wait(self.timeout, || settled(core)) {
                     Some(failed) => failed,
                     None => {
                         let waited_for = "what this node has started to end";
                         let nobody = Error::WaitTimeout { waited_for };
-                        return Err(inner.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer }));
+                        return Err(core.engine().awaited().map_or(nobody, |peer| Error::Timeout { peer }));
                     }
                 }
             }
         };
-        match failed.or_else(|| self.inner.take_failure()) {
+        match failed.or_else(|| self.core.take_failure()) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -180,7 +181,7 @@ impl Node {
         let remote = remote.into();
         let peer = self.connected(remote.peer())?;
         if let Peer::Far(far) = peer {
-            self.inner.engine().prefetch(far.rank, remote.place, len);
+            self.core.engine().prefetch(far.rank, remote.place, len);
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Node {
     /// nothing.
     pub fn prepare<T>(&self, memory: &[T]) {
         let (addr, len) = (memory.as_ptr().expose_provenance(), size_of_val(memory));
-        self.inner.engine().prepare(addr as u64, len as u64);
+        self.core.engine().prepare(addr as u64, len as u64);
     }
 
     /// Waits until no peer uses what was registered of this process's memory before changes of it that have returned:
@@ -202,13 +203,13 @@ impl Node {
     /// # Errors
     /// [`Error::WaitTimeout`]; [`Error::InHandler`] where it would have to wait.
     pub fn memory_sync(&self) -> Result<(), Error> {
-        let inner = &self.inner;
-        let revocations = inner.engine().revocations();
-        let synced = || inner.engine().are_given_back(revocations).then_some(());
+        let core = &self.core;
+        let revocations = core.engine().revocations();
+        let synced = || core.engine().are_given_back(revocations).then_some(());
         if synced().is_none() {
-            inner.may_wait("memory_sync")?;
+            core.may_wait("memory_sync")?;
             let waited_for = "peers to let go of memory that has changed";
-            inner.wait(self.timeout, synced).ok_or(Error::WaitTimeout { waited_for })?;
+            core.wait(self.timeout, synced).ok_or(Error::WaitTimeout { waited_for })?;
         }
         Ok(())
     }
@@ -224,7 +225,7 @@ impl Node {
 
     /// Makes progress once: runs at most one handler. Returns whether anything moved. Never waits.
     pub fn progress(&self) -> bool {
-        self.inner.poll_once() == Progress::Moved
+        self.core.poll_once() == Progress::Moved
     }
 
     /// Makes progress until `condition` holds, which it asks again whenever something has moved; sleeps in between.
@@ -237,52 +238,52 @@ impl Node {
         if condition() {
             return Ok(());
         }
-        self.inner.may_wait("waiting for a condition")?;
-        self.inner
+        self.core.may_wait("waiting for a condition")?;
+        self.core
             .wait(self.timeout, || condition().then_some(()))
             .ok_or(Error::WaitTimeout { waited_for: "a condition" })
     }
 
     /// Wakes this node's threads that wait, so that they look again at what they wait for.
     pub fn wake(&self) {
-        self.inner.wake();
+        self.core.wake();
     }
 
     /// What this node has done so far.
     pub fn stats(&self) -> Stats {
         let mut counters = {
-            let mut engine = self.inner.engine();
+            let mut engine = self.core.engine();
             let mut counters = engine.counters().clone();
             engine.transport().add_to(&mut counters);
             counters
         };
-        self.inner.tallies.add_to(&mut counters);
+        self.core.thread_counters.add_to(&mut counters);
         Stats::new(counters)
     }
 
     /// How long this node's calls took, of those that wait for others or the kernel, one in
     /// [so many](Timed::sampled_of).
     pub fn latencies(&self) -> Latencies {
-        Latencies::from_words(&self.inner.latencies.words())
+        Latencies::from_words(&self.core.latencies.words())
     }
 
     /// What this node has done about registered memory so far; all zero where it registers nothing.
     pub fn registrations(&self) -> RegistrationCounters {
-        self.inner.engine().registration_counters()
+        self.core.engine().registration_counters()
     }
 
     /// When an operation that starts now must end, as the engine counts time.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let at = Instant::now().checked_add(self.timeout?)?;
-        Some(self.inner.nanos(at))
+        Some(self.core.nanos(at))
     }
 
     /// Waits for an operation's outcome. However this ends, the operation then touches no memory any more.
     pub(crate) fn finish(&self, op: OpId) -> Result<u64, Error> {
         let unfinished = Unfinished { node: self, op };
-        self.inner.may_wait("waiting for an operation")?;
-        let inner = &self.inner;
-        let outcome = match inner.wait(self.timeout, || inner.engine().outcome(op)) {
+        self.core.may_wait("waiting for an operation")?;
+        let core = &self.core;
+        let outcome = match core.wait(self.timeout, || core.engine().outcome(op)) {
             Some(outcome) => {
                 std::mem::forget(unfinished);
                 outcome
@@ -303,12 +304,12 @@ struct Unfinished<'a> {
 impl Unfinished<'_> {
     #[cold]
     fn end(&self) -> Option<engine::Outcome> {
-        let mut engine = self.node.inner.engine();
+        let mut engine = self.node.core.engine();
         engine.cancel(self.op);
         let outcome = engine.outcome(self.op);
         drop(engine);
         // Its time may be taken, and nothing may move for long.
-        self.node.inner.after_cancel();
+        self.node.core.after_cancel();
         outcome
     }
 }
@@ -327,33 +328,33 @@ impl std::fmt::Debug for Node {
 
 /// Ends the progress thread when the last handle goes.
 struct Life {
-    inner: Arc<Inner>,
+    core: Arc<NodeCore>,
     /// What ends after the node has: its part in a job of another launcher's.
     host: Option<Host>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if self.inner.is_forked() {
+        if self.core.is_forked() {
             // A child that was forked has a copy of what is the parent's: none of it is its own to end.
-            std::mem::forget((Arc::clone(&self.inner), self.host.take()));
+            std::mem::forget((Arc::clone(&self.core), self.host.take()));
             return;
         }
-        self.inner.take_leave();
-        self.inner.closing.store(true, Ordering::SeqCst);
-        self.inner.wake();
-        // No door is opened any more.
-        lock(&self.inner.outside).take();
+        self.core.take_leave();
+        self.core.closing.store(true, Ordering::SeqCst);
+        self.core.wake();
+        // No listener is opened any more.
+        lock(&self.core.outside).take();
         // What is published holds the node itself.
-        lock(&self.inner.published).clear();
-        self.inner.peers.leave();
-        self.inner.attendant.end();
-        self.inner.listener.end();
-        self.inner.waker.unpark();
-        self.inner.waker.end();
+        lock(&self.core.published).clear();
+        self.core.peers.leave();
+        self.core.progress_thread.end();
+        self.core.listener.end();
+        self.core.waker.unpark();
+        self.core.waker.end();
         // Memory of collectives that nobody waits for goes with the node; nobody goes on with them any more.
-        self.inner.engine().give_up_offers();
-        self.inner.show_last();
+        self.core.engine().give_up_offers();
+        self.core.publish_last();
         drop(self.host.take());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::{OpError, Rights};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 use vm::heap::HeapAllocator;
 use vm::segment::PAGE_BYTES;
 use vm::{Segment, SegmentError, membarrier};
@@ -13,21 +13,21 @@ use vm::{Segment, SegmentError, membarrier};
 use crate::api::config::{Config, Exposure, ProgressThread, Transport};
 use crate::api::directory;
 use crate::api::node::Node;
-use crate::base::descriptors::fill_standard;
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::error::{Error, HEAP_REMEDY};
-use crate::base::readable::debug_is_display;
-use crate::base::sync::lock;
+use crate::base::fd_limit::fill_standard;
+use crate::base::lock::lock;
 use crate::job::bootstrap::{Host, HostError, JobEnv, JobEnvError, JoinError, Membership, Notice, OnNotice};
-use crate::runtime::far;
-use crate::runtime::inner::{Engine, Inner, Outside, Parts};
-use crate::transport::mixed::Mixed;
-use crate::transport::ofi::network::{self, NetworkError, Plan, Reach};
-use crate::transport::ofi::port::Port;
+use crate::runtime::bring_up_network;
+use crate::runtime::core::{Engine, NodeCore, Outside, Parts};
+use crate::transport::ofi::endpoint::NetEndpoint;
+use crate::transport::ofi::provider::{self, NetworkError, Plan, Reach};
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::Members;
 use crate::transport::peers::{Own, Peer, Peers};
+use crate::transport::router::Router;
 use crate::transport::shm::control::{Identity, Mapping};
-use crate::transport::shm::heap_state::HeapState;
+use crate::transport::shm::heap_pages::HeapState;
 use crate::transport::shm::{Control, OwnMemory, ShmTransport};
 
 /// How long joining the job may take.
@@ -110,31 +110,33 @@ impl Node {
     fn open_at(config: Config, mut host: Host) -> Result<Node, OpenError> {
         let (rank, size) = (host.env().rank(), host.env().size());
         let _span = tracing::debug_span!("open", rank, size).entered();
-        let port = match &config.transport {
+        let endpoint = match &config.transport {
             Transport::Ofi { provider } if host.is_spread() => {
-                Some(network::open(provider.as_deref(), Reach::Network(host.address()))?)
+                Some(provider::open(provider.as_deref(), Reach::Network(host.address()))?)
             }
-            Transport::Shm if host.is_spread() => Some(network::open(None, Reach::Network(host.address()))?),
+            Transport::Shm if host.is_spread() => Some(provider::open(None, Reach::Network(host.address()))?),
             Transport::Ofi { provider } if host.env().size() > 1 => {
-                Some(network::open(provider.as_deref(), Reach::Host)?)
+                Some(provider::open(provider.as_deref(), Reach::Host)?)
             }
             _ => None,
         };
         let (watch, notify) = Watch::new();
-        let seat = Seat::take(&config, Some(host.env()), port.as_ref().map(Port::address), notify)?;
+        let seat =
+            Seat::take(&config, Some(host.env()), endpoint.as_ref().map(NetEndpoint::address), notify)?;
         if host.is_spread() {
-            let provider = port.as_ref().map(|port| port.description().provider.clone()).unwrap_or_default();
+            let provider =
+                endpoint.as_ref().map(|endpoint| endpoint.description().provider.clone()).unwrap_or_default();
             let card = seat.peers.card(host.lowest(), provider, config.progress != ProgressThread::Off);
             seat.peers.set_elsewhere(host.tell(&card, soon(config.meet))?);
         }
-        let port = port.map(|port| (port, host.secret()));
-        let mut node = Node::assemble(config, seat, port, &watch)?;
+        let endpoint = endpoint.map(|endpoint| (endpoint, host.secret()));
+        let mut node = Node::assemble(config, seat, endpoint, &watch)?;
         if host.is_spread() {
-            node.inner.listen()?;
-            node.inner.engine().transport().keep_watch();
+            node.core.listen()?;
+            node.core.engine().transport().keep_watch();
             // What is connected to is missed when it is gone; what never was might be late.
-            let is_reached = || node.inner.engine().transport().is_flushed().then_some(());
-            let _ = node.inner.wait_for_room(Some(GREET_WITHIN), is_reached);
+            let is_reached = || node.core.engine().transport().is_flushed().then_some(());
+            let _ = node.core.wait_for_room(Some(GREET_WITHIN), is_reached);
         }
         node.stay_for(host);
         Ok(node)
@@ -150,21 +152,21 @@ impl Node {
         let (rank, size) = env.map_or((0, 1), |env| (env.rank(), env.size()));
         let _span = tracing::debug_span!("open", rank, size).entered();
         let (watch, notify) = Watch::new();
-        let port = match (&config.transport, env) {
+        let endpoint = match (&config.transport, env) {
             (Transport::Ofi { provider }, Some(env)) if env.size() > 1 => {
-                Some((network::open(provider.as_deref(), Reach::Host)?, env.secret()))
+                Some((provider::open(provider.as_deref(), Reach::Host)?, env.secret()))
             }
             _ => None,
         };
-        let address = port.as_ref().map(|(port, _)| port.address());
+        let address = endpoint.as_ref().map(|(endpoint, _)| endpoint.address());
         let seat = Seat::take(&config, env, address, notify)?;
-        Node::assemble(config, seat, port, &watch)
+        Node::assemble(config, seat, endpoint, &watch)
     }
 
     fn assemble(
         config: Config,
         seat: Seat,
-        port: Option<(Port, &[u8])>,
+        endpoint: Option<(NetEndpoint, &[u8])>,
         watch: &Watch,
     ) -> Result<Node, OpenError> {
         let Seat { peers, heap, nonce, outside } = seat;
@@ -175,14 +177,14 @@ impl Node {
             ProgressThread::Off => false,
             ProgressThread::Auto => own.size > 1 && peers.itself().reach.attach().is_err(),
         };
-        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && port.is_none()));
-        let attends = threaded || (port.is_some() && config.progress == ProgressThread::Auto);
+        let spin = config.spin.unwrap_or_else(|| default_spin(own.size, threaded && endpoint.is_none()));
+        let attends = threaded || (endpoint.is_some() && config.progress == ProgressThread::Auto);
         let sleepers = Arc::new(AtomicU32::new(0));
         let memory = OwnMemory::new(Arc::clone(peers.itself()), checked()?).with_stages(Arc::clone(&heap));
         let shm = ShmTransport::new(Arc::clone(&peers), Arc::clone(&sleepers), !spin.is_zero(), memory);
         let plan = plan(&config);
         let parts = Parts {
-            engine: Engine::new(own.rank, own.size, config.handlers.len(), Mixed::near(shm)),
+            engine: Engine::new(own.rank, own.size, config.handlers.len(), Router::near(shm)),
             peers,
             heap,
             handlers: config.handlers.into_table(),
@@ -192,25 +194,25 @@ impl Node {
             outside,
             may_attend: plan.attends,
         };
-        let inner = Arc::new(Inner::new(parts));
-        if inner.peers.own().identity.ranges_only {
-            let (mut engine, heap) = (inner.engine(), inner.peers.itself().heap());
+        let core = Arc::new(NodeCore::new(parts));
+        if core.peers.own().identity.ranges_only {
+            let (mut engine, heap) = (core.engine(), core.peers.itself().heap());
             engine.expose_ranges_only();
             // Over a network its pages may be named by their addresses.
             engine.expose(heap.base_addr(), heap.len(), Rights::ReadWrite);
-            let allocated = inner.peers.own().identity.allocated;
+            let allocated = core.peers.own().identity.allocated;
             if allocated.len > 0 {
                 engine.expose(allocated.base, allocated.len, Rights::ReadWrite);
             }
         }
-        if let Some((port, secret)) = port {
-            far::set_up(&inner, &plan, port, members(&inner.peers, secret))?;
+        if let Some((endpoint, secret)) = endpoint {
+            bring_up_network::set_up(&core, &plan, endpoint, members(&core.peers, secret))?;
         }
-        watch.watch(&inner);
+        watch.watch(&core);
         if attends {
-            inner.attend()?;
+            core.attend()?;
         }
-        Ok(Node::new(inner, config.timeout))
+        Ok(Node::new(core, config.timeout))
     }
 }
 
@@ -348,7 +350,7 @@ impl Seat {
 /// Where the launcher's news goes: to the node, once there is one.
 #[derive(Default)]
 struct Watch {
-    state: std::sync::Mutex<(Option<std::sync::Weak<Inner>>, Vec<Notice>)>,
+    state: std::sync::Mutex<(Option<std::sync::Weak<NodeCore>>, Vec<Notice>)>,
 }
 
 impl Watch {
@@ -361,21 +363,21 @@ impl Watch {
     fn tell(&self, notice: Notice) {
         let mut state = lock(&self.state);
         match &state.0 {
-            Some(inner) => {
-                if let Some(inner) = inner.upgrade() {
+            Some(core) => {
+                if let Some(core) = core.upgrade() {
                     drop(state);
-                    inner.on_notice(&notice);
+                    core.on_notice(&notice);
                 }
             }
             None => state.1.push(notice),
         }
     }
 
-    fn watch(&self, inner: &Arc<Inner>) {
+    fn watch(&self, core: &Arc<NodeCore>) {
         let mut state = lock(&self.state);
-        state.0 = Some(Arc::downgrade(inner));
+        state.0 = Some(Arc::downgrade(core));
         for notice in state.1.drain(..) {
-            inner.on_notice(&notice);
+            core.on_notice(&notice);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Operations between two nodes.
 
-pub(crate) mod am;
+pub(crate) mod active_message;
 pub(crate) mod atomics;
 pub(crate) mod event;
 pub(crate) mod group;
+pub(crate) mod put_signal;
 pub(crate) mod rma;
-pub(crate) mod runs;
-pub(crate) mod signal;
 pub(crate) mod strided;
+pub(crate) mod vector_indexed;

@@ -4,8 +4,8 @@ use std::fmt;
 
 use engine::{Direction, MemId, OpError, Rank, Rights};
 
-use crate::base::readable::debug_is_display;
-use crate::job::bootstrap::ConnectError;
+use crate::base::debug_is_display::debug_is_display;
+use crate::job::bootstrap::PeerHandlesError;
 
 /// What to do where a heap cannot be made or mapped.
 pub(crate) const HEAP_REMEDY: &str =
@@ -254,10 +254,10 @@ impl Error {
         matches!(self, Error::Timeout { .. } | Error::WaitTimeout { .. } | Error::SignalTimeout { .. })
     }
 
-    pub(crate) fn connect(peer: Rank, error: &ConnectError) -> Error {
+    pub(crate) fn connect(peer: Rank, error: &PeerHandlesError) -> Error {
         match error {
-            ConnectError::Lost { .. } => Error::PeerLost { peer },
-            ConnectError::Timeout { .. } => Error::Timeout { peer },
+            PeerHandlesError::Lost { .. } => Error::PeerLost { peer },
+            PeerHandlesError::Timeout { .. } => Error::Timeout { peer },
             other => Error::Connect { peer, why: other.to_string() },
         }
     }

@@ -21,14 +21,14 @@ pub const LARGE_BYTES: usize = 64 << 10;
 /// Bytes of a part in the caller's memory, at most: that parts end shows that the network carries them.
 pub const DIRECT_BYTES: usize = 16 << 20;
 
-/// Peers with copies under way that outlets carry at once; copies with others go through buffers.
-pub const CARRIERS: usize = 8;
+/// Peers with copies under way that auxiliary endpoints carry at once; copies with others go through buffers.
+pub const AUX_ENDPOINTS: usize = 8;
 
-/// The same where the provider pins: each outlet is an endpoint of its own, with queues and buffers, 83 MiB over soft-RoCE.
-pub const PINNED_CARRIERS: usize = 2;
+/// The same where the provider pins: each auxiliary endpoint is an endpoint of its own, with queues and buffers, 83 MiB over soft-RoCE.
+pub const PINNED_AUX_ENDPOINTS: usize = 2;
 
-/// Operations that an outlet takes at once.
-pub const OUTLET_DEPTH: u32 = 128;
+/// Operations that an auxiliary endpoint takes at once.
+pub const AUX_ENDPOINT_DEPTH: u32 = 128;
 
 /// Operations and waiting buffers that the endpoint takes at once.
 pub const DEPTH: u32 = 4096;
@@ -70,9 +70,9 @@ pub const LIMITS: [Limit; 19] = [
     limit("parts in the caller's memory", DIRECT_PARTS),
     limit("prepared small copies", fabric::PREPARED_MAX),
     limit("pieces of one of libfabric's operations", fabric::PIECES_MAX),
-    limit("peers with an outlet", CARRIERS),
-    limit("peers with an outlet that is pinned", PINNED_CARRIERS),
-    limit("operations at an outlet", OUTLET_DEPTH as usize),
+    limit("peers with an outlet", AUX_ENDPOINTS),
+    limit("peers with an outlet that is pinned", PINNED_AUX_ENDPOINTS),
+    limit("operations at an outlet", AUX_ENDPOINT_DEPTH as usize),
     limit("operations at the endpoint", DEPTH as usize),
     limit("buffers that wait for messages", RECEIVES),
     limit("messages of a lane over a network", CREDITS as usize),

@@ -16,10 +16,10 @@ use vm::spawn::ChildrenWait;
 use super::kills::Kills;
 use super::output::{Output, Pipe, Pump, Stream};
 use super::signals::Signals;
-use crate::base::descriptors::{Raised, TooFew, make_room};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::fd_limit::{Raised, TooFew, make_room};
 use crate::job::bootstrap::{Broker, BrokerError};
-use crate::transport::ofi::quirks;
+use crate::transport::ofi::provider_env;
 
 /// The broker holds a connection, a process and two segments of each rank, the launcher a process and two pipes.
 const DESCRIPTORS_PER_RANK: u64 = 7;
@@ -198,7 +198,7 @@ impl Crew {
     ) -> Result<(), LaunchError> {
         let fail = |source: io::Error| spawn_error(rank, &plan.program, source);
         let mut command = Command::new(&plan.program);
-        command.args(&plan.args).envs(quirks::environment(plan.ranks));
+        command.args(&plan.args).envs(provider_env::environment(plan.ranks));
         command.envs(plan.env.iter().map(|(name, value)| (name, value)));
         command.envs(broker.env(rank).vars()).process_group(0).stdin(input(rank));
         direct(&mut command, output).map_err(fail)?;

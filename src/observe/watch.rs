@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 pub use self::jobs::{Job, jobs};
 pub use self::rates::{Rate, Rates};
 pub use crate::job::bootstrap::{How, JoinError, LookError};
-pub use crate::transport::shm::shown::peers::Peers;
+pub use crate::transport::shm::stats_page::peers::Peers;
 pub use engine::node::RegistrationCounters;
 pub use engine::registration::{PeerCounters, TableCounters};
 
 use crate::counters::latency::Latencies;
 use crate::counters::stats::Stats;
 use crate::job::bootstrap::{JobEnv, Watcher};
-use crate::transport::shm::shown::latencies::read_latencies;
-use crate::transport::shm::shown::peers::read_peers;
-use crate::transport::shm::shown::{self, Part, Shown};
+use crate::transport::shm::stats_page::latencies::read_latencies;
+use crate::transport::shm::stats_page::peers::read_peers;
+use crate::transport::shm::stats_page::{self, PageSnapshot, Part};
 use engine::{Counters, Nanos, Rank};
 
 /// How long being let in may take.
@@ -47,7 +47,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from
 pub struct Watch {
     watcher: Watcher,
     /// What each rank has shown so far, in the order of [`PARTS`].
-    shown: Vec<[Option<Shown>; 2]>,
+    shown: Vec<[Option<PageSnapshot>; 2]>,
     /// When each rank was first seen to show anything, on its own clock.
     since: Vec<Option<Nanos>>,
     /// What each rank has shown of its peers.
@@ -80,7 +80,7 @@ pub struct RankView {
     pub pid: Option<u32>,
     /// What has become of it.
     pub state: State,
-    shown: [Option<Shown>; 2],
+    shown: [Option<PageSnapshot>; 2],
     /// When this watch first saw anything of it, on its own clock.
     since: Option<Nanos>,
     peers: Option<Peers>,
@@ -173,7 +173,7 @@ impl Watch {
                 let Some(page) = &place.page else { continue };
                 for ((part, shown), answered) in PARTS.iter().zip(shown).zip(answered) {
                     if !*answered {
-                        *answered = update(shown, shown::read(page, *part));
+                        *answered = update(shown, stats_page::read(page, *part));
                         missing |= !*answered && place.over.is_none();
                         match part {
                             Part::Engine if *answered => *peers = read_peers(page, peers_end),
@@ -193,7 +193,7 @@ impl Watch {
 }
 
 /// Whether there is something new.
-fn update(known: &mut Option<Shown>, read: Option<Shown>) -> bool {
+fn update(known: &mut Option<PageSnapshot>, read: Option<PageSnapshot>) -> bool {
     let news = read.is_some() && read.as_ref().map(|new| new.at) != known.as_ref().map(|old| old.at);
     if news {
         *known = read;

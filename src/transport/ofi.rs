@@ -1,10 +1,10 @@
 //! libfabric: peers on other hosts, and on this one where nothing else reaches them.
 //!
-//! One [endpoint](port) serves all peers. Nothing is kept for a peer before it is talked to.
+//! One [endpoint](endpoint) serves all peers. Nothing is kept for a peer before it is talked to.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`port`] | the endpoint and its outlets; what is registered |
+//! | [`endpoint`] | the endpoint and its auxiliary endpoints; what is registered |
 //! | `buffers` | memory of this transport's own, for what does not go from or to callers' |
 //! | `envelope`, `token` | what messages look like; what strangers cannot put on them |
 //! | `lane`, `link` | flow control and order; all that is kept for one peer |
@@ -12,14 +12,14 @@
 //! | `verbs` | the engine's transport |
 //! | `keys` | what registrations are known by |
 //! | `sending`, `arrival` | messages out and in |
-//! | `small`, `slots` | copies by key of few bytes, and what each goes in |
-//! | `copies`, `copying` | all others |
-//! | [`carriers`] | which outlet carries whose copies |
+//! | `rma_small`, `rma_slots` | copies by key of few bytes, and what each goes in |
+//! | `rma_state`, `rma_driver` | all others |
+//! | [`endpoint_pool`] | which auxiliary endpoint carries whose copies |
 //! | `heaps` | copies to and from heaps by key |
-//! | `atomics`, `asked` | atomics, by message |
-//! | `losses`, `pulse`, `knock` | peers that are gone, and how that is found out |
-//! | `sleep` | one descriptor to sleep on |
-//! | `unclosed` | registrations that the provider would not close |
+//! | `atomics`, `pending_requests` | atomics, by message |
+//! | `peer_loss`, `heartbeat`, `liveness_probe` | peers that are gone, and how that is found out |
+//! | `wait_set` | one descriptor to sleep on |
+//! | `deferred_close` | registrations that the provider would not close |
 //!
 //! # Messages
 //! All peers' messages come into one pool of posted buffers. Each is copied at once into the queue of its peer and lane,
@@ -34,14 +34,14 @@
 //! see [`heaps`].
 //!
 //! Copies of up to 4 KiB go through buffers of this transport, from the endpoint that messages have, and those to or from
-//! one place are [made with hardly anything kept of them](small). Longer ones go
-//! straight from and to the caller's memory, from [outlets](port): endpoints that can be closed, each of which carries
-//! copies with [one peer at a time](carriers). There are as many outlets as there are peers with long copies under way,
+//! one place are [made with hardly anything kept of them](rma_small). Longer ones go
+//! straight from and to the caller's memory, from [auxiliary endpoints](endpoint): endpoints that can be closed, each of which carries
+//! copies with [one peer at a time](endpoint_pool). There are as many auxiliary endpoints as there are peers with long copies under way,
 //! but no more than eight; beyond these, where none can be opened, and to peers that do not say when a write has
 //! arrived, long copies go through buffers, too.
 //!
 //! *A copy that is given up* has its caller's memory touched no more when [`engine::Transport::abandon`] returns. If it
-//! goes through buffers, that is so anyway. If not, what has ended is asked for once more, and then its outlet is closed:
+//! goes through buffers, that is so anyway. If not, what has ended is asked for once more, and then its auxiliary endpoint is closed:
 //! a deadline costs a connection to that peer. The peer's other copies begin anew through buffers, and until it has done
 //! something since, it is *suspect*: all of its copies go that way, so that many deadlines cost one connection. What the
 //! closed connection had taken may still arrive at the peer, even behind what is sent by the other one. So of a put that
@@ -50,18 +50,18 @@
 //! that, and lets others to the same peer through, is not provided for. Nor is a provider that is told to have the
 //! kernel send from callers' memory (`FI_TCP_ZEROCOPY_SIZE`): what that has begun to send goes on being read.
 //!
-//! *An outlet that does not reach its peer* (it has found no room for two seconds, and carried nothing) is closed, though the peer may
-//! be talked to by the port's connection all the while. Long copies with that peer go through buffers for some time then. Copies of
-//! an outlet that loses its connection go through buffers, too, and find out whether the peer is there.
+//! *An auxiliary endpoint that does not reach its peer* (it has found no room for two seconds, and carried nothing) is closed, though the peer may
+//! be talked to by the endpoint's connection all the while. Long copies with that peer go through buffers for some time then. Copies of
+//! an auxiliary endpoint that loses its connection go through buffers, too, and find out whether the peer is there.
 //!
-//! *An outlet that ends nothing* of what it took is closed, if the peer was heard from for half as long as it may be silent, and
-//! two seconds at least, since the last part has ended ([`pulse`]). A network may forget a connection that was idle, or drop long
-//! packets. So the copies begin anew by another outlet, in parts of 64 KiB, which end over a slow network, too. They do not go by
-//! the port's connection, which such a network would end. If the other outlet ends nothing either, they end with a `Timeout`.
+//! *An auxiliary endpoint that ends nothing* of what it took is closed, if the peer was heard from for half as long as it may be silent, and
+//! two seconds at least, since the last part has ended ([`heartbeat`]). A network may forget a connection that was idle, or drop long
+//! packets. So the copies begin anew by another auxiliary endpoint, in parts of 64 KiB, which end over a slow network, too. They do not go by
+//! the endpoint's connection, which such a network would end. If the other auxiliary endpoint ends nothing either, they end with a `Timeout`.
 //! The system may go on sending what the closed connection had taken: a put of which it had parts ends two minutes later, when
 //! nothing of it can arrive any more. The peer is not lost.
 //!
-//! *Callers' memory that is not there* ends the connection of the outlet that is to read or write it, and all that this carries.
+//! *Callers' memory that is not there* ends the connection of the auxiliary endpoint that is to read or write it, and all that this carries.
 //! So after a part has failed the memory is looked at. Copies of what is not there end with its address; the others begin
 //! anew, as after a deadline, and no peer is lost.
 //!
@@ -71,43 +71,43 @@
 //!
 //! # Peers that are gone
 //! An operation that the provider gives up ends its peer, as does one that it does not take in time. That is as long as the peer may
-//! be silent; but two seconds, if nobody listens [where it did](knock) or it is said to be gone, and four seconds if it is
+//! be silent; but two seconds, if nobody listens [where it did](liveness_probe) or it is said to be gone, and four seconds if it is
 //! said to be gone and was never reached. A dead peer gives no other sign, and none at all while nothing is sent to it: so there is something to hear
-//! twice a second ([`pulse`]). Whoever is silent for longer than [`transport::OfiTransport::silence`] allows is lost, and told
+//! twice a second ([`heartbeat`]). Whoever is silent for longer than [`transport::OfiTransport::silence`] allows is lost, and told
 //! so in case that it hears it. See [`transport::OfiTransport::take_lost`]. The provider may also give up operations with
 //! a peer that lives, when a key was bad: that ends the connection, and here the peer. A peer that merely hangs is not lost
 //! before that time, deadlines are the caller's. What a peer that was given up had begun to write may still arrive: the
 //! connections are the provider's.
 
 mod arrival;
-mod asked;
 mod atomics;
 mod buffers;
-mod carriers;
-mod copies;
-mod copying;
+mod deferred_close;
+pub(crate) mod endpoint;
+mod endpoint_pool;
 mod envelope;
 mod heaps;
+mod heartbeat;
 mod keys;
-mod knock;
 mod lane;
 mod link;
-mod losses;
-pub mod network;
-pub(crate) mod port;
-mod pulse;
-pub(crate) mod quirks;
+mod liveness_probe;
+mod peer_loss;
+mod pending_requests;
+pub mod provider;
+pub(crate) mod provider_env;
+mod rma_driver;
+mod rma_slots;
+mod rma_small;
+mod rma_state;
 #[cfg(test)]
 mod script;
 mod sending;
-mod sleep;
-mod slots;
-mod small;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token;
 pub(crate) mod transport;
-mod unclosed;
 mod verbs;
+mod wait_set;
 
 pub(crate) use buffers::MESSAGE_BYTES;

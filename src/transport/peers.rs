@@ -1,8 +1,8 @@
 //! Who is reachable, and how: one entry a peer, made when it is first talked to.
 
+mod failure_detection;
 mod far;
 mod near;
-mod spread;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use super::shm::control::{Control, ENDPOINT_MAX, Identity};
 use super::shm::reach::{Attach, Reach};
 use crate::base::error::{Error, HEAP_REMEDY};
 use crate::base::handler_scope::may_wait;
-use crate::base::sync::lock;
-use crate::job::bootstrap::{Door, Membership, PeerHandles};
+use crate::base::lock::lock;
+use crate::job::bootstrap::{Membership, PeerHandles, PeerListener};
 
 /// No process has room for more peers.
 pub(crate) const PLACES_MAX: u32 = 1 << 16;
@@ -135,7 +135,7 @@ pub(crate) struct Peers {
     /// `None` in a job of one.
     membership: Mutex<Option<Arc<Membership>>>,
     /// By which those come who are of no job; `None` while nobody has been invited.
-    door: Mutex<Option<Arc<Door>>>,
+    peer_listener: Mutex<Option<Arc<PeerListener>>>,
     /// Has the kernel tell peers of this process's end.
     end: Mutex<Option<Held>>,
     /// Of the process whose node it is: children made by `fork` have others.
@@ -172,7 +172,7 @@ impl Peers {
             lost,
             elsewhere: OnceLock::new(),
             membership: Mutex::default(),
-            door: Mutex::default(),
+            peer_listener: Mutex::default(),
             end: Mutex::default(),
             generation: vm::forks::generation(),
         };
@@ -197,12 +197,12 @@ impl Peers {
 
     /// Leaves the job: peers are told, and no new ones are found.
     pub(crate) fn leave(&self) {
-        let (membership, door) = (lock(&self.membership).take(), lock(&self.door).take());
-        // A handler's handle on the node may be in the middle of a call at the door.
-        if let Some(door) = &door {
-            door.close();
+        let (membership, peer_listener) = (lock(&self.membership).take(), lock(&self.peer_listener).take());
+        // A handler's handle on the node may be in the middle of a call at the listener.
+        if let Some(peer_listener) = &peer_listener {
+            peer_listener.close();
         }
-        drop((membership, door));
+        drop((membership, peer_listener));
         // Who has not heard that yet sees it before it reaches this process again.
         drop(lock(&self.end).take());
     }
@@ -212,13 +212,13 @@ impl Peers {
         *lock(&self.end) = Some(held);
     }
 
-    /// Gives the table its door, for those who come from outside.
-    pub(crate) fn set_door(&self, door: &Arc<Door>) {
-        *lock(&self.door) = Some(Arc::clone(door));
+    /// Gives the table its listener, for those who come from outside.
+    pub(crate) fn set_door(&self, peer_listener: &Arc<PeerListener>) {
+        *lock(&self.peer_listener) = Some(Arc::clone(peer_listener));
     }
 
-    pub(crate) fn door(&self) -> Option<Arc<Door>> {
-        lock(&self.door).clone()
+    pub(crate) fn peer_listener(&self) -> Option<Arc<PeerListener>> {
+        lock(&self.peer_listener).clone()
     }
 
     pub(crate) fn own(&self) -> &Own {
@@ -294,7 +294,7 @@ impl Peers {
         let membership = lock(&self.membership).clone().ok_or(Error::PeerLost { peer: rank })?;
         let now = Instant::now();
         let deadline = now.checked_add(timeout.unwrap_or(CONNECT_WITHIN)).unwrap_or(now + CONNECT_WITHIN);
-        // Threads that connect at the same time each do it to the end; none waits for another's patience.
+        // Threads that connect at the same time each do it to the end; none waits for another's timeout.
         let (near, far) = (&self.near.0[rank as usize], &self.far[rank as usize]);
         let peer = match self.elsewhere(rank) {
             Some(card) => {
@@ -351,7 +351,7 @@ impl Peers {
     /// Ends the connection with a peer from outside that was found to be gone.
     pub(crate) fn forget(&self, rank: Rank) {
         if rank >= self.own.size {
-            self.door().inspect(|door| door.forget(rank));
+            self.peer_listener().inspect(|peer_listener| peer_listener.forget(rank));
         }
     }
 
@@ -436,16 +436,16 @@ impl Peers {
 
     /// Lets a peer know that this process depends on its progress. It may be able to attach to all others itself, and
     /// not know that somebody cannot attach to it.
-    pub(crate) fn ask_to_serve(&self, peer: Peer<'_>) {
+    pub(crate) fn request_progress(&self, peer: Peer<'_>) {
         // Who has the network serves by itself.
         let Peer::Near(peer) = peer else { return };
         if peer.asked_to_serve.swap(true, Ordering::Relaxed) {
             return;
         }
         if peer.rank >= self.own.size {
-            self.door().inspect(|door| door.ask_to_serve(peer.rank));
+            self.peer_listener().inspect(|peer_listener| peer_listener.request_progress(peer.rank));
         } else if let Some(membership) = &*lock(&self.membership) {
-            membership.ask_to_serve(peer.rank);
+            membership.request_progress(peer.rank);
         }
     }
 

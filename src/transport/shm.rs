@@ -4,22 +4,22 @@
 //! users put to and get from with plain loads and stores. The *control* segment ([`control`]) holds who the process
 //! is, its doorbell, the barrier's counter and two message rings for every possible sender, whose pages exist only
 //! once that sender talks. All other memory is reached by cross-memory attach ([`copy`]), or through messages where
-//! that is forbidden. [`super::peers`] says who is reachable how; [`rings`] is the engine's transport;
-//! [`shown`] is what a process lets watchers read.
+//! that is forbidden. [`super::peers`] says who is reachable how; [`transport`] is the engine's transport;
+//! [`stats_page`] is what a process lets watchers read.
 
 pub(crate) mod control;
 pub(crate) mod copy;
-pub(crate) mod heap_state;
+pub(crate) mod heap_pages;
 pub(crate) mod own;
 mod pair;
 pub(crate) mod reach;
-pub(crate) mod rings;
-pub(crate) mod shown;
+pub(crate) mod stats_page;
 #[cfg(test)]
 mod tests;
+pub(crate) mod transport;
 
 pub(crate) use control::Control;
 pub(crate) use copy::{Lent, PieceList};
 pub(crate) use own::OwnMemory;
 pub(crate) use reach::Attach;
-pub(crate) use rings::ShmTransport;
+pub(crate) use transport::ShmTransport;

@@ -4,9 +4,9 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 use engine::{MemId, Place};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
-use crate::transport::shm::heap_state::{Block, HeapState};
+use crate::transport::shm::heap_pages::{Block, HeapState};
 
 /// An address below all that a process may map.
 pub(crate) const NOWHERE: Place = Place::new(MemId::Space, 4096);

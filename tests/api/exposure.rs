@@ -93,7 +93,7 @@ fn who_exposes_memory_and_makes_no_progress_answers_where_it_lies() {
             .handler("where", |_| ())
             .handler("told", move |call| answers.store(call.args()[0], Ordering::SeqCst)),
     );
-    let peer = asker.connect_to(owner.address().expect("a door")).expect("they meet");
+    let peer = asker.connect_to(owner.address().expect("a node that listens")).expect("they meet");
     asker.request(peer, asker.handler("where").expect("registered"), [0; 4]).expect("sent");
     asker.wait_until(|| answered.load(Ordering::SeqCst) != 0).expect("answered");
     let mut bytes = vec![0; LEN];

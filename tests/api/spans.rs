@@ -33,7 +33,7 @@ fn opening_and_meeting_are_spans_and_what_is_there_already_is_none() {
     let mut nodes = Vec::new();
     let opened = spans_of(|| nodes.extend([alone(config()), alone(config())]));
     assert_eq!(opened, ["open rank=0 size=1", "open rank=0 size=1"]);
-    let address = nodes[1].address().expect("a door");
+    let address = nodes[1].address().expect("a node that listens");
     let mut met = spans_of(|| assert_eq!(nodes[0].connect_to(&address).expect("peers"), 1));
     // Over the network the first word may be on its way for longer.
     met.retain(|span| !span.starts_with("reach "));

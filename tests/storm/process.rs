@@ -178,7 +178,7 @@ fn open(line: Arc<Line>) -> Arc<Shared> {
     std::mem::forget(Arc::clone(&made));
     line.say(&format!("id {id} {}", std::process::id()));
     let address = match std::env::var(ID) {
-        Ok(_) => crate::verdict::hex(node.address().expect("a door").as_bytes()),
+        Ok(_) => crate::verdict::hex(node.address().expect("a node that listens").as_bytes()),
         Err(_) => node.rank().to_string(),
     };
     line.say(&format!("open {address} {}", made.places()));

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use standpipe::{Error, Exposure, GlobalPtr, MeetError, Node, Rank, Remote, Rights, Signal};
+use standpipe::{ConnectError, Error, Exposure, GlobalPtr, Node, Rank, Remote, Rights, Signal};
 
 use crate::members::{Member, Other, PRIVATE, config};
 use crate::support::{LIMIT, eventually, hex, pattern};
@@ -42,7 +42,7 @@ fn all_that_two_can_do(role: &str) {
     assert_eq!((here.answered.load(Ordering::SeqCst), other.order("noted", "noted").as_str()), (111, "111"));
 
     // The other way round: this node has the number 1 there, and need make no call but to answer messages.
-    let mine = hex(here.node.address().expect("a door").as_bytes());
+    let mine = hex(here.node.address().expect("a node that listens").as_bytes());
     assert_eq!(other.order(&format!("connect {mine}"), "peer"), "1");
     let offset = here.array.ptr(5).offset();
     assert_eq!(other.order(&format!("put 1 {offset} 7"), "put"), "Ok(())");
@@ -114,7 +114,7 @@ pub(crate) fn one_that_is_killed_is_lost_though_a_child_of_its_lives_on() {
     }
     let called = Instant::now();
     let error = here.node.connect_to(&other.address).expect_err("nobody is there");
-    assert!(matches!(error, MeetError::Gone | MeetError::Unreachable { .. }), "{error}");
+    assert!(matches!(error, ConnectError::Gone | ConnectError::Unreachable { .. }), "{error}");
     assert!(called.elapsed() < Duration::from_secs(10), "{error} after {:?}", called.elapsed());
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn others_join_at_any_time_and_one_that_is_started_again_is_another()
     assert_eq!(here.node.fetch_add(gone.word(old, 0), 9), Err(lost.clone()));
     assert_eq!(here.node.put_bytes(gone.private(old), &[9]), Err(lost.clone()));
     assert_eq!(here.ask(old, 9), Err(lost));
-    assert!(matches!(here.node.connect_to(&gone.address), Err(MeetError::Gone)));
+    assert!(matches!(here.node.connect_to(&gone.address), Err(ConnectError::Gone)));
     assert_eq!((first.order("read 0", "word"), first.order("noted", "noted")), ("0".into(), "0".into()));
 
     here.node.put(first.word(new, 0), 2).expect("put");
@@ -176,7 +176,7 @@ pub(crate) fn many_that_come_and_go_at_once_are_each_heard_and_missed() {
     const LINES: u32 = 3;
     const ROUNDS: u32 = 4;
     let here = Member::new(config());
-    let mine = hex(here.node.address().expect("a door").as_bytes());
+    let mine = hex(here.node.address().expect("a node that listens").as_bytes());
     let come_and_go = &|line: u32| {
         for round in 0..ROUNDS {
             let mut other = Other::start("serve");
@@ -209,7 +209,7 @@ pub(crate) fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
     other.stop();
     let begun = Instant::now();
     let error = here.node.within(Duration::from_millis(100)).connect_to(&other.address).expect_err("stopped");
-    assert!(matches!(error, MeetError::Timeout { .. }), "{error}");
+    assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(5));
     other.signal(rustix::process::Signal::CONT);
     let peer = here.node.connect_to(&other.address).expect("it goes on");
@@ -219,7 +219,8 @@ pub(crate) fn one_that_is_stopped_does_not_hold_up_who_calls_it() {
 pub(crate) fn other_handlers_make_no_peers() {
     let plain = Node::open_in(config(), None).expect("a node");
     let here = Member::new(config());
-    let error = plain.connect_to(here.node.address().expect("a door")).expect_err("other handlers");
+    let error =
+        plain.connect_to(here.node.address().expect("a node that listens")).expect_err("other handlers");
     let text = error.to_string();
     assert!(text.contains("\"answer\" is registered here, not there"), "{text}");
     assert!(here.node.peers().is_empty() && plain.peers().is_empty());
@@ -228,7 +229,7 @@ pub(crate) fn other_handlers_make_no_peers() {
 pub(crate) fn only_what_is_exposed_is_reached() {
     let open = || Node::open_in(config().exposure(Exposure::Auto), None).expect("a node");
     let (here, there) = (open(), open());
-    let peer = here.connect_to(there.address().expect("a door")).expect("connected");
+    let peer = here.connect_to(there.address().expect("a node that listens")).expect("connected");
     let memory: Vec<AtomicU64> = (0..100).map(AtomicU64::new).collect();
     let addr = memory.as_ptr().expose_provenance() as u64;
     // SAFETY: atomic words, which take writes at any time and stay until both nodes are gone.
@@ -255,13 +256,13 @@ pub(crate) fn room_for_peers_ends_with_the_number() {
     let node = |peers| Node::open_in(config().peers_max(peers), None).expect("a node");
     let (one, two, none) = (node(1), node(2), node(0));
     let other = node(9);
-    let address = other.address().expect("a door");
+    let address = other.address().expect("a node that listens");
     assert_eq!(one.connect_to(&address).expect("connected"), 1);
     assert_eq!(two.connect_to(&address).expect("connected"), 1);
-    let error = two.connect_to(one.address().expect("a door")).expect_err("full there");
+    let error = two.connect_to(one.address().expect("a node that listens")).expect_err("full there");
     assert!(error.to_string().contains("room for 1 peers"), "{error}");
-    let error = one.connect_to(two.address().expect("a door")).expect_err("full here");
-    assert!(matches!(error, MeetError::Full { peers: 1 }), "{error}");
+    let error = one.connect_to(two.address().expect("a node that listens")).expect_err("full here");
+    assert!(matches!(error, ConnectError::Full { peers: 1 }), "{error}");
     let error = none.connect_to(&address).expect_err("no room at all");
-    assert!(matches!(error, MeetError::Full { peers: 0 }), "{error}");
+    assert!(matches!(error, ConnectError::Full { peers: 0 }), "{error}");
 }

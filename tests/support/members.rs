@@ -75,7 +75,7 @@ pub(crate) fn play() {
         _ => Member::new(config()),
     };
     let node = &member.node;
-    say(format!("address {}", hex(node.address().expect("a door").as_bytes())));
+    say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())));
     let first = member.private.addr();
     say(format!("place {} {first}", member.array.ptr(0).offset()));
     if role == "idle" {
@@ -98,7 +98,9 @@ pub(crate) fn play() {
                     Ok(peer) => say(format!("peer {peer}")),
                     Err(error) => say(format!("peer not: {error}")),
                 },
-                ["address"] => say(format!("address {}", hex(node.address().expect("a door").as_bytes()))),
+                ["address"] => {
+                    say(format!("address {}", hex(node.address().expect("a node that listens").as_bytes())))
+                }
                 ["lost"] => say(format!("lost {:?}", node.lost_peers())),
                 ["get", peer, offset] => {
                     let [peer, offset] = [peer, offset].map(|text| text.parse::<u64>().expect("a number"));

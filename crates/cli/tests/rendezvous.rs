@@ -44,7 +44,7 @@ fn nodes_find_each_other_by_name() {
     let open = || Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node");
     let (server, client) = (open(), open());
     let rendezvous = Rendezvous::new(&at, &secret).expect("good settings");
-    rendezvous.leave("server", &server.address().expect("a door"), LIMIT).expect("room");
+    rendezvous.leave("server", &server.address().expect("a node that listens"), LIMIT).expect("room");
     let address = rendezvous.find("server", LIMIT).expect("it was left");
     assert_eq!(client.connect_to(address).expect("connected"), 1);
     let mut all = [next(), next()].map(|visit| (visit["what"].clone(), visit["name"].clone()));
@@ -68,7 +68,7 @@ fn what_nobody_reads_keeps_nobody_from_being_served() {
     let at = line.strip_prefix("listening at ").expect("where it listens");
     let rendezvous = Rendezvous::new(at, &secret).expect("good settings");
     let node = Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node");
-    let (address, name) = (node.address().expect("a door"), "n".repeat(250));
+    let (address, name) = (node.address().expect("a node that listens"), "n".repeat(250));
     // Twice what the pipe holds.
     for _ in 0..2 * size / name.len() {
         rendezvous.leave(&name, &address, LIMIT).expect("served");

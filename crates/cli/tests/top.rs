@@ -39,7 +39,7 @@ fn child() {
 fn elastic_child() {
     let Some(end) = std::env::var_os(END).map(PathBuf::from) else { return };
     let node = Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node");
-    node.address().expect("a door");
+    node.address().expect("a node that listens");
     for _ in 0..16 {
         node.barrier().expect("it is alone");
     }

@@ -1,13 +1,13 @@
 //! An endpoint with all that belongs to it, opened and closed as one.
 
-use crate::channel::{Channel, Options};
+use crate::aux_endpoint::{AuxEndpoint, AuxEndpointId, AuxEndpoints};
 use crate::errno::Errno;
 use crate::error::{Error, check};
 use crate::ffi::{self, fi_av_attr, fid_av, fid_domain, fid_ep, fid_fabric, offers};
 use crate::info::Info;
 use crate::object::Owned;
-use crate::outlet::{Outlet, OutletId, Outlets};
 use crate::provider::{Description, Provider};
+use crate::queued_endpoint::{Options, QueuedEndpoint};
 use crate::region::{self, Access, Memory, Region, RegionId, Regions};
 use crate::signals::kept;
 use crate::sockaddr;
@@ -30,19 +30,19 @@ impl Peer {
 }
 
 /// A reliable endpoint of datagrams, with its fabric, domain, address vector, completion queue, registrations and
-/// [outlets](crate::OutletId).
+/// [auxiliary endpoints](crate::AuxEndpointId).
 ///
 /// May be sent between threads. Whatever calls the library takes `&mut self`, as it is used by one thread at a time.
 /// Dropping it closes everything; [`Endpoint::close`] also says whether that went well.
 pub struct Endpoint {
-    pub(crate) main: Channel,
-    pub(crate) outlets: Outlets,
+    pub(crate) main: QueuedEndpoint,
+    pub(crate) aux_endpoints: AuxEndpoints,
     pub(crate) peers: Vec<u64>,
     pub(crate) fabric: Owned<fid_fabric>,
     regions: Regions,
     pub(crate) av: Owned<fid_av>,
     pub(crate) domain: Owned<fid_domain>,
-    /// What it was opened from, for outlets.
+    /// What it was opened from, for auxiliary endpoints.
     pub(crate) info: Info,
     pub(crate) description: Description,
     address: Box<[u8]>,
@@ -70,14 +70,14 @@ impl Endpoint {
         let fabric = open_fabric(&info)?;
         let domain = open_domain(&fabric, &info)?;
         let av = open_av(&domain, &info)?;
-        let main = Channel::open(&domain, &info, &av, options)?;
+        let main = QueuedEndpoint::open(&domain, &info, &av, options)?;
         let mut description = provider.description().clone();
         description.atomics = info.head().caps & ffi::FI_ATOMIC != 0 && has_atomics(&main.ep);
         Ok(Endpoint {
             address: address(&main.ep)?,
             peers: Vec::new(),
             regions: Regions::default(),
-            outlets: Outlets::default(),
+            aux_endpoints: AuxEndpoints::default(),
             main,
             av,
             domain,
@@ -219,14 +219,14 @@ impl Endpoint {
         self.regions.close(region)
     }
 
-    /// Opens an outlet.
+    /// Opens an auxiliary endpoint.
     ///
     /// # Errors
-    /// As for [`Endpoint::open`]; [`Error::OutletsLeft`] if too many were not closed when they should be.
-    pub fn open_outlet(&mut self, options: &Options) -> Result<OutletId, Error> {
-        self.outlets.check_left()?;
-        let channel = kept(|| Channel::open(&self.domain, &self.info, &self.av, options))?;
-        Ok(self.outlets.insert(channel))
+    /// As for [`Endpoint::open`]; [`Error::AuxEndpointsLeft`] if too many were not closed when they should be.
+    pub fn open_aux_endpoint(&mut self, options: &Options) -> Result<AuxEndpointId, Error> {
+        self.aux_endpoints.check_left()?;
+        let queued = kept(|| QueuedEndpoint::open(&self.domain, &self.info, &self.av, options))?;
+        Ok(self.aux_endpoints.insert(queued))
     }
 
     /// Whether closing would leave the endpoint open now, for reads that were started from it.
@@ -234,31 +234,31 @@ impl Endpoint {
         self.main.cannot_close()
     }
 
-    /// Closes an outlet: what was started from it and has not ended never does, and the provider touches the memory lent
+    /// Closes an auxiliary endpoint: what was started from it and has not ended never does, and the provider touches the memory lent
     /// to it no more. What it has given to the network by then may still arrive at peers. Over `tcp;ofi_rxm`, one with reads
     /// under way is not closed but left as it is, for that provider would kill the process; nobody polls it, so no bytes
     /// move, but its connections and buffers stay until the process ends. A few may be left so.
     ///
     /// # Errors
-    /// [`Error::NoOutlet`]; [`Error::Call`] for `fi_close`, after which the outlet is open, and has what it was lent.
-    pub fn close_outlet(&mut self, outlet: OutletId) -> Result<(), Error> {
-        self.outlets.close(outlet)
+    /// [`Error::NoAuxEndpoint`]; [`Error::Call`] for `fi_close`, after which the auxiliary endpoint is open, and has what it was lent.
+    pub fn close_aux_endpoint(&mut self, aux_endpoint: AuxEndpointId) -> Result<(), Error> {
+        self.aux_endpoints.close(aux_endpoint)
     }
 
-    /// An outlet to be used.
+    /// An auxiliary endpoint to be used.
     ///
     /// # Errors
-    /// [`Error::NoOutlet`].
+    /// [`Error::NoAuxEndpoint`].
     #[inline]
-    pub fn outlet(&mut self, outlet: OutletId) -> Result<Outlet<'_>, Error> {
-        let channel = self.outlets.get(outlet)?;
-        Ok(Outlet { channel, peers: &self.peers, description: &self.description })
+    pub fn aux_endpoint(&mut self, aux_endpoint: AuxEndpointId) -> Result<AuxEndpoint<'_>, Error> {
+        let queued = self.aux_endpoints.get(aux_endpoint)?;
+        Ok(AuxEndpoint { queued, peers: &self.peers, description: &self.description })
     }
 
     /// The endpoint itself as one.
     #[inline]
-    pub(crate) fn outlet_of_its_own(&mut self) -> Outlet<'_> {
-        Outlet { channel: &mut self.main, peers: &self.peers, description: &self.description }
+    pub(crate) fn outlet_of_its_own(&mut self) -> AuxEndpoint<'_> {
+        AuxEndpoint { queued: &mut self.main, peers: &self.peers, description: &self.description }
     }
 
     /// Makes a number, to be used in posts, of a [raw key](crate::Key::Raw) of a peer's.
@@ -281,8 +281,8 @@ impl Endpoint {
     /// comes.
     ///
     /// # Errors
-    /// [`Error::LeftOpen`] where the endpoint, or an outlet before, could not be closed, as said at
-    /// [`Endpoint::close_outlet`]; [`Error::Call`] for the first `fi_close` that failed. What could not be closed is leaked,
+    /// [`Error::LeftOpen`] where the endpoint, or an auxiliary endpoint before, could not be closed, as said at
+    /// [`Endpoint::close_aux_endpoint`]; [`Error::Call`] for the first `fi_close` that failed. What could not be closed is leaked,
     /// and stays as it was.
     pub fn close(mut self) -> Result<(), Error> {
         self.close_all()
@@ -291,8 +291,8 @@ impl Endpoint {
     /// Closes in the order that every provider accepts.
     fn close_all(&mut self) -> Result<(), Error> {
         self.regions.close_all()?;
-        let outlets_closed = self.outlets.close_all()?;
-        if !self.main.close()? || !outlets_closed {
+        let aux_endpoints_closed = self.aux_endpoints.close_all()?;
+        if !self.main.close()? || !aux_endpoints_closed {
             // These stay, and use the rest.
             self.leak();
             return Err(Error::LeftOpen);
@@ -305,7 +305,7 @@ impl Endpoint {
     /// Closes nothing more: whatever still uses something keeps it.
     fn leak(&mut self) {
         self.regions.leak();
-        self.outlets.leak();
+        self.aux_endpoints.leak();
         self.main.leak();
         self.av.leak();
         self.domain.leak();

@@ -41,16 +41,16 @@ pub enum Error {
         /// Its number.
         index: u32,
     },
-    /// No such outlet: it has been closed.
+    /// No such auxiliary endpoint: it has been closed.
     #[error("outlet {index} is closed")]
-    NoOutlet {
+    NoAuxEndpoint {
         /// Its number.
         index: u32,
     },
-    /// No more outlets: so many could not be closed when they should, and keep their connections and buffers until the
+    /// No more auxiliary endpoints: so many could not be closed when they should, and keep their connections and buffers until the
     /// process ends.
     #[error("{left} outlets could not be closed")]
-    OutletsLeft {
+    AuxEndpointsLeft {
         /// How many.
         left: usize,
     },

@@ -9,11 +9,11 @@
 //! | `library` | finds the library |
 //! | `provider` | what providers there are, what each can do and needs |
 //! | `endpoint` | an endpoint with its fabric, domain, address vector; peers |
-//! | `outlet` | more endpoints of its domain, to write and read from |
-//! | `channel` | any of them with its completion queue |
+//! | `aux_endpoint` | more endpoints of its domain, to write and read from |
+//! | `queued_endpoint` | any of them with its completion queue |
 //! | `region` | registered memory, in every mode that a provider may ask for |
 //! | [`post`] | writes, reads, messages |
-//! | `repeat`, `prepared` | writes and reads that are prepared once and started often |
+//! | `repeat`, `persistent_table` | writes and reads that are prepared once and started often |
 //! | `atomics` | fetch-and-add, compare-and-swap |
 //! | `poll` | how operations ended; sleeping until some do |
 //! | `slots` | the operations in flight |
@@ -51,7 +51,7 @@
 //!   target polls. The memory is safe only when the sender says that it is done, or the endpoint is closed.
 //! - **Closing an endpoint of 1.17's `tcp;ofi_rxm` while the answer to a read has arrived in part kills the process** (by
 //!   SIGSEGV: the layer above reads the context of an operation that is freed). Its bytes move only while it is polled, so
-//!   an endpoint or outlet there that has reads under way is left open and not polled, until the process ends. That the
+//!   an endpoint or auxiliary endpoint there that has reads under way is left open and not polled, until the process ends. That the
 //!   peer's end closes in the middle, and to forget the peer, does no harm; `net` and `sockets` may be closed. (Reads that
 //!   the layer does by itself, of messages longer than 16 KiB, are not known here.) 1.22 closes all of them.
 //! - *Sleeping*: the descriptor of 1.17's `net` is always readable once it is connected, that of `rxm` until it is;
@@ -65,9 +65,9 @@
 compile_error!("symbols by version, and the layouts written down here, are those of 64-bit Linux with glibc");
 
 mod atomics;
+mod aux_endpoint;
 #[cfg(feature = "bundled")]
 mod bundled;
-mod channel;
 mod endpoint;
 mod errno;
 mod error;
@@ -75,27 +75,27 @@ mod ffi;
 mod info;
 mod library;
 mod object;
-mod outlet;
+mod persistent;
+mod persistent_table;
 mod poll;
 pub mod post;
-mod prepared;
 mod provider;
+mod queued_endpoint;
 mod region;
-mod repeat;
 mod signals;
 mod slots;
 mod sockaddr;
 mod symbols;
 
-pub use channel::Options;
+pub use aux_endpoint::{AuxEndpoint, AuxEndpointId};
 pub use endpoint::{Endpoint, Peer};
 pub use errno::Errno;
 pub use error::Error;
 pub use library::{Fabric, LoadError, Origin, Version};
-pub use outlet::{Outlet, OutletId};
+pub use persistent_table::{PREPARED_MAX, Prepared};
 pub use poll::{Completion, Failure, Look, Sleep};
 pub use post::{Local, PIECES_MAX, Post, Remote, RemotePiece, Until};
-pub use prepared::{PREPARED_MAX, Prepared};
 pub use provider::{Description, Hints, MrMode, Progress, Provider};
+pub use queued_endpoint::Options;
 pub use region::{Access, Desc, Key, Region, RegionId};
 pub use slots::Op;

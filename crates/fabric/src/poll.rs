@@ -1,11 +1,11 @@
 //! Hearing how operations ended, and sleeping until some do.
 
-use crate::channel::{BATCH, Channel};
+use crate::aux_endpoint::AuxEndpoint;
 use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 use crate::error::{Error, check};
 use crate::ffi::{ErrEntry, fi_cq_data_entry, fi_cq_err_entry, offers};
-use crate::outlet::Outlet;
+use crate::queued_endpoint::{BATCH, QueuedEndpoint};
 use crate::slots::Op;
 use libc::c_char;
 use std::ffi::{CStr, c_int};
@@ -100,7 +100,7 @@ impl Endpoint {
         self.main.look()
     }
 
-    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of outlets together with it, whether something has happened already. The
+    /// Asks before sleeping on the [descriptor](Endpoint::wait_fd), or on those of auxiliary endpoints together with it, whether something has happened already. The
     /// protocol: poll until there is nothing; call this; if it says [`Sleep::Now`], sleep on the descriptor, which
     /// another thread may do that does not have the endpoint; then poll again, whatever woke it.
     ///
@@ -112,11 +112,11 @@ impl Endpoint {
         // SAFETY: the fabric is open, so its table is alive.
         let trywait = unsafe { offers!((*fabric).ops, fi_ops_fabric, trywait) };
         let trywait = trywait.filter(|_| self.wait_fd().is_some()).ok_or(Error::Absent { call: CALL })?;
-        for channel in [&self.main].into_iter().chain(self.outlets.open()) {
-            if !channel.unseen.is_empty() {
+        for queued in [&self.main].into_iter().chain(self.aux_endpoints.open()) {
+            if !queued.unseen.is_empty() {
                 return Ok(Sleep::NotYet);
             }
-            let mut queues = [channel.cq.fid()];
+            let mut queues = [queued.cq.fid()];
             // SAFETY: one queue of this fabric is named, which is open.
             let returned = unsafe { trywait(fabric, queues.as_mut_ptr(), 1) };
             match check(CALL, returned.into()) {
@@ -128,23 +128,23 @@ impl Endpoint {
     }
 }
 
-impl Outlet<'_> {
+impl AuxEndpoint<'_> {
     /// As [`Endpoint::poll`], for what was started from here.
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
-        self.channel.poll()
+        self.queued.poll()
     }
 
-    /// As [`Endpoint::wait_fd`]: [`Endpoint::try_wait`] asks about all outlets, too.
+    /// As [`Endpoint::wait_fd`]: [`Endpoint::try_wait`] asks about all auxiliary endpoints, too.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.channel.wait_fd()
+        self.queued.wait_fd()
     }
 }
 
-impl Channel {
+impl QueuedEndpoint {
     /// As [`Endpoint::look`].
     #[inline(always)]
     pub(crate) fn look(&mut self) -> Look {

@@ -12,12 +12,12 @@
 //! A post that returned [`Post::Busy`] or an error has started nothing. What is done to the peer's memory is the peer's
 //! affair: it has registered it for that.
 
-use crate::channel::Channel;
+use crate::aux_endpoint::AuxEndpoint;
 use crate::endpoint::{Endpoint, Peer};
 use crate::errno::Errno;
 use crate::error::Error;
 use crate::ffi::{self, fi_msg_rma, fi_rma_iov, fid_ep};
-use crate::outlet::Outlet;
+use crate::queued_endpoint::QueuedEndpoint;
 use crate::region::Desc;
 use crate::slots::Op;
 use libc::{iovec, ssize_t};
@@ -223,7 +223,7 @@ impl Endpoint {
         })
     }
 
-    /// As [`Channel::post`], at the endpoint itself.
+    /// As [`QueuedEndpoint::post`], at the endpoint itself.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -240,18 +240,18 @@ impl Endpoint {
     }
 }
 
-impl Outlet<'_> {
+impl AuxEndpoint<'_> {
     /// As [`Endpoint::write`].
     ///
     /// # Errors
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
     #[inline]
     pub unsafe fn write(&mut self, from: Local, to: Remote, token: u64) -> Result<Post, Error> {
         let peer = to.peer.known(self.peers)?;
-        self.channel.post("fi_write", Op::Write, token, |ep, context| {
+        self.queued.post("fi_write", Op::Write, token, |ep, context| {
             // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for
             // the memory, and the context is the provider's until the operation ends.
             unsafe {
@@ -267,19 +267,19 @@ impl Outlet<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
     #[inline(always)]
     pub unsafe fn read(&mut self, into: Local, from: Remote, token: u64) -> Result<Post, Error> {
         let peer = from.peer.known(self.peers)?;
-        let Some(context) = self.channel.slots.take(Op::Read, token) else { return Ok(Post::Busy) };
-        let ep = self.channel.ep.as_ptr();
+        let Some(context) = self.queued.slots.take(Op::Read, token) else { return Ok(Post::Busy) };
+        let ep = self.queued.ep.as_ptr();
         // SAFETY: the endpoint is open, and its table had this function when it was opened; the caller vouches for the
         // memory, and the context is the provider's until the operation ends.
         let outcome = unsafe {
             let (addr, len, desc) = (into.addr.cast(), into.len, into.desc.0);
             (*(*ep).rma).read.map(|read| read(ep, addr, len, desc, peer, from.addr, from.key, context))
         };
-        self.channel.begun("fi_read", context, outcome)
+        self.queued.begun("fi_read", context, outcome)
     }
 
     /// As [`Endpoint::write_pieces`].
@@ -288,7 +288,7 @@ impl Outlet<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
     #[inline]
     pub unsafe fn write_pieces(
         &mut self,
@@ -309,7 +309,7 @@ impl Outlet<'_> {
     /// As there.
     ///
     /// # Safety
-    /// The [contract of posts](self); this outlet's being closed with success ends an operation, too.
+    /// The [contract of posts](self); this auxiliary endpoint's being closed with success ends an operation, too.
     #[inline]
     pub unsafe fn read_pieces(
         &mut self,
@@ -382,7 +382,7 @@ impl Outlet<'_> {
         token: u64,
     ) -> Result<Post, Error> {
         debug_assert!(local <= N && remote <= N, "the lists are shorter");
-        self.channel.post(call, op, token, |ep, context| {
+        self.queued.post(call, op, token, |ep, context| {
             let message = fi_msg_rma {
                 msg_iov: lists.iovs.as_ptr(),
                 desc: lists.descs.as_mut_ptr(),
@@ -422,7 +422,7 @@ fn rma_iov(piece: &RemotePiece) -> fi_rma_iov {
     fi_rma_iov { addr: piece.addr, len: piece.len, key: piece.key }
 }
 
-impl Channel {
+impl QueuedEndpoint {
     /// Takes a slot and has `start` begin the operation; `None` of it means that the function is not there.
     #[inline]
     pub(crate) fn post(

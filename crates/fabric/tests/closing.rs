@@ -1,4 +1,4 @@
-//! Endpoints and outlets that are closed while something is on its way to them. A provider that cannot do that takes the
+//! Endpoints and auxiliary endpoints that are closed while something is on its way to them. A provider that cannot do that takes the
 //! whole process with it, so each case runs in a process of its own.
 
 mod common;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Memory, Pair, find, providers};
-use fabric::{Endpoint, Hints, Op, Options, OutletId, Peer, Post, RemotePiece};
+use fabric::{AuxEndpointId, Endpoint, Hints, Op, Options, Peer, Post, RemotePiece};
 
 /// More than a socket and its buffers take at a time, so that a read arrives in parts.
 const LEN: usize = 3 << 20;
@@ -55,29 +55,43 @@ fn pair(provider: &str) -> Option<Pair> {
 }
 
 /// Where a read is started.
-fn post(a: &mut Endpoint, outlet: Option<OutletId>, local: &Memory, remote: &Memory, peer: Peer) -> Post {
+fn post(
+    a: &mut Endpoint,
+    aux_endpoint: Option<AuxEndpointId>,
+    local: &Memory,
+    remote: &Memory,
+    peer: Peer,
+) -> Post {
     let at = remote.at(0, peer);
-    let Some(outlet) = outlet else {
+    let Some(aux_endpoint) = aux_endpoint else {
         // SAFETY: the memory is leaked, and nobody touches it until the endpoint is closed.
         return unsafe { a.read(local.piece(), at, 3) }.expect("taken or busy");
     };
     let remote = [RemotePiece { addr: at.addr, len: LEN, key: at.key }];
-    let mut outlet = a.outlet(outlet).expect("it is open");
-    // SAFETY: the memory is leaked, and nobody touches it until the outlet is closed.
-    unsafe { outlet.read_pieces(&[local.piece()], peer, &remote, 3) }.expect("taken or busy")
+    let mut aux_endpoint = a.aux_endpoint(aux_endpoint).expect("it is open");
+    // SAFETY: the memory is leaked, and nobody touches it until the auxiliary endpoint is closed.
+    unsafe { aux_endpoint.read_pieces(&[local.piece()], peer, &remote, 3) }.expect("taken or busy")
 }
 
 /// Has one or two reads begin to arrive, as far as the round's number says.
-fn begin_reads(pair: &mut Pair, outlet: Option<OutletId>, local: &Memory, target: &Memory, round: usize) {
-    let poll = |a: &mut Endpoint| match outlet {
-        Some(outlet) => a.outlet(outlet).expect("it is open").poll().expect("the queue works"),
+fn begin_reads(
+    pair: &mut Pair,
+    aux_endpoint: Option<AuxEndpointId>,
+    local: &Memory,
+    target: &Memory,
+    round: usize,
+) {
+    let poll = |a: &mut Endpoint| match aux_endpoint {
+        Some(aux_endpoint) => {
+            a.aux_endpoint(aux_endpoint).expect("it is open").poll().expect("the queue works")
+        }
         None => a.poll().expect("the queue works"),
     };
     let start = Instant::now();
     let mut posted = 0;
     while posted <= round % 2 {
         assert!(start.elapsed() < LIMIT, "never taken");
-        if post(&mut pair.a, outlet, local, target, pair.b_of_a) == Post::Posted {
+        if post(&mut pair.a, aux_endpoint, local, target, pair.b_of_a) == Post::Posted {
             posted += 1;
         } else {
             let _ = poll(&mut pair.a);
@@ -97,15 +111,15 @@ fn an_outlet_closes_with_half_of_a_read_and_its_memory_is_touched_no_more() {
     let target = Memory::registered(&mut pair.b, LEN, 1);
     for round in 0..16 {
         let local = Memory::local(&mut pair.a, LEN, 2 + round as u64);
-        let outlet = match pair.a.open_outlet(&Options::default()) {
-            Ok(outlet) => outlet,
+        let aux_endpoint = match pair.a.open_aux_endpoint(&Options::default()) {
+            Ok(aux_endpoint) => aux_endpoint,
             Err(error) => {
                 println!("no more outlets after {round}: {error}");
                 break;
             }
         };
-        begin_reads(&mut pair, Some(outlet), &local, &target, round);
-        pair.a.close_outlet(outlet).expect("it can be closed at any time");
+        begin_reads(&mut pair, Some(aux_endpoint), &local, &target, round);
+        pair.a.close_aux_endpoint(aux_endpoint).expect("it can be closed at any time");
         local.fill(|_| 3);
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(50) {

@@ -2,7 +2,7 @@
 
 use engine::{Atomic, Direction, KeyedPiece, Nanos, OpError, OpId, Place, Rank};
 
-use crate::hearsay::{Change, Heard};
+use crate::causality::{CausalHistory, Change};
 
 /// Where an operation comes from.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Flight {
     /// How it has ended, as far as it has.
     pub(crate) result: Result<u64, OpError>,
     /// With an atomic: what the initiator had heard, or then what the word tells.
-    pub(crate) heard: Heard,
+    pub(crate) heard: CausalHistory,
 }
 
 /// What it has still to do.

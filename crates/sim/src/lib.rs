@@ -10,16 +10,16 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod acquaintance;
+mod causality;
 mod cluster;
 mod costs;
 pub mod experiments;
 mod faults;
 mod flight;
-mod hearsay;
-mod meeting;
+mod incarnation;
+mod known_peer;
 mod memory;
-mod mishap;
+mod memory_fault;
 mod nic;
 mod onesided;
 mod pinning;

@@ -6,7 +6,7 @@
 use engine::registration::RegisterError;
 use engine::{Key, Nanos, Rank, RegId};
 
-use crate::hearsay::Change;
+use crate::causality::Change;
 use crate::space::{Access, Part, Space};
 use crate::violation::Breach;
 

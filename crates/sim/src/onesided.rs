@@ -2,9 +2,9 @@
 
 use engine::{Atomic, Direction, Event as Told, Key, KeyedPiece, Nanos, OpError, OpId, Piece, Place, Rank};
 
-use crate::acquaintance::Admission;
+use crate::causality::CausalHistory;
 use crate::flight::{Flight, Origin, Work};
-use crate::hearsay::Heard;
+use crate::known_peer::Admission;
 use crate::queue::Event;
 use crate::trace::Action;
 use crate::world::World;
@@ -151,7 +151,7 @@ impl World {
             work: Work::Report,
             pieces: Vec::new(),
             result: Ok(0),
-            heard: Heard::default(),
+            heard: CausalHistory::default(),
         });
         self.flights.len() as u32 - 1
     }
@@ -161,7 +161,7 @@ impl World {
         let flight = &mut self.flights[index as usize];
         flight.op = None;
         flight.pieces.clear();
-        flight.heard = Heard::default();
+        flight.heard = CausalHistory::default();
         self.landed.push(index);
     }
 

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use engine::{Atomic, Event, MemId, Nanos, Place, Rank};
 use rustc_hash::FxHashMap;
 
-use crate::acquaintance::Met;
+use crate::causality::CausalHistory;
 use crate::costs::Costs;
-use crate::hearsay::Heard;
+use crate::known_peer::KnownPeer;
 use crate::nic::Nic;
 use crate::queue;
 use crate::space::{Access, Space};
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     pub(crate) link: Nanos,
     pub(crate) health: Health,
     /// What its program may know of changes to memory, its own included.
-    pub(crate) heard: Heard,
+    pub(crate) heard: CausalHistory,
     /// Messages that its card has for it, by arrival.
     pub(crate) arrived: VecDeque<u32>,
     /// What else its card has to tell.
@@ -49,7 +49,7 @@ pub(crate) struct Process {
     /// When those ended that had the rank before it.
     pub(crate) ends: Vec<Nanos>,
     /// Which processes it talks to, where it is not the first of the rank. Never iterated over.
-    pub(crate) met: FxHashMap<Rank, Met>,
+    pub(crate) met: FxHashMap<Rank, KnownPeer>,
     /// What has come to its card from processes that it has not met.
     pub(crate) strangers: Vec<queue::Event>,
 }
@@ -66,7 +66,7 @@ impl Process {
             cpu: 0,
             link: 0,
             health: Health::Alive,
-            heard: Heard::default(),
+            heard: CausalHistory::default(),
             arrived: VecDeque::new(),
             reports: VecDeque::new(),
             waking: false,

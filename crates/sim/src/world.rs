@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use engine::{Event as Told, Header, Inbox, Lane, Nanos, OpError, OpId, Place, Rank, RegId, SendError};
 use rustc_hash::FxHashMap;
 
-use crate::acquaintance::Admission;
+use crate::causality::{self, CausalHistory, Change};
 use crate::costs::Costs;
 use crate::faults::{Faults, Incident, Weather};
 use crate::flight::{Flight, Origin};
-use crate::hearsay::{self, Change, Heard};
+use crate::known_peer::Admission;
 use crate::process::{Health, Process};
 use crate::queue::{Event, Queue};
 use crate::trace::{Action, Trace};
@@ -33,7 +33,7 @@ struct Message {
     /// Not given back: as a message that was taken, it has room for one to come.
     payload: Vec<u8>,
     /// What its receiver's program learns by it of changes to memory.
-    told: Heard,
+    told: CausalHistory,
 }
 
 /// The messages of one lane from one rank to another.
@@ -102,7 +102,7 @@ pub(crate) struct World {
     /// Whether anybody was ever lost to anybody.
     pub(crate) any_lost: bool,
     /// What words tell that atomics were used on, where anybody has heard anything. Never iterated over.
-    words: FxHashMap<(Rank, Place), Heard>,
+    words: FxHashMap<(Rank, Place), CausalHistory>,
     /// Changes of memory so far.
     pub(crate) changes: Change,
     pub(crate) trace: Trace,
@@ -262,7 +262,7 @@ impl World {
     }
 
     /// What `rank` tells by an atomic on a word, and hears there.
-    pub(crate) fn whisper(&mut self, peer: Rank, word: Place, mut told: Heard) -> Heard {
+    pub(crate) fn whisper(&mut self, peer: Rank, word: Place, mut told: CausalHistory) -> CausalHistory {
         if told.is_empty() && self.words.is_empty() {
             return told;
         }
@@ -365,8 +365,8 @@ impl World {
         traffic.last = traffic.last.max(arrives);
         let at = traffic.last;
         let heard = &self.process(from).heard;
-        let tells = !heard.is_empty() && hearsay::tells(header, payload.len());
-        let told = if tells { heard.clone() } else { Heard::default() };
+        let tells = !heard.is_empty() && causality::tells(header, payload.len());
+        let told = if tells { heard.clone() } else { CausalHistory::default() };
         let incarnations = (self.incarnation(from), self.met(from, to));
         let traffic = place;
         let index = match self.taken.pop() {

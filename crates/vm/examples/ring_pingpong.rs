@@ -13,8 +13,8 @@ mod bench {
     use std::thread;
     use std::time::{Duration, Instant};
     use vm::{
-        Attention, BATON_WORDS, Consumer, FenceMode, Link, Producer, RingLayout, Segment, SharedMemory, Side,
-        Words,
+        Attention, BATON_WORDS, Consumer, Duplex, FenceMode, Producer, RingLayout, Segment, SharedMemory,
+        Side, Words,
     };
 
     const TRIPS: u64 = 4_000;
@@ -115,8 +115,8 @@ mod bench {
         let (there, at_there) = ring(fence);
         let (back, at_back) = ring(fence);
         let baton = words(BATON_WORDS);
-        let mut first = Link::new(Side::First, baton.clone(), there, at_back).expect("enough words");
-        let mut second = Link::new(Side::Second, baton, back, at_there).expect("enough words");
+        let mut first = Duplex::new(Side::First, baton.clone(), there, at_back).expect("enough words");
+        let mut second = Duplex::new(Side::Second, baton, back, at_there).expect("enough words");
         let echo = move || {
             let (mut body, mut payload) = ([0; 7], Vec::new());
             for _ in 0..TRIPS {
@@ -145,9 +145,9 @@ mod bench {
         let (there, at_there) = ring(FenceMode::Asymmetric);
         let (back, at_back) = ring(FenceMode::Asymmetric);
         let baton = words(BATON_WORDS);
-        let as_wanted = |link: Link<Words>| if kept { link.with_oneself() } else { link };
-        let first = Link::new(Side::First, baton.clone(), there, at_back).expect("enough words");
-        let second = Link::new(Side::Second, baton, back, at_there).expect("enough words");
+        let as_wanted = |link: Duplex<Words>| if kept { link.with_oneself() } else { link };
+        let first = Duplex::new(Side::First, baton.clone(), there, at_back).expect("enough words");
+        let second = Duplex::new(Side::Second, baton, back, at_there).expect("enough words");
         let (mut first, mut second) = (as_wanted(first), as_wanted(second));
         let steps = steps_for(work);
         let echo = move || {

@@ -15,23 +15,23 @@
 //! | `global_heap` | a segment that the program's allocator divides (feature `allocator`) | yes |
 //! | [`heap`] | which bytes of a segment are in use, and which pages are not | no |
 //! | [`ring`] | a single-producer single-consumer message ring | no |
-//! | [`link`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
+//! | [`duplex`] | two rings, and a line that changes hands: the quick way to ask and answer | no |
 //! | [`bell`] | waking a process that sleeps | no |
 //! | [`biased`] | a lock that is nearly free to the thread that uses it most | yes |
 //! | `proc_mem` | writing another process's memory by a descriptor | yes |
 //! | `robust` | a word that the kernel marks when this process ends | yes |
 //! | [`cma`] | copying to and from another process's memory | yes |
-//! | [`checked`] | touching our own memory where there may be none | yes |
+//! | [`fault_safe_copy`] | touching our own memory where there may be none | yes |
 //! | [`host`] | what this machine allows | yes |
 //! | [`forks`] | telling children made by `fork` apart, and keeping descriptors from them | yes |
-//! | `told` | how those who start something hear of what changed before | no |
+//! | `change_log` | how those who start something hear of what changed before | no |
 //! | `futex` | the system call under the bell | yes |
-//! | [`wide`] | loops compiled for wider vectors | yes |
+//! | [`simd`] | loops compiled for wider vectors | yes |
 //! | [`monitor`] | being told when memory is unmapped, moved or removed | yes |
 //! | [`membarrier`] | the fence that lets senders go without one | yes |
 //! | [`spawn`] | children that die with their parent; who is at the other end of a socket | yes |
 //!
-//! `ring`, `link` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
+//! `ring`, `duplex` and `bell` know their memory only as a slice of atomics, so the same code runs on a segment, under Miri and
 //! under loom (`--cfg loom`).
 
 #[cfg(not(target_endian = "little"))]
@@ -40,18 +40,18 @@ compile_error!("the futex word is the low half of a 64-bit word: little-endian m
 compile_error!("offsets and addresses are 64 bits wide");
 
 #[cfg(not(loom))]
-pub mod bare;
+pub mod baseline;
 pub mod bell;
 pub mod biased;
-pub mod checked;
 pub mod cma;
+pub mod duplex;
+pub mod fault_safe_copy;
 pub mod forks;
 mod futex;
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 pub mod global_heap;
 pub mod heap;
 pub mod host;
-pub mod link;
 pub mod membarrier;
 #[cfg(not(any(loom, miri)))]
 pub mod monitor;
@@ -66,22 +66,22 @@ pub mod shared;
 mod signals;
 #[cfg(not(any(loom, miri)))]
 pub use signals::without_signals;
+#[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
+mod change_log;
+pub mod simd;
 pub mod spawn;
 mod sync;
 #[cfg(all(test, not(miri)))]
 mod test_pages;
-#[cfg_attr(any(loom, miri), allow(dead_code, unreachable_pub))]
-mod told;
-pub mod wide;
 
 pub use bell::{Bell, Ticket, Wake, bell_words};
 pub use biased::{BiasedGuard, BiasedLock};
-pub use checked::{CheckedCopy, LocalFault};
 pub use cma::{CmaError, Iov};
+pub use duplex::{BATON_PAYLOAD_BYTES, BATON_WORDS, Duplex, Side};
+pub use fault_safe_copy::{CheckedCopy, LocalFault};
 #[cfg(all(feature = "allocator", not(any(loom, miri))))]
 pub use global_heap::GlobalHeap;
 pub use heap::{BadFree, HeapAllocator, HeapFull, PageRun};
-pub use link::{BATON_PAYLOAD_BYTES, BATON_WORDS, Link, Side};
 #[cfg(not(any(loom, miri)))]
 pub use monitor::{Changed, Follower, Monitor, MonitorCounters, NotAvailable, NotWatchable};
 pub use ring::{

@@ -39,10 +39,10 @@ use maps::{Mapping, Maps};
 use shared::Shared;
 use watcher::Watcher;
 
+use crate::change_log::Cursor;
 use crate::signals::without_signals;
-use crate::told::Mark;
 
-pub use crate::told::Changed;
+pub use crate::change_log::Changed;
 pub use shared::{MonitorCounters, NotAvailable};
 
 /// Bytes of the watching thread's stack.
@@ -125,7 +125,7 @@ impl Monitor {
 
     /// Somebody who is to be told of changes from now on.
     pub fn follow(self: &Arc<Self>) -> Follower {
-        Follower { mark: self.shared.told.mark(), monitor: Arc::clone(self) }
+        Follower { mark: self.shared.changes.cursor(), monitor: Arc::clone(self) }
     }
 
     /// What was seen so far.
@@ -178,7 +178,7 @@ impl Drop for Monitor {
 /// Whoever keeps registrations, and must hear of all changes before using one.
 pub struct Follower {
     monitor: Arc<Monitor>,
-    mark: Mark,
+    mark: Cursor,
 }
 
 impl Follower {
@@ -193,13 +193,13 @@ impl Follower {
 
     #[cold]
     fn hear(&mut self, changed: impl FnMut(Changed)) {
-        self.monitor.shared.told.catch_up(&mut self.mark, changed);
+        self.monitor.shared.changes.catch_up(&mut self.mark, changed);
     }
 
     /// Whether nothing has changed since the last call of [`Follower::catch_up`], which is what that finds out first.
     #[inline]
     pub fn is_current(&self) -> bool {
-        self.monitor.shared.told.is_current(&self.mark)
+        self.monitor.shared.changes.is_current(&self.mark)
     }
 
     /// The monitor that is followed.

@@ -381,7 +381,7 @@ pub struct Consumer<M> {
     idle_polls: u32,
 }
 
-/// Words of a message's body by which [`Link::pop_like`](crate::Link::pop_like) knows it.
+/// Words of a message's body by which [`Duplex::pop_like`](crate::Duplex::pop_like) knows it.
 pub const HEAD_WORDS: usize = 5;
 
 impl<M: Deref<Target = [AtomicU64]>> Consumer<M> {

@@ -10,7 +10,7 @@ const LIMIT_S: u64 = 6 * 3600;
 /// How the tests are built and started, and those that look at every row: over pins of the kernel's, by other allocators, and
 /// over libfabric's providers.
 const TESTS: &str = "cargo test --release --package standpipe --lib --";
-const ROWS: &str = "memory::tests ofi::tests::changes";
+const ROWS: &str = "mr_invalidation::tests ofi::tests::changes";
 
 /// Changes memory in each way, so many times over each provider.
 pub(crate) fn changes(rounds: u32) -> Outcome {

@@ -25,8 +25,8 @@ mod tests {
 
     #[test]
     fn options_are_no_filters() {
-        let args = "--nocapture --test-threads 1 memory::tests ofi::tests::changes";
-        assert_eq!(filters(args).collect::<Vec<_>>(), ["memory::tests", "ofi::tests::changes"]);
+        let args = "--nocapture --test-threads 1 mr_invalidation::tests ofi::tests::changes";
+        assert_eq!(filters(args).collect::<Vec<_>>(), ["mr_invalidation::tests", "ofi::tests::changes"]);
     }
 
     #[test]

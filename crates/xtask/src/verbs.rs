@@ -80,7 +80,7 @@ const PINDOWN: &str =
 const LONG: [Step; 12] = [
     step("two_processes", "", 100),
     step("loopback", "", 300),
-    step("outlets", "", 300),
+    step("aux_endpoints", "", 300),
     Step {
         program: "standpipe",
         args: "transport::ofi::tests::suite",

@@ -1,7 +1,7 @@
 //! Reductions that need no function of the caller's.
 
 use bytemuck::Pod;
-use vm::wide::{each, fold};
+use vm::simd::{each, fold};
 use vm::{Outside, SharedMemory};
 
 /// How elements are combined by [`Team::reduce`](crate::Team::reduce) and [`Team::all_reduce`](crate::Team::all_reduce).

@@ -1,11 +1,11 @@
 //! Teams of processes, and what all of a team's members do together.
 
 mod blocking;
-mod event;
+mod buffers;
 mod fold;
-mod memory;
-mod stage;
-mod starting;
+mod nonblocking;
+mod run;
+mod scratch;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use engine::Rank;
 use engine::collective::{Collective, Plan, split_entry, split_members};
 use engine::node::{Kept, TeamId};
 
-use crate::api::collective::team::memory::Buffers;
+use crate::api::collective::team::buffers::Buffers;
 use crate::api::node::Node;
 use crate::base::error::Error;
 
-pub use event::TeamEvent;
-pub(crate) use stage::Shelf;
+pub use nonblocking::TeamEvent;
+pub(crate) use scratch::ScratchPool;
 
 /// Some processes of a job, in an order: they have collectives, which all of them call.
 ///
@@ -63,8 +63,8 @@ struct Recent {
 impl Drop for Membership {
     fn drop(&mut self) {
         // The team of all is there as long as the node.
-        if self.id != TeamId::WORLD && !self.node.inner.is_forked() {
-            self.node.inner.engine().drop_team(self.id);
+        if self.id != TeamId::WORLD && !self.node.core.is_forked() {
+            self.node.core.engine().drop_team(self.id);
         }
     }
 }
@@ -78,7 +78,7 @@ impl Node {
 
 impl Team {
     fn new(node: &Node, id: TeamId) -> Team {
-        let (size, me) = node.inner.engine().team(id).expect("the caller has made it");
+        let (size, me) = node.core.engine().team(id).expect("the caller has made it");
         let membership = Membership { node: node.clone(), id, size, me, recent: Mutex::default() };
         Team { node: node.clone(), membership: Arc::new(membership) }
     }
@@ -95,7 +95,7 @@ impl Team {
 
     /// A member's rank in the job: what puts, gets and messages name. `None`: there is no such member.
     pub fn job_rank(&self, member: u32) -> Option<Rank> {
-        self.node.inner.engine().member_rank(self.membership.id, member)
+        self.node.core.engine().member_rank(self.membership.id, member)
     }
 
     /// A handle on the same team whose blocking calls wait at most `timeout`. A collective that is not over by then ends
@@ -110,9 +110,9 @@ impl Team {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Team`], [`Error::Differ`], [`Error::Timeout`], [`Error::InHandler`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Team>, Error> {
-        self.node.inner.may_wait("splitting a team")?;
+        self.node.core.may_wait("splitting a team")?;
         let (id, new) = {
-            let mut engine = self.node.inner.engine();
+            let mut engine = self.node.core.engine();
             (self.membership.id, color.map(|color| (color, engine.begin_split(self.membership.id, color))))
         };
         let mut entries = vec![[0; 24]; self.size() as usize];
@@ -125,7 +125,7 @@ impl Team {
             (Ok(()), None) => Ok(None),
             (Ok(()), Some((color, Some(new)))) => {
                 let members = split_members(entries.as_flattened(), color);
-                self.node.inner.engine().end_split(id, new, &members);
+                self.node.core.engine().end_split(id, new, &members);
                 Ok(Some(Team::new(&self.node, new)))
             }
             (Ok(()), Some((_, None))) => {
@@ -133,7 +133,7 @@ impl Team {
             }
             (Err(error), new) => {
                 if let Some((_, Some(new))) = new {
-                    self.node.inner.engine().drop_team(new);
+                    self.node.core.engine().drop_team(new);
                 }
                 Err(error)
             }

@@ -9,11 +9,11 @@ use vm::SharedMemory;
 use crate::api::node::Node;
 use crate::api::ops::event::Event;
 use crate::base::error::Error;
-use crate::base::global::GlobalPtr;
+use crate::base::pointers::GlobalPtr;
 use crate::counters::latency::Timed;
-use crate::counters::tally::Direct;
+use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::Peer;
-use crate::transport::shm::rings::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
+use crate::transport::shm::transport::{atomic_in_heap, fetch_u32, fetch_u64, swap_u32, swap_u64};
 
 /// The types of words that atomics work on: `u32`, `i32`, `u64` and `i64`. Nothing else can implement it.
 pub trait AtomicWord: Pod + sealed::Word {}
@@ -133,7 +133,7 @@ impl Node {
     #[inline(never)]
     fn forget_update<T: AtomicWord>(&self, word: GlobalPtr<T>, op: AtomicOp, value: T) -> Result<(), Error> {
         if let Some(op) = self.start_update(word, op, value)? {
-            self.inner.engine().detach(op);
+            self.core.engine().detach(op);
         }
         Ok(())
     }
@@ -156,10 +156,10 @@ impl Node {
             return Ok(None);
         }
         let place = Place::new(MemId::Heap, word.offset());
-        let begun = self.inner.begin(Timed::Atomic);
-        let op = self.inner.engine().atomic(word.peer(), place, atomic, self.deadline());
+        let begun = self.core.begin(Timed::Atomic);
+        let op = self.core.engine().atomic(word.peer(), place, atomic, self.deadline());
         if let Some(begun) = begun {
-            self.inner.follow(Timed::Atomic, begun, op);
+            self.core.follow(Timed::Atomic, begun, op);
         }
         Ok(Some(op))
     }
@@ -171,9 +171,9 @@ impl Node {
         word: GlobalPtr<T>,
         apply: impl FnOnce(&SharedMemory) -> Option<T>,
     ) -> Option<T> {
-        let (size, peer) = (T::TYPE.size(), self.inner.near.get(word.peer())?);
+        let (size, peer) = (T::TYPE.size(), self.core.near.get(word.peer())?);
         let old = apply(peer.heap_up_to(word.offset().checked_add(size)?)?)?;
-        self.inner.tallies.add(tallied(size), size);
+        self.core.thread_counters.add(fast_op(size), size);
         Some(old)
     }
 
@@ -191,20 +191,20 @@ impl Node {
         if !word.offset().is_multiple_of(atomic.size()) {
             return Err(Error::Unaligned { peer: word.peer(), offset: word.offset(), size: atomic.size() });
         }
-        let peer = self.inner.peers.get(word.peer(), self.timeout)?;
+        let peer = self.core.peers.get(word.peer(), self.timeout)?;
         let Peer::Near(near) = peer else { return Ok(None) };
         let old = atomic_in_heap(near, word.offset(), atomic)?;
-        self.inner.tallies.add(tallied(atomic.size()), atomic.size());
+        self.core.thread_counters.add(fast_op(atomic.size()), atomic.size());
         Ok(Some(old))
     }
 
     /// The owner's processor does it, so that the word has one order of changes, whoever makes them.
     #[cold]
     fn atomic_by_message(&self, peer: Rank, offset: u64, atomic: Atomic) -> Result<u64, Error> {
-        self.inner.may_wait("an atomic by message")?;
+        self.core.may_wait("an atomic by message")?;
         let place = Place::new(MemId::Heap, offset);
-        self.inner.latencies.time(Timed::Atomic, || {
-            let op = self.inner.engine().atomic(peer, place, atomic, self.deadline());
+        self.core.latencies.time(Timed::Atomic, || {
+            let op = self.core.engine().atomic(peer, place, atomic, self.deadline());
             self.finish(op)
         })
     }
@@ -212,6 +212,6 @@ impl Node {
 
 /// What an atomic on a mapped word of that size counts as.
 #[inline(always)]
-const fn tallied(size: u64) -> Direct {
-    if size == 4 { Direct::Atomic4Mapped } else { Direct::Atomic8Mapped }
+const fn fast_op(size: u64) -> FastOp {
+    if size == 4 { FastOp::Atomic4Mapped } else { FastOp::Atomic8Mapped }
 }

@@ -86,7 +86,7 @@ impl<B: Buffer> Event<B> {
     /// Whether the operation has ended, remotely too; makes progress once if it has not. Never waits.
     pub fn is_complete(&mut self) -> bool {
         if !self.settle() {
-            self.node.inner.poll_once();
+            self.node.core.poll_once();
         }
         self.settle()
     }
@@ -97,9 +97,9 @@ impl<B: Buffer> Event<B> {
     /// [`Error::InHandler`] in a handler, if the operation has not ended yet.
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
-            self.node.inner.may_wait("waiting for an event")?;
-            let inner = Arc::clone(&self.node.inner);
-            inner.wait(Some(time), || self.settle().then_some(()));
+            self.node.core.may_wait("waiting for an event")?;
+            let core = Arc::clone(&self.node.core);
+            core.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
     }
@@ -118,12 +118,12 @@ impl<B: Buffer> Event<B> {
     /// a get that is the whole operation.
     pub fn wait_local(mut self) -> (B, Event<()>) {
         if let State::Pending(op) = self.state {
-            let done = || self.node.inner.engine().is_locally_done(op).then_some(());
-            let in_time = self.node.inner.may_wait("waiting for an event").is_ok()
-                && self.node.inner.wait(self.node.timeout, done).is_some();
+            let done = || self.node.core.engine().is_locally_done(op).then_some(());
+            let in_time = self.node.core.may_wait("waiting for an event").is_ok()
+                && self.node.core.wait(self.node.timeout, done).is_some();
             if !in_time {
-                self.node.inner.engine().cancel(op);
-                self.node.inner.after_cancel();
+                self.node.core.engine().cancel(op);
+                self.node.core.after_cancel();
             }
         }
         let state = std::mem::replace(&mut self.state, State::Taken);
@@ -149,11 +149,11 @@ impl<B: Buffer> Event<B> {
         if !self.settle()
             && let State::Pending(op) = self.state
         {
-            let mut engine = self.node.inner.engine();
+            let mut engine = self.node.core.engine();
             engine.cancel(op);
             let outcome = engine.outcome(op).unwrap_or(Err(OpError::Timeout { peer: self.peer }));
             drop(engine);
-            self.node.inner.after_cancel();
+            self.node.core.after_cancel();
             let result = outcome.map(|_| ()).map_err(Error::from);
             self.state = State::Done(error.map_or(result, |error| Err(error.clone())));
         }
@@ -162,7 +162,7 @@ impl<B: Buffer> Event<B> {
     /// Looks whether the operation has ended.
     pub(crate) fn settle(&mut self) -> bool {
         if let State::Pending(op) = self.state
-            && let Some(outcome) = self.node.inner.engine().outcome(op)
+            && let Some(outcome) = self.node.core.engine().outcome(op)
         {
             self.state = State::Done(outcome.map(|_| ()).map_err(Error::from));
         }
@@ -197,12 +197,12 @@ impl<B: Buffer> Future for Event<B> {
     type Output = (Result<(), Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let inner = Arc::clone(&self.node.inner);
-        if inner.closing.load(Ordering::SeqCst) {
+        let core = Arc::clone(&self.node.core);
+        if core.closing.load(Ordering::SeqCst) {
             // A handler's event has outlived the node: nobody makes progress any more.
             self.give_up(None);
         }
-        if !inner.poll_task(cx.waker(), || self.settle()) {
+        if !core.poll_task(cx.waker(), || self.settle()) {
             return Poll::Pending;
         }
         Poll::Ready(self.take())
@@ -213,14 +213,14 @@ impl<B: Buffer> Drop for Event<B> {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.state, State::Taken) {
             // A forked child has a copy only of what the parent waits for.
-            State::Pending(_) if self.node.inner.is_forked() => std::mem::forget(self.buffer.take()),
+            State::Pending(_) if self.node.core.is_forked() => std::mem::forget(self.buffer.take()),
             State::Pending(op) => {
                 if let Some(buffer) = self.buffer.take() {
-                    self.node.inner.keep(op, Box::new(buffer));
+                    self.node.core.keep(op, Box::new(buffer));
                 }
-                self.node.inner.engine().detach(op);
+                self.node.core.engine().detach(op);
             }
-            State::Done(Err(error)) => self.node.inner.note_failure(error),
+            State::Done(Err(error)) => self.node.core.note_failure(error),
             State::Done(Ok(())) | State::Taken => {}
         }
     }

@@ -8,7 +8,7 @@ use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::api::ops::rma::{PutPiece, Rest};
 use crate::base::error::Error;
-use crate::base::global::Remote;
+use crate::base::pointers::Remote;
 use crate::transport::shm::Lent;
 
 /// Operations of one kind of buffer that are waited for together, and for no others: other than [`Node::quiet`], which waits
@@ -56,7 +56,7 @@ impl<B: Buffer> Group<B> {
     /// How many operations have not ended yet; makes progress once if there are any. Never waits.
     pub fn left(&mut self) -> usize {
         if !self.settle() {
-            self.node.inner.poll_once();
+            self.node.core.poll_once();
             self.settle();
         }
         self.events[self.settled..].iter_mut().map(|event| usize::from(!event.settle())).sum()
@@ -65,7 +65,7 @@ impl<B: Buffer> Group<B> {
     /// Whether all operations have ended, remotely too; makes progress once if not. Never waits.
     pub fn is_complete(&mut self) -> bool {
         self.settle() || {
-            self.node.inner.poll_once();
+            self.node.core.poll_once();
             self.settle()
         }
     }
@@ -82,9 +82,9 @@ impl<B: Buffer> Group<B> {
     /// [`Error::InHandler`] in a handler, if they have not ended yet.
     pub fn wait_at_most(&mut self, time: Duration) -> Result<bool, Error> {
         if !self.settle() {
-            self.node.inner.may_wait("waiting for a group")?;
-            let inner = std::sync::Arc::clone(&self.node.inner);
-            inner.wait(Some(time), || self.settle().then_some(()));
+            self.node.core.may_wait("waiting for a group")?;
+            let core = std::sync::Arc::clone(&self.node.core);
+            core.wait(Some(time), || self.settle().then_some(()));
         }
         Ok(self.settle())
     }
@@ -95,10 +95,10 @@ impl<B: Buffer> Group<B> {
     /// once, with [`Error::InHandler`] where nothing else has failed before them.
     pub fn wait(mut self) -> (Result<(), Error>, Vec<B>) {
         if !self.settle() {
-            let forbidden = self.node.inner.may_wait("waiting for a group").err();
+            let forbidden = self.node.core.may_wait("waiting for a group").err();
             if forbidden.is_none() {
-                let inner = std::sync::Arc::clone(&self.node.inner);
-                inner.wait(self.node.timeout, || self.settle().then_some(()));
+                let core = std::sync::Arc::clone(&self.node.core);
+                core.wait(self.node.timeout, || self.settle().then_some(()));
             }
             self.events[self.settled..].iter_mut().for_each(|event| event.give_up(forbidden.as_ref()));
         }

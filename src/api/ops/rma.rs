@@ -10,9 +10,9 @@ use engine::{Direction, Mechanism, MemId};
 use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::base::error::Error;
-use crate::base::global::{GlobalPtr, Remote};
+use crate::base::pointers::{GlobalPtr, Remote};
 use crate::counters::latency::Timed;
-use crate::counters::tally::Direct;
+use crate::counters::thread_counters::FastOp;
 use crate::transport::peers::{Near, Peer};
 use crate::transport::shm::control::PAYLOAD_MAX;
 use crate::transport::shm::copy::{self, CopyError};
@@ -51,12 +51,12 @@ impl Node {
     #[inline]
     pub fn put<T: Pod>(&self, to: GlobalPtr<T>, value: T) -> Result<(), Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.near.get(to.peer())
+        if let Some(peer) = self.core.near.get(to.peer())
             && let Some(heap) = to.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && heap.store(to.offset(), value).is_ok()
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-            self.inner.tallies.add(Direct::put_mapped(size), size);
+            self.core.thread_counters.add(FastOp::put_mapped(size), size);
             return Ok(());
         }
         self.put_bytes(to, bytemuck::bytes_of(&value))
@@ -69,12 +69,12 @@ impl Node {
     #[inline]
     pub fn get<T: Pod>(&self, from: GlobalPtr<T>) -> Result<T, Error> {
         let size = size_of::<T>() as u64;
-        if let Some(peer) = self.inner.near.get(from.peer())
+        if let Some(peer) = self.core.near.get(from.peer())
             && let Some(heap) = from.offset().checked_add(size).and_then(|end| peer.heap_up_to(end))
             && let Ok(value) = heap.load(from.offset())
         {
             debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Get, size), Path::Mapped);
-            self.inner.tallies.add(Direct::get_mapped(size), size);
+            self.core.thread_counters.add(FastOp::get_mapped(size), size);
             return Ok(value);
         }
         let mut value = T::zeroed();
@@ -193,7 +193,7 @@ impl Node {
         let (offset, size) = (to.place.offset, size_of_val(from) as u64);
         if to.place.mem == MemId::Heap
             && size > 0
-            && let Some(peer) = self.inner.near.get(to.peer)
+            && let Some(peer) = self.core.near.get(to.peer)
             && let Some(heap) = offset.checked_add(size).and_then(|end| peer.heap_up_to(end))
         {
             let stored = match from {
@@ -203,7 +203,7 @@ impl Node {
             };
             if stored.is_ok() {
                 debug_assert_eq!(at_once(peer, MemId::Heap, Direction::Put, size), Path::Mapped);
-                self.inner.tallies.add(Direct::put_mapped(size), size);
+                self.core.thread_counters.add(FastOp::put_mapped(size), size);
                 return true;
             }
         }
@@ -276,7 +276,7 @@ impl Node {
             Path::Attached => {
                 let copy = || copy::by_attach(near, place, local);
                 let copied = match what {
-                    Some(what) => self.inner.latencies.time(what, copy),
+                    Some(what) => self.core.latencies.time(what, copy),
                     None => copy(),
                 };
                 match copied {
@@ -329,7 +329,7 @@ impl Node {
         if let Peer::Near(near) = peer
             && at_once(near, MemId::Space, list.direction(), list.bytes()) == Path::Attached
         {
-            match self.inner.latencies.time(timed(list.direction()), || list.by_attach(near)) {
+            match self.core.latencies.time(timed(list.direction()), || list.by_attach(near)) {
                 Ok(()) => {
                     self.count(list.direction(), Mechanism::Cma, list.bytes());
                     return Ok(());
@@ -353,7 +353,7 @@ impl Node {
             Rest::Counted(events) => {
                 let mut copy = Vec::new();
                 let op = self.start(peer, &list.copied(&mut copy));
-                self.inner.keep(op, Box::new(copy));
+                self.core.keep(op, Box::new(copy));
                 events.push(Event::new(self, peer.rank(), Ok(Some(op)), ()));
                 Ok(())
             }
@@ -362,11 +362,11 @@ impl Node {
 
     /// Has the engine move all pieces, and waits for that.
     fn by_engine(&self, peer: Peer<'_>, list: &PieceList<'_>) -> Result<(), Error> {
-        self.inner.may_wait("a put or get by message")?;
+        self.core.may_wait("a put or get by message")?;
         let (to, bytes) = (list.direction(), list.bytes());
         let _span = tracing::trace_span!("transfer", peer = peer.rank(), direction = ?to, bytes).entered();
         // Whoever waits for it ends it: it needs no deadline of its own.
-        self.inner.latencies.time(timed(list.direction()), || {
+        self.core.latencies.time(timed(list.direction()), || {
             let op = self.start_by(peer, list, None);
             self.finish(op).map(|_| ())
         })
@@ -374,10 +374,10 @@ impl Node {
 
     pub(crate) fn start(&self, peer: Peer<'_>, list: &PieceList<'_>) -> engine::OpId {
         let what = timed(list.direction());
-        let begun = self.inner.begin(what);
+        let begun = self.core.begin(what);
         let op = self.start_by(peer, list, self.deadline());
         if let Some(begun) = begun {
-            self.inner.follow(what, begun, op);
+            self.core.follow(what, begun, op);
         }
         op
     }
@@ -389,24 +389,24 @@ impl Node {
         list: &PieceList<'_>,
         deadline: Option<engine::Nanos>,
     ) -> engine::OpId {
-        self.inner.peers.ask_to_serve(peer);
-        self.inner.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
+        self.core.peers.request_progress(peer);
+        self.core.engine().transfer(peer.rank(), list.direction(), list.pieces(), deadline)
     }
 
     #[inline]
     pub(crate) fn connected(&self, rank: engine::Rank) -> Result<Peer<'_>, Error> {
-        self.inner.peers.get(rank, self.timeout)
+        self.core.peers.get(rank, self.timeout)
     }
 
     #[inline]
     pub(crate) fn count(&self, direction: Direction, mechanism: Mechanism, bytes: u64) {
         let what = match (direction, mechanism) {
-            (Direction::Put, Mechanism::Mapped) => Direct::PutMapped,
-            (Direction::Get, Mechanism::Mapped) => Direct::GetMapped,
-            (Direction::Put, _) => Direct::PutCma,
-            (Direction::Get, _) => Direct::GetCma,
+            (Direction::Put, Mechanism::Mapped) => FastOp::PutMapped,
+            (Direction::Get, Mechanism::Mapped) => FastOp::GetMapped,
+            (Direction::Put, _) => FastOp::PutCma,
+            (Direction::Get, _) => FastOp::GetCma,
         };
-        self.inner.tallies.add(what, bytes);
+        self.core.thread_counters.add(what, bytes);
     }
 }
 

@@ -6,9 +6,9 @@ use vm::Blocks;
 use crate::api::node::Node;
 use crate::api::ops::event::{Buffer, Event};
 use crate::api::ops::rma::{Rest, wraps};
-use crate::api::ops::runs::{LOCAL, disjoint};
+use crate::api::ops::vector_indexed::{LOCAL, disjoint};
 use crate::base::error::Error;
-use crate::base::global::Remote;
+use crate::base::pointers::Remote;
 use crate::transport::peers::Peer;
 use crate::transport::shm::{Lent, copy};
 

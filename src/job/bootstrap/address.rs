@@ -19,7 +19,7 @@ use super::addresses;
 use super::env::{JobName, NAME_BYTES};
 use super::host_id::HostId;
 use super::secret::Secret;
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 
 const MAGIC: [u8; 3] = *b"SPA";
 const VERSION: u8 = 3;

@@ -17,8 +17,8 @@ use super::poll::Waker;
 use super::secret::Secret;
 use super::socket::listen_at;
 use super::wire::How;
-use crate::base::readable::debug_is_display;
-use crate::base::sync::lock;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::lock::lock;
 
 /// A running broker. Dropping it ends the job: every member is told that the broker is gone.
 ///

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::secret::{SECRET_BYTES, Secret, from_hex, random_bytes, to_hex};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 
 /// The most ranks one host's job can have.
 pub const RANKS_MAX: u32 = 1024;
@@ -13,7 +13,7 @@ pub const RANKS_MAX: u32 = 1024;
 pub(super) const NAME_BYTES: usize = 16;
 
 /// Bytes by which those who look find a node that nobody launched.
-const DOOR_BYTES: usize = NAME_BYTES + SECRET_BYTES;
+const LISTENER_BYTES: usize = NAME_BYTES + SECRET_BYTES;
 
 const JOB: &str = "STANDPIPE_JOB";
 const SECRET: &str = "STANDPIPE_SECRET";
@@ -118,11 +118,11 @@ impl JobEnv {
         Ok(Some(Self { name, secret, rank, size }))
     }
 
-    /// What leads those who only look to a node that nobody launched: the name of its door, and the secret for them.
-    pub(crate) fn of_door(door: &[u8; DOOR_BYTES]) -> Self {
-        let (name, secret) = door.split_at(NAME_BYTES);
+    /// What leads those who only look to a node that nobody launched: the name of its listener, and the secret for them.
+    pub(crate) fn of_listener(peer_listener: &[u8; LISTENER_BYTES]) -> Self {
+        let (name, secret) = peer_listener.split_at(NAME_BYTES);
         let name = JobName::of(name.try_into().expect("split there"));
-        let secret = Secret::of(secret.try_into().expect("the rest of the door's bytes"));
+        let secret = Secret::of(secret.try_into().expect("the rest of the listener's bytes"));
         Self { name, secret, rank: 0, size: 1 }
     }
 

@@ -4,28 +4,28 @@
 //! |---|---|---|
 //! | Open MPI's `mpirun`, Slurm's `srun --mpi=pmix` | `PMIX_NAMESPACE`, `PMIX_RANK` | [PMIx](pmix), whose library is the launcher's |
 //! | MPICH's `mpiexec` (hydra), `srun --mpi=pmi2` | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | [PMI](pmi) 1 or 2, over the connection that the launcher left |
-//! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](rendezvous) at rank 0, encrypted by the job's secret |
+//! | torchrun, and scripts that do as it does | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | a [meeting](tcp_meeting) at rank 0, encrypted by the job's secret |
 //!
 //! No wait here is longer than its deadline, and two seconds where PMIx has to be asked: what keeps none by itself is called
-//! [aside].
+//! [blocking_call].
 //!
 //! `STANDPIPE_LAUNCHER` names one, or `none`. Slurm is *untested on hardware*: its PMI 2 is spoken with hydra, its PMIx
 //! with Open MPI.
 
-pub(super) mod aside;
+pub(super) mod blocking_call;
+mod common;
 mod marks;
 mod pmi;
 mod pmix;
-mod rendezvous;
 mod store;
-mod terms;
+mod tcp_meeting;
 
 use std::time::Instant;
 
+pub(crate) use self::common::Exchange;
+pub use self::common::ExchangeError;
+use self::common::Lookup;
 pub use self::pmi::check_launcher_words;
-pub(crate) use self::terms::Exchange;
-pub use self::terms::ExchangeError;
-use self::terms::Lookup;
 use super::registry::PLACE;
 use crate::base::environment::variable;
 
@@ -42,10 +42,10 @@ pub(crate) fn from_env(deadline: Instant) -> Result<Option<Box<dyn Exchange>>, E
         Launcher::Pmix => Box::new(store::Stored::new(pmix::Pmix::init(deadline)?)),
         Launcher::Pmi(version) => Box::new(store::Stored::new(pmi::Pmi::init(version, &lookup, deadline)?)),
         Launcher::Rendezvous => {
-            Box::new(rendezvous::Rendezvous::meet(rendezvous::Meeting::from_env(&lookup)?, deadline)?)
+            Box::new(tcp_meeting::TcpMeeting::meet(tcp_meeting::Meeting::from_env(&lookup)?, deadline)?)
         }
     };
-    terms::check_size(exchange.size())?;
+    common::check_size(exchange.size())?;
     Ok(Some(exchange))
 }
 
@@ -60,7 +60,7 @@ pub fn launched_by() -> Result<Option<String>, ExchangeError> {
         None => return Ok(None),
         Some(Launcher::Pmix) => "PMIx".to_owned(),
         Some(Launcher::Pmi(version)) => pmi::offered(version, &lookup)?,
-        Some(Launcher::Rendezvous) => rendezvous::Meeting::from_env(&lookup)?.to_string(),
+        Some(Launcher::Rendezvous) => tcp_meeting::Meeting::from_env(&lookup)?.to_string(),
     };
     Ok(Some(said))
 }
@@ -92,7 +92,7 @@ fn launcher(lookup: Lookup<'_>) -> Result<Option<Launcher>, ExchangeError> {
         Ok(Some(Launcher::Pmix))
     } else if has(&pmi::OFFERED) {
         Ok(Some(Launcher::Pmi(pmi_version())))
-    } else if has(&rendezvous::OFFERED) {
+    } else if has(&tcp_meeting::OFFERED) {
         Ok(Some(Launcher::Rendezvous))
     } else {
         lonely(lookup).map_or(Ok(None), Err)
@@ -105,7 +105,7 @@ fn lonely(lookup: Lookup<'_>) -> Option<ExchangeError> {
     if lookup(PLACE).is_some_and(|place| !place.trim().is_empty()) {
         return None;
     }
-    rendezvous::incomplete(lookup).or_else(|| pmi::missing(lookup))
+    tcp_meeting::incomplete(lookup).or_else(|| pmi::missing(lookup))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::broker::{Broker, BrokerError};
 use super::env::{JobEnv, JobEnvError};
 use super::exchange::{Exchange, ExchangeError, from_env};
 use super::host_id::HostId;
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 
 /// How long a broker keeps the place of a process that has met the others and does not join.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);

@@ -1,20 +1,20 @@
 //! A process's part in its job: joined once, asked for peers as they are first talked to, told of every loss.
 
-mod desk;
+mod connection_thread;
 mod join;
 mod notice;
-mod watch;
+mod pending_connects;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-pub use self::desk::{ConnectError, PeerHandles};
+use self::connection_thread::Shared;
 pub use self::join::JoinError;
 pub(super) use self::join::{ask, greet, hear_answer};
 pub use self::notice::{Notice, OnNotice};
-use self::watch::Shared;
+pub use self::pending_connects::{PeerHandles, PeerHandlesError};
 use super::env::JobEnv;
 use super::wire::Request;
 
@@ -47,7 +47,7 @@ impl Membership {
     ) -> Result<Self, JoinError> {
         let (socket, launcher_pid) = join::shake_hands(env, &[control, heap], deadline)?;
         let shared = Arc::new(Shared::new(socket).map_err(JoinError::Io)?);
-        let watch = watch::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
+        let watch = connection_thread::start(Arc::clone(&shared), on_notice).map_err(JoinError::Io)?;
         let pid = std::process::id();
         Ok(Self { shared, watch: Some(watch), rank: env.rank(), size: env.size(), launcher_pid, pid })
     }
@@ -72,16 +72,16 @@ impl Membership {
     ///
     /// # Errors
     /// When there is no such rank, it is gone or goes before it joins, the broker is gone, or `deadline` comes.
-    pub fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, ConnectError> {
+    pub fn connect(&self, peer: u32, deadline: Instant) -> Result<PeerHandles, PeerHandlesError> {
         if peer >= self.size {
-            return Err(ConnectError::NoSuchRank { peer, size: self.size });
+            return Err(PeerHandlesError::NoSuchRank { peer, size: self.size });
         }
         self.shared.connect(peer, deadline)
     }
 
     /// Lets `peer`, whose segments this process has got, know that its private memory cannot be attached to from here.
     /// Does not wait.
-    pub fn ask_to_serve(&self, peer: u32) {
+    pub fn request_progress(&self, peer: u32) {
         self.shared.say(Request::Serve { peer });
     }
 

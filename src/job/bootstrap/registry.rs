@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, AddressError, check_address, is_of_same_node};
 use super::addresses::{listen_everywhere, listen_for};
 use super::channel::{Channel, HANDSHAKE_WITHIN, reach};
-use super::exchange::aside::once;
+use super::exchange::blocking_call::once;
 use super::secret::Secret;
 use super::staggered::{Failed, first};
+use crate::base::debug_is_display::debug_is_display;
 use crate::base::environment::variable;
-use crate::base::readable::debug_is_display;
 
 /// What the connection is for, and in which version of what is said by it.
 const PROLOGUE: &[u8] = b"standpipe registry 1";
@@ -39,11 +39,11 @@ const NAME_MAX: usize = 255;
 const KEPT_MAX: usize = 16 << 10;
 
 /// Connections at a time, each of which has a thread.
-const GUESTS_MAX: usize = 512;
+const VISITORS_MAX: usize = 512;
 
 /// Of these, those that wait for an address: who would leave one is to find room. Others are told at once that it is not there.
 const WAITING_MAX: usize = 384;
-const _: () = assert!(WAITING_MAX < GUESTS_MAX);
+const _: () = assert!(WAITING_MAX < VISITORS_MAX);
 
 /// How long one question may wait for an address. Who waits longer asks again.
 const WAIT_MAX: Duration = Duration::from_secs(20);
@@ -379,7 +379,7 @@ pub enum Visit {
 #[derive(Debug)]
 pub struct Registry {
     listener: TcpListener,
-    shelf: Arc<Shelf>,
+    state: Arc<RegistryState>,
 }
 
 /// The addresses that are kept, and how many wait for others.
@@ -390,11 +390,11 @@ struct Kept {
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct RegistryState {
     secret: Secret,
     kept: Mutex<Kept>,
     left: Condvar,
-    guests: AtomicUsize,
+    visitors: AtomicUsize,
 }
 
 impl Registry {
@@ -421,8 +421,8 @@ impl Registry {
             _ => listen_by_name(at),
         };
         let listener = listener.map_err(failed)?;
-        let (kept, left, guests) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Ok(Registry { listener, shelf: Arc::new(Shelf { secret, kept, left, guests }) })
+        let (kept, left, visitors) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Ok(Registry { listener, state: Arc::new(RegistryState { secret, kept, left, visitors }) })
     }
 
     /// Where it listens.
@@ -437,7 +437,7 @@ impl Registry {
     pub fn serve(&self, tell: impl Fn(&Visit) + Send + Sync + 'static) -> io::Error {
         let tell: Arc<dyn Fn(&Visit) + Send + Sync> = Arc::new(tell);
         loop {
-            if self.shelf.guests.load(Ordering::SeqCst) >= GUESTS_MAX {
+            if self.state.visitors.load(Ordering::SeqCst) >= VISITORS_MAX {
                 std::thread::sleep(AGAIN);
                 continue;
             }
@@ -451,13 +451,13 @@ impl Registry {
     }
 
     fn receive(&self, stream: TcpStream, from: SocketAddr, tell: &Arc<dyn Fn(&Visit) + Send + Sync>) {
-        let guest = Guest::new(&self.shelf);
+        let visitor = Visitor::new(&self.state);
         let tell = Arc::clone(tell);
         // Where there is no thread for it, the connection ends.
         let _ = std::thread::Builder::new().name("standpipe-guest".into()).spawn(move || {
-            let visit = guest.0.hear(stream, from);
+            let visit = visitor.0.hear(stream, from);
             // Others may come, however long the telling takes.
-            drop(guest);
+            drop(visitor);
             if let Some(visit) =
                 visit.unwrap_or_else(|error| Some(Visit::Stranger { from, why: error.to_string() }))
             {
@@ -473,23 +473,23 @@ fn soon(time: Duration) -> Instant {
     Instant::now() + time.min(AGE)
 }
 
-/// A guest that is there, counted while this lives.
-struct Guest(Arc<Shelf>);
+/// A visitor that is there, counted while this lives.
+struct Visitor(Arc<RegistryState>);
 
-impl Guest {
-    fn new(shelf: &Arc<Shelf>) -> Guest {
-        shelf.guests.fetch_add(1, Ordering::SeqCst);
-        Guest(Arc::clone(shelf))
+impl Visitor {
+    fn new(state: &Arc<RegistryState>) -> Visitor {
+        state.visitors.fetch_add(1, Ordering::SeqCst);
+        Visitor(Arc::clone(state))
     }
 }
 
-impl Drop for Guest {
+impl Drop for Visitor {
     fn drop(&mut self) {
-        self.0.guests.fetch_sub(1, Ordering::SeqCst);
+        self.0.visitors.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Shelf {
+impl RegistryState {
     /// Hears one question, and answers it.
     fn hear(&self, stream: TcpStream, from: SocketAddr) -> io::Result<Option<Visit>> {
         let soon = || Instant::now() + HANDSHAKE_WITHIN;

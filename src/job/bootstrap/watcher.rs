@@ -12,10 +12,10 @@ use super::member::{JoinError, greet};
 use super::poll::poll_until;
 use super::socket::{Received, Sent, connect_to, receive, send};
 use super::wire::{DATAGRAM_BYTES_MAX, DecodeError, How, Reply, Request, WIRE_VERSION, decode, encode};
-use crate::base::descriptors::{TooFew, make_room};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
+use crate::base::fd_limit::{TooFew, make_room};
 
-/// How often a launcher is tried that has too many at its door, and how long between: a tenth of a second in all.
+/// How often a launcher is tried that has too many at its listener, and how long between: a tenth of a second in all.
 const KNOCKS_MAX: u32 = 100;
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ const DESCRIPTORS_BESIDES: u64 = 16;
 
 /// The process that listens for the job of `env`, if that is one of this user's: zero where it is out of sight.
 pub(crate) fn find_launcher(env: &JobEnv) -> Option<u32> {
-    // A launcher at whose door too many knock at once is there all the same.
+    // A launcher at whose listener too many knock at once is there all the same.
     let socket = (0..KNOCKS_MAX).find_map(|_| match connect_to(&env.name) {
         Err(Errno::AGAIN) => {
             std::thread::sleep(KNOCK_AGAIN);

@@ -8,10 +8,10 @@ use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
-use super::line::{Broken, Handles, Line};
-use crate::job::bootstrap::guests::Applicant;
+use super::connection::{Broken, Connection, Handles};
 use crate::job::bootstrap::roster::{Roster, Standing};
 use crate::job::bootstrap::socket::{Received, receive};
+use crate::job::bootstrap::unauthenticated::Applicant;
 use crate::job::bootstrap::wire::{Refusal, Reply, Request, decode};
 
 /// No more may watch a job at a time.
@@ -33,7 +33,7 @@ pub(super) struct Watchers {
 
 #[derive(Debug)]
 struct Watcher {
-    line: Line,
+    line: Connection,
     /// Ranks whose standing has changed since this watcher was told.
     untold: BTreeSet<u32>,
     look: Look,
@@ -55,7 +55,7 @@ impl Watchers {
             return applicant.refuse(Refusal::Watched { watchers: WATCHERS_MAX as u32 });
         }
         tracing::debug!(pid = applicant.pid, "a process watches the job");
-        let mut line = Line::new(applicant.socket, LETTERS_MAX);
+        let mut line = Connection::new(applicant.socket, LETTERS_MAX);
         if line.post(&Reply::Watching { size: roster.size() }, None).is_ok() {
             let untold = (0..roster.size()).collect();
             self.watching.insert(self.next_id, Watcher { line, untold, look: Look::None });

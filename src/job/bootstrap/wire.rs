@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::env::NAME_BYTES;
-use super::proof::Proof;
+use super::identity_proof::Proof;
 use super::secret::Secret;
 
 pub(crate) const WIRE_VERSION: u16 = 3;

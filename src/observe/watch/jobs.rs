@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Watch;
 use crate::job::bootstrap::{JobEnv, JoinError, find_launcher};
 use crate::transport::shm::control::SEGMENT;
-use crate::transport::shm::shown::door::read_door;
+use crate::transport::shm::stats_page::listener::read_listener;
 
 /// No environment is longer, as far as it matters here: the kernel gives a new process no more than a few MiB.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
@@ -57,7 +57,7 @@ pub fn jobs() -> io::Result<Vec<Job>> {
         }
     }
     found.retain_mut(|job| {
-        // Of a node, only the process itself has the door that its segment names.
+        // Of a node, only the process itself has the listener that its segment names.
         let launcher = find_launcher(&job.env).filter(|pid| job.launched || job.pids == [*pid]);
         job.launcher_pid = launcher.unwrap_or(0);
         launcher.is_some()
@@ -119,21 +119,21 @@ fn doors(process: &Path, pid: u32) -> Vec<Job> {
     let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { return Vec::new() };
     let mut envs: Vec<JobEnv> = Vec::new();
     for path in descriptors.flatten().map(|entry| entry.path()) {
-        let env = door(&path).filter(|env| !envs.iter().any(|known| known.is_same_job(env)));
+        let env = peer_listener(&path).filter(|env| !envs.iter().any(|known| known.is_same_job(env)));
         envs.extend(env);
     }
     let job = |env| Job { env, launcher_pid: 0, pids: vec![pid], program: program(pid), launched: false };
     envs.into_iter().map(job).collect()
 }
 
-/// What leads to the door that a descriptor's segment names, if it is a control segment and names one.
-fn door(descriptor: &Path) -> Option<JobEnv> {
+/// What leads to the listener that a descriptor's segment names, if it is a control segment and names one.
+fn peer_listener(descriptor: &Path) -> Option<JobEnv> {
     let target = std::fs::read_link(descriptor).ok()?;
     let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
     name.starts_with(SEGMENT.as_bytes()).then_some(())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let page = rustix::fs::open(descriptor, flags, Mode::empty()).ok()?;
-    read_door(&page).map(|door| JobEnv::of_door(&door))
+    read_listener(&page).map(|peer_listener| JobEnv::of_listener(&peer_listener))
 }
 
 /// What the environment of a process invites it to.

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use engine::{Mechanism, Operation};
 
-use crate::transport::shm::shown::Shown;
+use crate::transport::shm::stats_page::PageSnapshot;
 
 /// Operations and their bytes, a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,7 +34,7 @@ impl Rates {
 
     /// Adds what one part of a rank did from `then` to `now`, each on the rank's own clock. What cannot be, such as
     /// counts that shrink, is nothing.
-    pub(super) fn add(&mut self, then: &Shown, now: &Shown) {
+    pub(super) fn add(&mut self, then: &PageSnapshot, now: &PageSnapshot) {
         let nanos = now.at.saturating_sub(then.at);
         if nanos == 0 {
             return;
@@ -65,12 +65,12 @@ mod tests {
     use engine::{Counters, Tally};
 
     use super::*;
-    use crate::transport::shm::shown::Figures;
+    use crate::transport::shm::stats_page::PageCounters;
 
-    fn shown(at: u64, count: u64, bytes: u64) -> Shown {
+    fn shown(at: u64, count: u64, bytes: u64) -> PageSnapshot {
         let mut counters = Counters::default();
         counters.add_many(Operation::Put, Mechanism::Cma, Tally { count, bytes });
-        Shown { at, figures: Figures::new(&counters, RegistrationCounters::default()) }
+        PageSnapshot { at, figures: PageCounters::new(&counters, RegistrationCounters::default()) }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use engine::{Event, Inbox, Lane, Rank};
 
 use super::buffers::{Buffer, PAYLOAD_MAX, Purpose};
+use super::endpoint::Ended;
 use super::envelope::{Envelope, HEAD_BYTES, Kind};
 use super::lane::Foul;
-use super::port::Ended;
 use super::transport::OfiTransport;
 
 impl OfiTransport {
@@ -28,10 +28,10 @@ impl OfiTransport {
                     // Longer than any message of ours.
                     Err(()) => self.strangers += 1,
                 }
-                self.port.received(buffer);
+                self.endpoint.received(buffer);
             }
             (Purpose::Send { rank, answers }, result) => {
-                self.port.buffers.put_back(buffer);
+                self.endpoint.buffers.put_back(buffer);
                 self.sending -= 1;
                 if let Some(link) = self.links.get_mut(rank) {
                     link.unanswered -= usize::from(answers);
@@ -47,7 +47,7 @@ impl OfiTransport {
     /// Takes a message in. Nothing of it is believed before its token is.
     pub(super) fn on_arrival(&mut self, buffer: &Buffer, len: usize) {
         let mut head = [0; HEAD_BYTES];
-        self.port.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
+        self.endpoint.buffers.get(buffer, 0, &mut head[..len.min(HEAD_BYTES)]);
         let envelope = Envelope::decode(&head, len, PAYLOAD_MAX);
         let of_one_gone = envelope.as_ref().is_some_and(|envelope| {
             self.gone.contains(&envelope.sender)
@@ -95,7 +95,7 @@ impl OfiTransport {
         }
         match kind {
             Kind::Engine(lane) => {
-                let payload = |into: &mut [u8]| self.port.buffers.get(buffer, HEAD_BYTES, into);
+                let payload = |into: &mut [u8]| self.endpoint.buffers.get(buffer, HEAD_BYTES, into);
                 link.arrivals(lane).store(sequence, words, len - HEAD_BYTES, payload)?;
                 self.list(rank);
             }
@@ -134,7 +134,7 @@ impl OfiTransport {
         };
         self.ready.push_back(rank);
         // To a peer that is gone a reply goes nowhere, and needs no room.
-        if lane == Lane::Request && !gone && !(link.may_reply() && (itself || self.port.has_message())) {
+        if lane == Lane::Request && !gone && !(link.may_reply() && (itself || self.endpoint.has_message())) {
             return None;
         }
         link.arrivals(lane).take(inbox);

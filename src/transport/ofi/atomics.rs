@@ -7,12 +7,12 @@
 
 use engine::{Atomic, Event, Header, MemId, OpError, OpId, Place, Rank, Submit};
 
-use super::asked::{Answer, Asked, Reach, Wanted};
 use super::envelope::Kind;
 use super::lane::Foul;
+use super::pending_requests::{Answer, PendingRequest, Reach, Wanted};
 use super::transport::OfiTransport;
 use crate::base::limits::{ANSWERS, ASKS};
-use crate::transport::shm::rings::atomic_at;
+use crate::transport::shm::transport::atomic_at;
 
 /// No atomic: the key of the heap.
 const HEAP: u64 = 1 << 17;
@@ -33,7 +33,7 @@ impl OfiTransport {
 
     /// Asks a peer that there is a link to, as soon as it may be asked for more.
     pub(super) fn ask(&mut self, peer: Rank, wanted: Wanted) {
-        let number = self.asked.insert(Asked { wanted, peer, sent: false });
+        let number = self.asked.insert(PendingRequest { wanted, peer, sent: false });
         let atomic = match wanted {
             Wanted::Atomic { word, atomic, .. } => Some((word, atomic)),
             Wanted::Heap => None,

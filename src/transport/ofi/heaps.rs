@@ -4,7 +4,7 @@
 //! owner's processor comes to no harm there, and all of it is registered at once: for each peer by itself, when that asks,
 //! so that the key of one that is given up can be taken back. A provider that pins would pin all of it; there the engine
 //! registers pages of a heap as it does those of private memory, once a peer knows where the heap lies. Pages of freed
-//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_state::HeapState::hold)), so that
+//! blocks are not taken away while they are registered ([`HeapState::hold`](crate::transport::shm::heap_pages::HeapState::hold)), so that
 //! no key ever leads to pages that are not the heap's any more.
 //!
 //! Whoever wants to copy asks for the key first, and goes by message until the answer has come. The answer also says how
@@ -20,8 +20,8 @@ use engine::{
     Counters, Direction, Key, KeyedPiece, Mechanism, MemId, OpId, Operation, Piece, Place, Rank, Submit, Why,
 };
 
-use super::asked::{Answer, Known, Reach, Wanted};
-use super::transport::{OfiTransport, Unclosed};
+use super::pending_requests::{Answer, Known, Reach, Wanted};
+use super::transport::{DeferredClose, OfiTransport};
 
 /// Whether so many bytes may be a word that is changed by atomics.
 fn is_word(len: u64) -> bool {
@@ -182,7 +182,7 @@ impl OfiTransport {
         let key = match (self.shares_heaps, &self.heap) {
             (true, _) => {
                 if link.heaps.given.is_none() {
-                    let registered = self.port.register_mapped(heap, 0..heap.len());
+                    let registered = self.endpoint.register_mapped(heap, 0..heap.len());
                     link.heaps.given = registered.map(|(region, key)| (region.id, key)).ok();
                 }
                 link.heaps.given?.1
@@ -198,7 +198,7 @@ impl OfiTransport {
     /// A peer is gone: it reaches this process's heap no more.
     pub(super) fn take_heap_back(&mut self, rank: Rank) {
         if let Some((id, _)) = self.links.get_mut(rank).and_then(|link| link.heaps.given.take()) {
-            self.close_region(Unclosed { id, reg: None, held: None });
+            self.close_region(DeferredClose { id, reg: None, held: None });
         }
     }
 

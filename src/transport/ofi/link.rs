@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, Rank};
 use fabric::Peer;
 
-use super::asked::Heaps;
 use super::buffers::Buffer;
 use super::envelope::index;
-use super::knock::Knock;
 use super::lane::{Arrivals, Outgoing};
+use super::liveness_probe::LivenessProbe;
+use super::pending_requests::Heaps;
 use super::token::Token;
 use crate::base::limits::{DIRECT_PARTS, LARGE_PARTS, SMALL_PARTS};
 
@@ -71,7 +71,7 @@ impl Wait {
 pub(super) struct Busy {
     pub(super) wait: Wait,
     /// Whether anybody listens where the peer did.
-    pub(super) knock: Knock,
+    pub(super) probe: LivenessProbe,
     /// The same for whoever traces: until it has room, or the peer is lost.
     pub(super) span: tracing::Span,
 }
@@ -81,7 +81,7 @@ impl Busy {
     /// has its queues full.
     pub(super) fn since(now: Instant, peer: Rank, again: bool, listens_at: Option<SocketAddr>) -> Busy {
         let span = tracing::debug_span!("reach", peer, again, outcome = tracing::field::Empty);
-        Busy { wait: Wait::since(now), knock: Knock::at(listens_at, now), span }
+        Busy { wait: Wait::since(now), probe: LivenessProbe::at(listens_at, now), span }
     }
 }
 
@@ -102,12 +102,12 @@ pub(super) struct Link {
     pub(super) held: bool,
     /// How long the first of them, or of the copies through buffers that wait, has found no room.
     pub(super) busy: Option<Busy>,
-    /// Whether the provider has ever taken anything for it; whether it was heard from since the last pulse.
+    /// Whether the provider has ever taken anything for it; whether it was heard from since the last heartbeat.
     pub(super) reached: bool,
     pub(super) heard: bool,
-    /// Whether it was sent anything since the last pulse.
+    /// Whether it was sent anything since the last heartbeat.
     pub(super) spoken_to: bool,
-    /// Others say that it is gone: it is not waited for as one that may just be late. In so many pulses it has to be heard from
+    /// Others say that it is gone: it is not waited for as one that may just be late. In so many heartbeats it has to be heard from
     /// before it is again.
     pub(super) doubts: u8,
     /// Where it listens by TCP, if that is known.
@@ -128,11 +128,11 @@ pub(super) struct Link {
     pub(super) parts: [usize; 3],
     /// Copies with it were broken off, and it has done nothing since: no caller's memory is lent for it.
     pub(super) suspect: bool,
-    /// An outlet did not reach it: until that time none is tried. And how long after the last failure that is.
-    pub(super) no_outlet_before: Option<Instant>,
-    pub(super) outlet_pause: Duration,
-    /// The last outlet for it took parts and ended none, and no other has ended one since.
-    pub(super) doubts_outlets: bool,
+    /// An auxiliary endpoint did not reach it: until that time none is tried. And how long after the last failure that is.
+    pub(super) no_aux_endpoint_before: Option<Instant>,
+    pub(super) aux_endpoint_pause: Duration,
+    /// The last auxiliary endpoint for it took parts and ended none, and no other has ended one since.
+    pub(super) doubts_aux_endpoints: bool,
     /// Whether it stands in the list of links with messages for the engine; of those with what the provider had no
     /// room for; of those that owe much.
     pub(super) listed: bool,
@@ -226,9 +226,9 @@ impl Link {
             copies: Default::default(),
             parts: [0; 3],
             suspect: false,
-            no_outlet_before: None,
-            outlet_pause: Duration::ZERO,
-            doubts_outlets: false,
+            no_aux_endpoint_before: None,
+            aux_endpoint_pause: Duration::ZERO,
+            doubts_aux_endpoints: false,
             listed: false,
             stuck: false,
             owing: false,

@@ -15,12 +15,12 @@ pub(super) struct Script {
     pub(super) memory_refused: u32,
     /// No buffer waits for messages.
     pub(super) refuse_receives: bool,
-    /// No outlet has room.
-    pub(super) refuse_outlets: bool,
-    /// So many outlets, until each is closed, take parts of which none goes out or ends.
-    pub(super) swallow_outlets: u32,
-    /// The next part that ends at an outlet has failed.
-    pub(super) fail_outlet: bool,
+    /// No auxiliary endpoint has room.
+    pub(super) refuse_aux_endpoints: bool,
+    /// So many auxiliary endpoints, until each is closed, take parts of which none goes out or ends.
+    pub(super) swallow_aux_endpoints: u32,
+    /// The next part that ends at an auxiliary endpoint has failed.
+    pub(super) fail_aux_endpoint: bool,
     /// Each poll finds a failure of nothing that is known.
     pub(super) fails_namelessly: bool,
     /// Nothing more is registered.

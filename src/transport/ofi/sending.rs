@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use engine::{Header, Lane, OpError, Rank, SendError};
 
 use super::buffers::{PAYLOAD_MAX, Purpose, Size};
+use super::endpoint::Kept;
 use super::envelope::{BARE_BYTES, Envelope, HEAD_BYTES, Kind};
 use super::link::{Busy, DIRECT, Link, PARTS, Unsent};
-use super::port::Kept;
 use super::transport::OfiTransport;
 
 /// How long the provider may have no room for a peer where nobody listens, or that is said to be gone.
@@ -37,7 +37,7 @@ impl OfiTransport {
         }
         let itself = rank == self.members.own.rank;
         if !self.link(rank).map_err(SendError::Failed)?.outgoing(lane).has_room()
-            || !(itself || self.port.has_message())
+            || !(itself || self.endpoint.has_message())
         {
             return Err(SendError::Busy);
         }
@@ -64,14 +64,14 @@ impl OfiTransport {
         payload: &[u8],
     ) -> Result<(), NoBuffer> {
         let Some(link) = self.links.get_mut(rank) else { return Ok(()) };
-        let buffer = self.port.take(Size::Message).ok_or(NoBuffer)?;
+        let buffer = self.endpoint.take(Size::Message).ok_or(NoBuffer)?;
         let credits = [link.arrivals[0].pay(), link.arrivals[1].pay()];
         let (token, sender) = (*link.outward.bytes(), link.place);
         let head = Envelope { token, sender, kind, credits, sequence, words }.encode();
         let bare = kind.bytes(0).0 == BARE_BYTES;
         let head = if bare { &head[..BARE_BYTES] } else { &head[..HEAD_BYTES] };
-        self.port.buffers.put(&buffer, 0, head);
-        self.port.buffers.put(&buffer, head.len(), payload);
+        self.endpoint.buffers.put(&buffer, 0, head);
+        self.endpoint.buffers.put(&buffer, head.len(), payload);
         let answers = kind == Kind::Answer;
         link.spoken_to = true;
         link.unanswered += usize::from(answers);
@@ -85,7 +85,7 @@ impl OfiTransport {
         let Some(link) = self.links.get_mut(rank) else { return };
         let Some(peer) = link.peer.filter(|_| !link.held) else { return };
         while let Some(Unsent { buffer, len, answers }) = link.unsent.pop_front() {
-            match self.port.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
+            match self.endpoint.send(peer, (buffer, len), Purpose::Send { rank, answers }) {
                 Ok(()) => {
                     self.sending += 1;
                     link.has_room();
@@ -96,7 +96,7 @@ impl OfiTransport {
                     return self.grow_impatient(rank);
                 }
                 Err(Kept { buffer, busy: false }) => {
-                    self.port.buffers.put_back(buffer);
+                    self.endpoint.buffers.put_back(buffer);
                     return self.lose(rank);
                 }
             }
@@ -107,18 +107,18 @@ impl OfiTransport {
     pub(super) fn grow_impatient(&mut self, rank: Rank) {
         self.try_again(rank);
         let Some(link) = self.links.get_mut(rank) else { return };
-        if self.port.is_full() {
+        if self.endpoint.is_full() {
             // For whom, nobody can tell.
             link.busy = None;
             return;
         }
-        let (now, patience) = (Instant::now(), link.silence_max.unwrap_or(self.patience));
+        let (now, send_timeout) = (Instant::now(), link.silence_max.unwrap_or(self.send_timeout));
         let Link { reached, doubts, listens_at, .. } = *link;
         let busy = link.busy.get_or_insert_with(|| Busy::since(now, rank, reached, listens_at));
         let waited = busy.wait.go_on(now);
-        let nobody_listens = busy.knock.is_refused(now);
+        let nobody_listens = busy.probe.is_refused(now);
         let why = match (doubts > 0, reached) {
-            _ if waited > patience => "the network takes nothing for the peer",
+            _ if waited > send_timeout => "the network takes nothing for the peer",
             _ if nobody_listens && waited > GONE_WITHIN => "nobody listens where the peer did",
             (true, true) if waited > GONE_WITHIN => "the peer is said to be gone, and not reached",
             (true, false) if waited > SUSPECT_WITHIN => "the peer is said to be gone, and not reached",

@@ -12,21 +12,21 @@ use fabric::{Desc, RegionId};
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::asked::Asked;
-use super::carriers::Carriers;
-use super::copies::Copies;
-use super::knock::listens_at;
+use super::endpoint::NetEndpoint;
+use super::endpoint_pool::EndpointPool;
 use super::link::{Link, Links, Parted};
-use super::port::Port;
+use super::liveness_probe::listens_at;
+use super::pending_requests::PendingRequest;
+use super::rma_state::RmaOps;
 use super::token::{Party, Token};
-use crate::transport::memory::Memory;
+use crate::transport::mr_invalidation::ChangeSource;
 use crate::transport::shm::OwnMemory;
-use crate::transport::shm::heap_state::HeapState;
+use crate::transport::shm::heap_pages::HeapState;
 
 /// Operations that end in one call of [`OfiTransport::progress`], at most.
 const ROUND: usize = 64;
 
-/// Polls of carriers alone, while something is under way there, for each of both: who waits for a copy asks where it is rather
+/// Polls of the pooled endpoints alone, while something is under way there, for each of both: who waits for a copy asks where it is rather
 /// than whether there are messages, each of which is a system call over `tcp`.
 const PASSES: u32 = 3;
 
@@ -36,10 +36,10 @@ pub(super) const CLOCK_LOOKS: u32 = 1024;
 /// As how many of them any other poll counts.
 pub(super) const OTHER_POLL: u32 = 16;
 
-/// Finds the address of a peer's [`Port`]: asked at the first word with it, with the engine held.
+/// Finds the address of a peer's [`NetEndpoint`]: asked at the first word with it, with the engine held.
 pub(crate) type Find = Box<dyn Fn(Rank) -> Result<Box<[u8]>, OpError> + Send>;
 
-/// How long a peer may be silent before it is lost; `None`: as long as it likes. Asked when its link is made.
+/// How long a peer may be silent before it is lost; `None`: as long as it likes. PendingRequest when its link is made.
 pub(crate) type Silence = Box<dyn Fn(Rank) -> Option<Duration> + Send>;
 
 /// The processes of a job, as this one is told.
@@ -55,7 +55,7 @@ pub(crate) struct Members {
 
 /// A process from outside the job, which has met this one.
 pub(crate) struct Outsider {
-    /// The address of its port, and at which its process was met.
+    /// The address of its endpoint, and at which its process was met.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) met: Option<SocketAddr>,
     /// What only the two know.
@@ -77,7 +77,7 @@ pub(super) struct Registered {
 }
 
 /// A registration that is to be closed.
-pub(super) struct Unclosed {
+pub(super) struct DeferredClose {
     pub(super) id: RegionId,
     /// The engine's name for it; `None`: it is a whole heap's, for one peer.
     pub(super) reg: Option<RegId>,
@@ -92,9 +92,9 @@ pub(crate) struct OfiTransport {
     pub(super) own: OwnMemory,
     pub(super) members: Members,
     /// How long the provider may refuse what is for a peer whose silence has no limit before that is lost.
-    pub(super) patience: Duration,
+    pub(super) send_timeout: Duration,
     pub(crate) silence: Silence,
-    pub(super) port: Port,
+    pub(super) endpoint: NetEndpoint,
     pub(super) links: Links,
     /// Peers whose links have messages for the engine; something that the provider had no room for; many credits to give back.
     pub(super) ready: VecDeque<Rank>,
@@ -106,13 +106,13 @@ pub(crate) struct OfiTransport {
     pub(super) looks_left: u32,
     pub(super) pulse_at: Instant,
     pub(super) listened: bool,
-    /// Polls of carriers alone since one of both.
+    /// Polls of the pooled endpoints alone since one of both.
     pub(super) passed: u32,
-    pub(super) copies: Copies,
-    pub(super) carriers: Carriers,
+    pub(super) copies: RmaOps,
+    pub(super) endpoint_pool: EndpointPool,
     /// Copies that are over but for bytes that may still arrive, and when they do no more, in turn.
     pub(super) settling: VecDeque<(Instant, usize)>,
-    pub(super) asked: Slab<Asked>,
+    pub(super) asked: Slab<PendingRequest>,
     /// Whether heaps are reached by one key each.
     pub(crate) shares_heaps: bool,
     /// This process's heap, if it is registered page by page, as private memory is.
@@ -122,10 +122,10 @@ pub(crate) struct OfiTransport {
     /// Copies to and from heaps, which the engine does not count.
     pub(super) counters: Counters,
     /// What is known of changes of the memory that is registered.
-    pub(crate) memory: Memory,
+    pub(crate) memory: ChangeSource,
     pub(super) regions: HashMap<RegId, Registered>,
     /// What was to be taken back, and the provider has not closed yet.
-    pub(super) unclosed: Vec<Unclosed>,
+    pub(super) deferred_closes: Vec<DeferredClose>,
     /// Whether it was said that no more can be registered.
     pub(super) limit_told: bool,
     pub(super) events: VecDeque<Event>,
@@ -157,18 +157,23 @@ pub(crate) enum Rest {
 }
 
 impl OfiTransport {
-    /// A transport over an open port. `own` is this process's memory; a peer whose silence has no limit is lost when
-    /// what is for it finds no room for as long as `patience`.
-    pub(crate) fn new(port: Port, members: Members, own: OwnMemory, patience: Duration) -> OfiTransport {
-        let copies = Copies::new(port.description());
-        let shares_heaps = port.description().mr_mode.is_free();
+    /// A transport over an open endpoint. `own` is this process's memory; a peer whose silence has no limit is lost when
+    /// what is for it finds no room for as long as `send_timeout`.
+    pub(crate) fn new(
+        endpoint: NetEndpoint,
+        members: Members,
+        own: OwnMemory,
+        send_timeout: Duration,
+    ) -> OfiTransport {
+        let copies = RmaOps::new(endpoint.description());
+        let shares_heaps = endpoint.description().mr_mode.is_free();
         OfiTransport {
             made_at: Instant::now(),
             own,
             members,
-            patience,
+            send_timeout,
             silence: Box::new(|_| None),
-            port,
+            endpoint,
             links: Links::default(),
             ready: VecDeque::new(),
             stuck: VecDeque::new(),
@@ -179,16 +184,16 @@ impl OfiTransport {
             listened: false,
             passed: 0,
             copies,
-            carriers: Carriers::default(),
+            endpoint_pool: EndpointPool::default(),
             settling: VecDeque::new(),
             asked: Slab::new(),
             shares_heaps,
             heap: None,
             keyed: Vec::new(),
             counters: Counters::default(),
-            memory: Memory::default(),
+            memory: ChangeSource::default(),
             regions: HashMap::new(),
-            unclosed: Vec::new(),
+            deferred_closes: Vec::new(),
             limit_told: false,
             events: VecDeque::new(),
             gone: BTreeSet::new(),
@@ -214,13 +219,13 @@ impl OfiTransport {
 
     /// The provider's name.
     pub(crate) fn provider(&self) -> &str {
-        &self.port.description().provider
+        &self.endpoint.description().provider
     }
 
-    /// The descriptor to sleep on, if the port was opened for it and the provider has one. See
+    /// The descriptor to sleep on, if the endpoint was opened for it and the provider has one. See
     /// [`OfiTransport::rest`].
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wait_fd()
+        self.endpoint.wait_fd()
     }
 
     /// What a thread may do that has nothing to do. To be asked after a poll that found nothing.
@@ -230,10 +235,10 @@ impl OfiTransport {
             return Rest::Poll;
         }
         let waits = !(self.ready.is_empty() && self.owing.is_empty() && self.stuck.is_empty());
-        if waits || self.port.lacks_receives() {
+        if waits || self.endpoint.lacks_receives() {
             return Rest::Nap;
         }
-        if self.port.try_wait() { Rest::Sleep } else { Rest::Poll }
+        if self.endpoint.try_wait() { Rest::Sleep } else { Rest::Poll }
     }
 
     /// Whether peers are found to be gone that nobody has been told of.
@@ -255,7 +260,7 @@ impl OfiTransport {
     /// Lets the provider make progress, and takes in what has ended, until there is something for the engine: to ask the
     /// provider once more costs a system call.
     pub(super) fn progress(&mut self) {
-        let alone = self.carriers.are_loaded() && self.passed < PASSES;
+        let alone = self.endpoint_pool.are_loaded() && self.passed < PASSES;
         self.passed = if alone { self.passed + 1 } else { 0 };
         self.take_in(alone, |transport| transport.events.is_empty() && transport.ready.is_empty());
     }
@@ -265,19 +270,19 @@ impl OfiTransport {
         self.take_in(false, goes_on);
     }
 
-    /// As [`OfiTransport::progress_while`]; with `alone`, of carriers only.
+    /// As [`OfiTransport::progress_while`]; with `alone`, of the pooled endpoints only.
     fn take_in(&mut self, alone: bool, goes_on: impl Fn(&OfiTransport) -> bool) {
         self.run = 0;
-        let was_open = self.port.is_open();
+        let was_open = self.endpoint.is_open();
         for _ in 0..ROUND {
-            if self.carriers.are_loaded()
-                && let Some((part, done)) = self.carriers.poll(&mut self.port)
+            if self.endpoint_pool.are_loaded()
+                && let Some((part, done)) = self.endpoint_pool.poll(&mut self.endpoint)
             {
                 self.on_part(part, None, done);
             } else if alone {
                 break;
             } else {
-                let Some(ended) = self.port.poll() else {
+                let Some(ended) = self.endpoint.poll() else {
                     self.listened = true;
                     break;
                 };
@@ -287,7 +292,7 @@ impl OfiTransport {
                 break;
             }
         }
-        if was_open && !self.port.is_open() {
+        if was_open && !self.endpoint.is_open() {
             self.lose_all();
         }
         if self.looks_left == 0 {
@@ -323,7 +328,8 @@ impl OfiTransport {
         let (mut known, mut at) = (None, None);
         if rank != own.rank {
             let address = (self.members.find)(rank)?;
-            (known, at) = (self.port.add_peer(&address, None), listens_at(self.provider(), &address, None));
+            (known, at) =
+                (self.endpoint.add_peer(&address, None), listens_at(self.provider(), &address, None));
         }
         if known.is_none() && rank != own.rank {
             self.lose(rank);
@@ -338,7 +344,7 @@ impl OfiTransport {
     /// Makes a link to a process from outside the job, by a number that none has had. The one of the two that was called says
     /// nothing before it has heard from the other, which may not have come so far. `false`: its address cannot be used.
     pub(crate) fn meet(&mut self, rank: Rank, outsider: &Outsider) -> bool {
-        let Some(known) = self.port.add_peer(&outsider.endpoint, outsider.met) else { return false };
+        let Some(known) = self.endpoint.add_peer(&outsider.endpoint, outsider.met) else { return false };
         let [caller, called] = [0, 1].map(|rank| Party { rank, incarnation: 0 });
         let (own, peer) = if outsider.called { (caller, called) } else { (called, caller) };
         let secret = &outsider.secret;

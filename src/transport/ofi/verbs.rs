@@ -9,10 +9,10 @@ use engine::{
 use fabric::Region;
 
 use super::buffers::{PAYLOAD_MAX, Size};
-use super::port::Looked;
-use super::transport::{OTHER_POLL, OfiTransport, Registered, Unclosed};
+use super::endpoint::Looked;
+use super::transport::{DeferredClose, OTHER_POLL, OfiTransport, Registered};
 use crate::transport::shm::own::BOUNCE_BYTES;
-use crate::transport::shm::rings::atomic_at;
+use crate::transport::shm::transport::atomic_at;
 
 /// Messages handed on before the provider gets its turn.
 const RUN_MAX: u32 = 16;
@@ -30,7 +30,7 @@ impl OfiTransport {
     #[inline(always)]
     fn has_chores(&self) -> bool {
         let news = !(self.events.is_empty() && self.ready.is_empty());
-        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.carriers.are_loaded();
+        let chores = !(self.owing.is_empty() && self.stuck.is_empty()) || self.endpoint_pool.are_loaded();
         news | chores | (self.looks_left == 0)
     }
 }
@@ -57,7 +57,7 @@ impl Transport for OfiTransport {
         }
         self.looks_left -= 1;
         self.run = 0;
-        match self.port.look() {
+        match self.endpoint.look() {
             Looked::Nothing => {
                 self.listened = true;
                 self.looks_left = self.looks_left.saturating_sub(OTHER_POLL - 1);
@@ -157,8 +157,8 @@ impl Transport for OfiTransport {
     fn register(&mut self, reg: RegId, offset: u64, len: u64) -> Registering {
         let held = self.hold(offset, len);
         let registered = match &held {
-            Some(part) => self.port.register_mapped(self.own.itself().heap(), part.clone()),
-            None => self.memory.may_keep(offset, len).and_then(|()| self.port.register(offset, len)),
+            Some(part) => self.endpoint.register_mapped(self.own.itself().heap(), part.clone()),
+            None => self.memory.may_keep(offset, len).and_then(|()| self.endpoint.register(offset, len)),
         };
         match registered {
             Ok((Region { id, desc, .. }, key)) => {
@@ -181,7 +181,7 @@ impl Transport for OfiTransport {
 
     fn deregister(&mut self, reg: RegId) -> Deregistering {
         let Some(Registered { id, held, .. }) = self.regions.remove(&reg) else { return Deregistering::Done };
-        if self.close_region(Unclosed { id, reg: Some(reg), held }) {
+        if self.close_region(DeferredClose { id, reg: Some(reg), held }) {
             Deregistering::Done
         } else {
             Deregistering::Refused

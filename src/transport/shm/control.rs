@@ -5,7 +5,7 @@
 //! 56       how often the process has given up what it had offered to peers in collectives
 //! 64       live bytes of the heap, alone on its line: read by every peer, written when the heap grows
 //! 128      the barrier's counter (rank 0's is used)
-//! 136      how those who look find its door, if it has one (see `shown::door`)
+//! 136      how those who look find its listener, if it has one (see `stats_page::listener`)
 //! 192      where the heap lies in the process: the part that its program's allocator divides, and all of it as the node has
 //!          it; of each the address of the heap's first byte, and bytes from there on
 //! 256      what the process shows of its counters: three parts, each with a sequence word (see `shown`)
@@ -44,10 +44,10 @@ pub(crate) const FENCES_AT: u64 = 48;
 const GIVEN_UP_AT: u64 = 56;
 const LIVE_AT: u64 = 64;
 const BARRIER_AT: u64 = 128;
-pub(super) const DOOR_AT: u64 = 136;
+pub(super) const LISTENER_AT: u64 = 136;
 pub(super) const ALLOCATED_AT: u64 = 192;
 const HEAP_AT: u64 = ALLOCATED_AT + 16;
-pub(super) const SHOWN_AT: u64 = 256;
+pub(super) const STATS_AT: u64 = 256;
 pub(super) const NAMES_AT: u64 = 4096;
 pub(crate) const BELL_AT: u64 = 65536;
 const PAGE: u64 = 4096;

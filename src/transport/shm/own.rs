@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use engine::{Direction, MemId, OpError, Place};
-use vm::checked::{self, CheckedCopy};
+use vm::fault_safe_copy::{self, CheckedCopy};
 use vm::{Outside, SharedMemory};
 
 use crate::base::limits::BOUNCE_BUFFERS;
 use crate::transport::peers::Near;
-use crate::transport::shm::heap_state::{ALIGN, Block, HeapState};
+use crate::transport::shm::heap_pages::{ALIGN, Block, HeapState};
 
 /// Bytes of a bounce buffer.
 pub(crate) const BOUNCE_BYTES: u64 = 256 << 10;
@@ -59,15 +59,15 @@ impl OwnMemory {
         let file = heap.ok_or(fault(buffer))?.segment().fd();
         let copied = match from.mem {
             // SAFETY: as in `OwnMemory::write`, where a peer chooses the place.
-            MemId::Heap => unsafe { checked::copy_from(file, buffer.offset, addr.offset, len) },
-            _ => checked::copy_to(file, buffer.offset, addr.offset, len),
+            MemId::Heap => unsafe { fault_safe_copy::copy_from(file, buffer.offset, addr.offset, len) },
+            _ => fault_safe_copy::copy_to(file, buffer.offset, addr.offset, len),
         };
         copied.map_err(|_| fault(addr))
     }
 
     /// Whether the bytes of a transfer's local end can be read, or written for a get, as far as the kernel tells.
     pub(crate) fn is_there(&self, local: Place, len: u64, direction: Direction) -> bool {
-        local.mem == MemId::Space && checked::is_there(local.offset, len, direction == Direction::Get)
+        local.mem == MemId::Space && fault_safe_copy::is_there(local.offset, len, direction == Direction::Get)
     }
 
     /// This process, as a peer of its own.

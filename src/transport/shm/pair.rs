@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{HEAD_WORDS, Header, Inbox, Lane, OpError, Rank, SendError};
-use vm::{Attention, Consumer, Corrupt, FenceMode, Link, Producer, PushError, Pushed, Side, Words};
+use vm::{Attention, Consumer, Corrupt, Duplex, FenceMode, Producer, PushError, Pushed, Side, Words};
 
 use super::control::{PAYLOAD_MAX, RING};
 use crate::base::error::Error;
@@ -20,9 +20,9 @@ pub(super) struct Pair {
     /// `None` where the peer was gone before it could be connected to: what it sent is heard all the same.
     peer: Option<Arc<Near>>,
     /// Our requests, and the replies to them.
-    pub(super) asking: Link<Words>,
+    pub(super) asking: Duplex<Words>,
     /// The peer's requests, and our replies.
-    pub(super) answering: Link<Words>,
+    pub(super) answering: Duplex<Words>,
     pub(super) state: Warmth,
     /// Messages since the rings were last turned cold.
     pub(super) streak: u32,
@@ -82,9 +82,9 @@ impl Pair {
         let at = peer.as_ref().map_or(own.rank, |peer| peer.place);
         let outward = |lane| Producer::new(theirs.ring(at, lane), RING, fence).expect(LAID_OUT);
         let inward = |lane| Consumer::new(own.control.ring(rank, lane), RING).expect(LAID_OUT);
-        let asking = Link::new(Side::First, theirs.baton(at), outward(Lane::Request), inward(Lane::Reply));
+        let asking = Duplex::new(Side::First, theirs.baton(at), outward(Lane::Request), inward(Lane::Reply));
         let answering =
-            Link::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
+            Duplex::new(Side::Second, own.control.baton(rank), outward(Lane::Reply), inward(Lane::Request));
         let (asking, answering) = (asking.expect(LAID_OUT), answering.expect(LAID_OUT));
         let alone = rank == own.rank;
         Ok(Box::new(Pair {

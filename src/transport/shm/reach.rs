@@ -16,7 +16,7 @@ use vm::proc_mem::ProcMem;
 use vm::robust::EndWord;
 
 use super::control::Identity;
-use crate::base::sync::lock;
+use crate::base::lock::lock;
 
 /// How private memory of near peers may be reached without them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,17 +14,17 @@ const FENCES: &[&str] = &[
     // The launchers' library, which is C.
     "crates/pmix/",
     // Where an address from the user enters:
-    "src/base/global.rs",
+    "src/base/pointers.rs",
     "src/transport/shm/copy.rs",
     "src/transport/shm/own.rs",
-    "src/transport/shm/rings.rs",
+    "src/transport/shm/transport.rs",
     // The same, for libfabric, which is also lent memory here.
     "src/transport/ofi/buffers.rs",
-    "src/transport/ofi/port.rs",
-    "src/transport/ofi/port/small.rs",
+    "src/transport/ofi/endpoint.rs",
+    "src/transport/ofi/endpoint/rma_small.rs",
     // The same, for benchmarks.
-    "src/api/bare.rs",
-    "src/api/bare/network.rs",
+    "src/api/baseline.rs",
+    "src/api/baseline/network.rs",
     // The kernels' ranks name the addresses of their peers' inboxes.
     "crates/studies/src/kernels/job.rs",
     // The example's ranks name the addresses of their peers' blocks.

@@ -7,20 +7,20 @@
 //! fewer, and at the end: each node's books add up, and those of the two ends of every right agree; and once the faults
 //! are over, everything ends.
 //!
-//! Read in this order: `run` (what happens), `program` (what ranks do), `haunts` (where they do it), `verdict` (how it
-//! must end), `shadow` (what must lie in memory), `mail` (Active Messages), `restarts` (ranks that are other processes),
+//! Read in this order: `run` (what happens), `program` (what ranks do), `locality` (where they do it), `verdict` (how it
+//! must end), `shadow` (what must lie in memory), `message_checks` (Active Messages), `restarts` (ranks that are other processes),
 //! `knowledge` (who has heard of which new memory), `draw` (the dice).
 
+mod active_messages;
+mod definition;
 mod draw;
-mod haunts;
 mod knowledge;
-mod letters;
-mod mail;
+mod locality;
+mod message_checks;
 mod program;
 mod restarts;
 mod run;
 mod shadow;
-mod terms;
 mod verdict;
 
 use std::fmt;
@@ -31,7 +31,7 @@ use engine::registration::Settings;
 use crate::faults::Faults;
 use run::Run;
 
-pub use terms::{Failure, NODES_MAX, Outcome, Storm};
+pub use definition::{Failure, NODES_MAX, Outcome, Storm};
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,8 @@
 
 use engine::{AmBody, AmSend, Atomic, Direction, Lane, MemId, Nanos, OpId, Piece, Place, Rank};
 
-use super::haunts::{HEAP, behind};
-use super::letters::Letter;
+use super::active_messages::InFlightMessage;
+use super::locality::{HEAP, behind};
 use super::run::{Flying, Health, Run, SLOT_BYTES, SLOTS, Work};
 use super::shadow::{Shadow, WORD, Words};
 use crate::space;
@@ -96,25 +96,33 @@ impl Run {
         let below = puts.min().unwrap_or(put);
         self.plan(&words);
         let deadline = self.deadline(rank);
-        let letter = if self.dice.once_in(6) {
+        let message = if self.dice.once_in(6) {
             let incarnations = self.incarnations(rank, peer);
             let landed = Some((words.to_vec(), below));
             let lane = Lane::Request;
-            Some(self.mail.write(Letter { from: rank, to: peer, incarnations, lane, known, len: 0, landed }))
+            Some(self.messages.write(InFlightMessage {
+                from: rank,
+                to: peer,
+                incarnations,
+                lane,
+                known,
+                len: 0,
+                landed,
+            }))
         } else {
             None
         };
-        let id = match letter {
-            Some(letter) => {
+        let id = match message {
+            Some(message) => {
                 let landed = self.shadow.place(words[0].first);
-                let args = [letter, 0, 0, 0];
+                let args = [message, 0, 0, 0];
                 let body = AmBody::Long(landed, words[0].count * WORD as u32);
                 let message = AmSend { peer, lane: Lane::Request, handler: 0, args, body };
                 self.cluster.node(rank).transfer_then_am(&self.pieces, &message, deadline)
             }
             None => self.cluster.node(rank).transfer(peer, Direction::Put, &self.pieces, deadline),
         };
-        let work = Work::Put { put, below, words, letter };
+        let work = Work::Put { put, below, words, message };
         self.launch(rank, peer, Some(slot), id, deadline, work);
     }
 
@@ -214,10 +222,10 @@ impl Run {
         let mut local = start + self.dice.below(64) * WORD;
         let mut all = self.spare.words();
         let mixes = self.dice.once_in(3);
-        let mut spot = self.haunts.next(&mut self.dice, &self.shadow);
+        let mut spot = self.locality.next(&mut self.dice, &self.shadow);
         for index in 0..count {
             if index > 0 && mixes {
-                spot = self.haunts.next(&mut self.dice, &self.shadow);
+                spot = self.locality.next(&mut self.dice, &self.shadow);
             }
             let region = spot.region;
             let unit = spot.group * self.shadow.writers + writer.unwrap_or(spot.writer);

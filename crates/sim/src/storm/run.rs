@@ -4,12 +4,12 @@ use engine::registration::Settings;
 use engine::{Nanos, OpId, Piece, Place, Rank};
 use rustc_hash::FxHashSet;
 
+use super::active_messages::InFlightMessages;
+use super::definition::{Outcome, Storm};
 use super::draw::{self, Dice};
-use super::haunts::Haunts;
 use super::knowledge::Knowledge;
-use super::letters::Mail;
+use super::locality::Locality;
 use super::shadow::{Shadow, Words};
-use super::terms::{Outcome, Storm};
 use crate::cluster::{Cluster, Plan, Step};
 use crate::space::Access;
 use crate::transport::Reach;
@@ -88,8 +88,8 @@ pub(super) struct Flying {
 /// What it does.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Puts words, which are put number `put`; all before `below` had ended then. The letter announces it.
-    Put { put: u32, below: u32, words: Vec<Words>, letter: Option<u64> },
+    /// Puts words, which are put number `put`; all before `below` had ended then. The message announces it.
+    Put { put: u32, below: u32, words: Vec<Words>, message: Option<u64> },
     /// Gets words, where `floors` were there for sure.
     Get { words: Vec<Words>, floors: Vec<u32> },
     /// Counts at the peer.
@@ -134,9 +134,9 @@ pub(super) struct Run {
     pub(super) settings: Settings,
     pub(super) crews: Vec<Crew>,
     pub(super) shadow: Shadow,
-    pub(super) haunts: Haunts,
+    pub(super) locality: Locality,
     pub(super) knowledge: Knowledge,
-    pub(super) mail: Mail,
+    pub(super) messages: InFlightMessages,
     /// Where every rank's counter is, and by rank: counts that have ended, by what they found; and that were begun.
     pub(super) counter: Place,
     pub(super) counts: Vec<FxHashSet<u64>>,
@@ -181,11 +181,11 @@ impl Run {
         let all = storm.nodes as usize;
         let counters: Vec<Place> = (0..storm.nodes).map(|rank| cluster.heap(rank, 8)).collect();
         let window = dice.pick(&[1, 3, 8, 16]);
-        let haunts = Haunts::new(&mut dice, &shadow);
+        let locality = Locality::new(&mut dice, &shadow);
         Run {
             crews: (0..storm.nodes).map(|rank| Crew::new(&mut cluster, rank)).collect(),
             knowledge: Knowledge::new(storm.nodes),
-            mail: Mail::default(),
+            messages: InFlightMessages::default(),
             counter: counters[0],
             counts: vec![FxHashSet::default(); all],
             counts_begun: vec![0; all],
@@ -207,7 +207,7 @@ impl Run {
             dice,
             settings,
             shadow,
-            haunts,
+            locality,
         }
     }
 

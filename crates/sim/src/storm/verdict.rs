@@ -85,9 +85,9 @@ impl Run {
 
     fn on_error(&mut self, rank: Rank, flying: &Flying, error: OpError) -> Result<(), String> {
         self.failed += 1;
-        if let Work::Put { put, letter, .. } = &flying.work {
+        if let Work::Put { put, message, .. } = &flying.work {
             self.shadow.fail_put(*put);
-            letter.iter().for_each(|letter| self.mail.tear_up(*letter));
+            message.iter().for_each(|message| self.messages.remove(*message));
         }
         let is_gone = flying.met != self.cluster.incarnation(flying.peer);
         let explained = match error {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use standpipe::bare::LockablePages;
+use standpipe::baseline::LockablePages;
 use standpipe::host;
 
 use super::fit::Line;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use standpipe::{GlobalPtr, Node, Reduction, Remote, Team, bare};
+use standpipe::{GlobalPtr, Node, Reduction, Remote, Team, baseline};
 
 use super::case::{Case, Memory, Op, SMALL_MAX, Samples};
 use super::memory::{Own, PATIENCE, REFUSED, Shared, Theirs};
@@ -80,12 +80,12 @@ impl Ours {
 fn beside_a_line(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let first = node.rank() == 0;
     let _mine = first.then(|| Shared::new(node, case)).transpose()?;
-    let word = bare::Word::new(node, Theirs::find(node, 0)?.note(1))?;
+    let word = baseline::Word::new(node, Theirs::find(node, 0)?.note(1))?;
     let (mut mine, mut limit) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS as u64 {
         node.barrier()?;
         let start = 2 * round * u64::from(TURNS);
-        let bare = bare::bounce(word.get(), first, start, TURNS, || !node.lost_peers().is_empty());
+        let bare = baseline::bounce(word.get(), first, start, TURNS, || !node.lost_peers().is_empty());
         node.barrier()?;
         let took = ours.times(TURNS)?;
         if round > 0 {
@@ -100,11 +100,12 @@ fn beside_a_line(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
 fn beside_a_futex(node: &Node, case: &Case, ours: &mut Ours) -> Result<Samples> {
     let _mine = (node.rank() == 0).then(|| Shared::new(node, case)).transpose()?;
     let theirs = Theirs::find(node, 0)?;
-    let (arrived, round) = (bare::Word::new(node, theirs.note(1))?, bare::Word::new(node, theirs.note(2))?);
+    let (arrived, round) =
+        (baseline::Word::new(node, theirs.note(1))?, baseline::Word::new(node, theirs.note(2))?);
     let (mut mine, mut limit) = (Vec::new(), Vec::new());
     for sample in 0..=ROUNDS / 2 {
         node.barrier()?;
-        let bare = bare::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
+        let bare = baseline::futex_barrier(arrived.get(), round.get(), u64::from(node.size()), SLOW_TURNS);
         node.barrier()?;
         let took = ours.times(SLOW_TURNS)?;
         if sample > 0 {
@@ -125,7 +126,7 @@ struct Copy {
 /// A part of what a process gives.
 enum Source {
     /// In a heap: memcpy gets it.
-    Mapped(bare::Mapped),
+    Mapped(baseline::Mapped),
     /// In a peer's private memory, which nobody else can map: the kernel copies it.
     Attached(Remote),
     /// In this process's private memory.
@@ -145,7 +146,7 @@ impl Copy {
             Ok(match case.memory {
                 Memory::Heap => {
                     let given = GlobalPtr::from_words(words).add(start as usize);
-                    Source::Mapped(bare::mapped(node, given, part.len())?)
+                    Source::Mapped(baseline::mapped(node, given, part.len())?)
                 }
                 Memory::Private if rank == node.rank() => Source::Own(part),
                 Memory::Private => Source::Attached(Own::part_of(rank, words, start)),
@@ -162,7 +163,7 @@ impl Copy {
         match &self.from {
             Source::Mapped(from) => _ = from.get(&mut ours.result()[into], 1),
             Source::Attached(from) => {
-                bare::attach_get(node, &mut [(*from, &mut ours.result()[into])], 1)?.context(REFUSED)?;
+                baseline::attach_get(node, &mut [(*from, &mut ours.result()[into])], 1)?.context(REFUSED)?;
             }
             Source::Own(part) => {
                 let (given, gotten) = (ours.given.values(), ours.gotten.values());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use standpipe::{GlobalPtr, Node, Remote, Signal, bare};
+use standpipe::{GlobalPtr, Node, Remote, Signal, baseline};
 
 use super::case::{Case, Cores, Samples};
 use super::memory::{PATIENCE, Shared, Theirs};
@@ -25,7 +25,7 @@ pub(super) fn atomic(node: &Node, case: &Case) -> Result<Option<Samples>> {
     node.barrier()?;
     let samples = (node.rank() == 0).then(|| {
         let counter = Theirs::find(node, 1)?.note(COUNTER);
-        let word = bare::Word::new(node, counter)?;
+        let word = baseline::Word::new(node, counter)?;
         let word = word.get();
         interleave(
             "the processor's own on that word",
@@ -67,8 +67,8 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
     let first = node.rank() == 0;
     let keeper = if first { mine.words.ptr(8 * BOUNCED) } else { theirs.note(BOUNCED) };
     let (word, inbox) =
-        (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(8 * SLEPT_ON))?);
-    let outbox = bare::Word::new(node, theirs.note(SLEPT_ON))?;
+        (baseline::Word::new(node, keeper)?, baseline::Word::new(node, mine.words.ptr(8 * SLEPT_ON))?);
+    let outbox = baseline::Word::new(node, theirs.note(SLEPT_ON))?;
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
     let (to, counter) = (Remote::from(theirs.heap), mine.words.ptr(8 * COUNTER));
     let (signal, bytes) = (Signal::add(theirs.note(COUNTER), 1), vec![5u8; case.size]);
@@ -77,8 +77,10 @@ pub(super) fn put_signal(node: &Node, case: &Case) -> Result<Option<Samples>> {
         node.barrier()?;
         let start = 2 * round * u64::from(turns);
         let bare = match case.cores {
-            Cores::Apart => bare::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty()),
-            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+            Cores::Apart => {
+                baseline::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty())
+            }
+            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
         };
         node.barrier()?;
         let took = there_and_back(node, to, &bytes, (signal, counter), round * u64::from(turns), turns)?;
@@ -122,7 +124,7 @@ fn there_and_back(
 /// The same over a network, beside writes by bare libfabric there and back.
 fn put_signal_over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
     let mine = Shared::new(node, case)?;
-    let mut wire = bare::Wire::open(provider, 2 * case.size.next_multiple_of(8))?;
+    let mut wire = baseline::Wire::open(provider, 2 * case.size.next_multiple_of(8))?;
     let (first, other) = (node.rank() == 0, 1 - node.rank());
     node.directory().publish(&format!("perf wire {}", node.rank()), &wire.card())?;
     wire.meet(&node.directory().wait(&format!("perf wire {other}"), PATIENCE)?)?;

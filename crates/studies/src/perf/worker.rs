@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, bare, host};
+use standpipe::{GetPiece, GlobalPtr, Node, Remote, Strided, baseline, host};
 
 use super::case::{Case, Cores, Memory, Op, Samples, Target};
 use super::collectives;
@@ -116,7 +116,7 @@ fn one_sided(node: &Node, case: &Case) -> Result<Option<Samples>> {
 /// A put or get over the network, beside the same write or read by bare libfabric.
 fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Samples>> {
     let shared = Shared::new(node, case)?;
-    let mut wire = bare::Wire::open(provider, case.size)?;
+    let mut wire = baseline::Wire::open(provider, case.size)?;
     if node.rank() == 1 {
         let done = AtomicBool::new(false);
         node.directory().publish("perf wire", &wire.card())?;
@@ -153,7 +153,7 @@ fn over_network(node: &Node, case: &Case, provider: &str) -> Result<Option<Sampl
 }
 
 fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
-    let (ptr, bare) = (theirs.heap.cast::<u64>(), bare::mapped(node, theirs.heap, 8)?);
+    let (ptr, bare) = (theirs.heap.cast::<u64>(), baseline::mapped(node, theirs.heap, 8)?);
     let mut bytes = [0; 8];
     match case.op {
         Op::Put => {
@@ -174,7 +174,7 @@ fn heap_word(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
 }
 
 fn heap_bulk(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
-    let bare = bare::mapped(node, theirs.heap, case.size)?;
+    let bare = baseline::mapped(node, theirs.heap, case.size)?;
     let buffer = std::cell::RefCell::new(vec![3u8; case.size]);
     match case.op {
         Op::Put => interleave(
@@ -197,13 +197,13 @@ fn private(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
         Op::Put => interleave(
             "process_vm_writev",
             |times| timed(times, |_| node.put_bytes(remote, &buffer.borrow())),
-            |times| bare::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
+            |times| baseline::attach_put(node, &[(remote, &buffer.borrow())], times)?.context(REFUSED),
         ),
         _ => interleave(
             "process_vm_readv",
             |times| timed(times, |_| node.get_bytes(remote, &mut buffer.borrow_mut())),
             |times| {
-                bare::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
+                baseline::attach_get(node, &mut [(remote, &mut buffer.borrow_mut())], times)?.context(REFUSED)
             },
         ),
     }
@@ -231,7 +231,7 @@ fn scatter(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
             let pair = remotes.iter().zip(buffers.iter_mut());
             let mut pieces: Vec<(Remote, &mut [u8])> =
                 pair.map(|(from, into)| (*from, &mut into[..])).collect();
-            bare::attach_get(node, &mut pieces, times)?.context(REFUSED)
+            baseline::attach_get(node, &mut pieces, times)?.context(REFUSED)
         },
     )
 }
@@ -240,8 +240,8 @@ fn strided(node: &Node, case: &Case, theirs: &Theirs) -> Result<Samples> {
     let (Case { size, n, .. }, buffer) = (*case, vec![3u8; case.size * case.n]);
     let (counts, there, here) = ([n], [2 * size as u64], [size]);
     let shape = Strided { block: size, counts: &counts, remote_strides: &there, local_strides: &here };
-    let bare = bare::mapped(node, theirs.heap, case.heap_bytes())?;
-    let blocks = bare::Blocks { block: size, count: n, there: there[0], here: size };
+    let bare = baseline::mapped(node, theirs.heap, case.heap_bytes())?;
+    let blocks = baseline::Blocks { block: size, count: n, there: there[0], here: size };
     interleave(
         "the same copies by a loop of one's own",
         |times| timed(times, |_| node.put_strided(theirs.heap, black_box(&buffer), black_box(&shape))),
@@ -255,8 +255,8 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
     let theirs = Theirs::find(node, 1 - node.rank())?;
     let (first, handler) = (node.rank() == 0, node.handler("ping").context("registered at open")?);
     let keeper = if first { mine.words.ptr(8) } else { theirs.note(1) };
-    let (word, inbox) = (bare::Word::new(node, keeper)?, bare::Word::new(node, mine.words.ptr(16))?);
-    let outbox = bare::Word::new(node, theirs.note(2))?;
+    let (word, inbox) = (baseline::Word::new(node, keeper)?, baseline::Word::new(node, mine.words.ptr(16))?);
+    let outbox = baseline::Word::new(node, theirs.note(2))?;
     let turns = if case.cores == Cores::Shared { SLOW_TURNS } else { TURNS };
     let (mut ours, mut limit) = (Vec::new(), Vec::new());
     let (rounds, payload) = (ROUNDS as u64, vec![5; case.size]);
@@ -264,8 +264,10 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
         node.barrier()?;
         let start = 2 * round * u64::from(turns);
         let bare = match case.cores {
-            Cores::Apart => bare::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty()),
-            Cores::Shared => bare::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
+            Cores::Apart => {
+                baseline::bounce(word.get(), first, start, turns, || !node.lost_peers().is_empty())
+            }
+            Cores::Shared => baseline::futex_ping_pong(inbox.get(), outbox.get(), first, start / 2, turns),
         };
         node.barrier()?;
         let begun = Instant::now();
@@ -295,7 +297,7 @@ fn active_messages(node: &Node, case: &Case, served: &AtomicU64) -> Result<Optio
 
 /// Messages that are sent before any is taken. As many fit a lane several times, so that nobody waits for room.
 const BURST: u32 = 16;
-const _: () = assert!(BURST as usize * 4 <= bare::LANE_MESSAGES);
+const _: () = assert!(BURST as usize * 4 <= baseline::LANE_MESSAGES);
 
 /// Notes at the receiver: the round that it is ready for.
 const READY: usize = 1;

@@ -11,7 +11,7 @@ use super::maps::Maps;
 use super::removals::InDoubt;
 use super::threads::Threads;
 use super::uffd::Uffd;
-use crate::told::Told;
+use crate::change_log::ChangeLog;
 
 /// Changes that somebody may be late by before all seems to have changed.
 const TOLD_SLOTS: usize = 4096;
@@ -56,7 +56,7 @@ pub(super) struct Counts {
 /// One process's.
 pub(super) struct Shared {
     pub(super) uffd: Uffd,
-    pub(super) told: Told,
+    pub(super) changes: ChangeLog,
     pub(super) in_doubt: InDoubt,
     pub(super) maps: Maps,
     pub(super) counts: Counts,
@@ -72,7 +72,7 @@ impl Shared {
     pub(super) fn open() -> Result<Shared, NotAvailable> {
         Ok(Shared {
             uffd: Uffd::open().map_err(NotAvailable::Userfaultfd)?,
-            told: Told::new(TOLD_SLOTS),
+            changes: ChangeLog::new(TOLD_SLOTS),
             in_doubt: InDoubt::new(),
             maps: Maps::open()?,
             counts: Counts::default(),
@@ -111,9 +111,9 @@ impl Shared {
 
     fn is_in_doubt(&self, start: u64, end: u64) -> bool {
         loop {
-            let sequence = self.told.settled();
+            let sequence = self.changes.settled();
             let in_doubt = self.in_doubt.touch(start, end);
-            if self.told.still(sequence) {
+            if self.changes.is_unchanged(sequence) {
                 return in_doubt;
             }
         }

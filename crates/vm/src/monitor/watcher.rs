@@ -48,29 +48,29 @@ impl Watcher {
 
     /// Nobody may rely on what was before from the moment that it is read until it is written down.
     fn read(&mut self) {
-        self.shared.told.begin();
+        self.shared.changes.open();
         let count = self.shared.uffd.read(&mut self.messages);
         for at in 0..count {
             self.take_in(self.messages[at].event());
         }
         self.shared.in_doubt.show(&self.removals);
-        self.shared.told.end();
+        self.shared.changes.close();
     }
 
     fn take_in(&mut self, event: Event) {
-        let Shared { told, in_doubt, counts, .. } = &*self.shared;
+        let Shared { changes, in_doubt, counts, .. } = &*self.shared;
         match event {
             Event::Unmap { start, end } => {
-                told.tell(start, end);
+                changes.record(start, end);
                 count(&counts.unmapped);
             }
             Event::Remap { from, to, len } => {
-                told.tell(from, from.saturating_add(len));
-                told.tell(to, to.saturating_add(len));
+                changes.record(from, from.saturating_add(len));
+                changes.record(to, to.saturating_add(len));
                 count(&counts.moved);
             }
             Event::Remove { start, end } => {
-                told.tell(start, end);
+                changes.record(start, end);
                 let last = count(&counts.removed);
                 removals::add(&mut self.removals, Removal { start, end, last }, in_doubt.over());
             }

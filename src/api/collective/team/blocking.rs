@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use engine::collective::{Collective, Elements};
 
 use super::Team;
-use super::memory::Buffers;
+use super::buffers::Buffers;
 use crate::api::collective::reduction::{Combine, Element, Reduction};
 use crate::base::error::Error;
 

@@ -5,14 +5,14 @@ use engine::collective::Step;
 use engine::{OpId, Place, Rank};
 use vm::SharedMemory;
 
-use super::memory::Buffers;
+use super::buffers::Buffers;
 use crate::api::collective::reduction::Combine;
-use crate::runtime::inner::Inner;
+use crate::runtime::core::NodeCore;
 use crate::transport::peers::Peers;
 
 /// Does the step in own memory that a collective has come to; it goes on after that.
 pub(super) fn do_step<T: Pod>(
-    inner: &Inner,
+    core: &NodeCore,
     op: OpId,
     step: Step,
     buffers: &mut Buffers<'_, T>,
@@ -20,16 +20,16 @@ pub(super) fn do_step<T: Pod>(
 ) {
     let Step::Fold { own, into, .. } = step else {
         buffers.apply(step, combine);
-        return inner.engine().local_done(op);
+        return core.engine().local_done(op);
     };
-    let given = inner.engine().folded(op);
+    let given = core.engine().folded(op);
     let (own, result) = buffers.operands(own, into);
     // A slice of the caller's may lie in a peer's heap, if it was made of a bare pointer: then nothing is combined.
-    let folded = reached(&inner.peers, &given, into.len)
-        .is_some_and(|given| combine.fold(own, result, &given).is_ok());
+    let folded =
+        reached(&core.peers, &given, into.len).is_some_and(|given| combine.fold(own, result, &given).is_ok());
     match folded {
-        true => inner.engine().local_done(op),
-        false => inner.engine().local_refused(op),
+        true => core.engine().local_done(op),
+        false => core.engine().local_refused(op),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The broker's loop: sleeps until something happens at the listener, a guest, a member's connection or a member's
+//! The broker's loop: sleeps until something happens at the listener, an unauthenticated connection, a member's connection or a member's
 //! process, and never waits for anyone in particular.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,13 +11,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_process;
 
-use crate::base::sync::lock;
-use crate::job::bootstrap::guests::{Applicant, Guests};
-use crate::job::bootstrap::line::{Handles, Line, STARVED_PAUSE};
+use crate::base::lock::lock;
+use crate::job::bootstrap::connection::{Connection, Handles, STARVED_PAUSE};
 use crate::job::bootstrap::poll::{Waker, poll_until};
 use crate::job::bootstrap::roster::{Candidate, Mail, Roster};
 use crate::job::bootstrap::secret::Secret;
 use crate::job::bootstrap::socket::{HANDLES, Received, receive};
+use crate::job::bootstrap::unauthenticated::{Applicant, Unauthenticated};
 use crate::job::bootstrap::watchers::Watchers;
 use crate::job::bootstrap::wire::{How, Refusal, Reply, Request, decode};
 
@@ -89,7 +89,7 @@ pub(super) type Departed = Mutex<Vec<u32>>;
 pub(super) struct Service {
     roster: Roster<Handles>,
     terms: Terms,
-    guests: Guests,
+    unauthenticated: Unauthenticated,
     members: BTreeMap<u32, Member>,
     watchers: Watchers,
     inbox: Receiver<Command>,
@@ -103,7 +103,7 @@ pub(super) struct Service {
 }
 
 struct Member {
-    line: Line,
+    line: Connection,
     /// Tells of the process's end even where a child of its own holds the connection open.
     process: OwnedFd,
     /// Set once connection or process has gone: when to stop waiting for the launcher's account.
@@ -127,8 +127,8 @@ impl Member {
 enum Source {
     Waker,
     Listener,
-    Guest(u64),
-    Line(u32),
+    UnauthenticatedConnection(u64),
+    Connection(u32),
     Process(u32),
     Watcher(u64),
 }
@@ -144,14 +144,14 @@ impl Service {
         forgotten: Arc<Forgotten>,
         departed: Arc<Departed>,
     ) -> Self {
-        let guests = Guests::new(Some(listener), terms.size as usize + STRANGERS_MAX);
+        let unauthenticated = Unauthenticated::new(Some(listener), terms.size as usize + STRANGERS_MAX);
         let (members, watchers) = (BTreeMap::new(), Watchers::default());
         let roster = Roster::new(terms.size);
         let ended = BTreeSet::new();
         Self {
             roster,
             terms,
-            guests,
+            unauthenticated,
             members,
             watchers,
             inbox,
@@ -174,13 +174,13 @@ impl Service {
                             return self.watchers.tell(&self.roster, Instant::now());
                         }
                     }
-                    Source::Listener => self.guests.accept(Instant::now()),
-                    Source::Guest(id) => {
-                        if let Some(applicant) = self.guests.hear(id) {
+                    Source::Listener => self.unauthenticated.accept(Instant::now()),
+                    Source::UnauthenticatedConnection(id) => {
+                        if let Some(applicant) = self.unauthenticated.hear(id) {
                             self.consider(applicant);
                         }
                     }
-                    Source::Line(rank) => self.serve(rank),
+                    Source::Connection(rank) => self.serve(rank),
                     Source::Process(rank) => {
                         // It may have taken leave just before it ended.
                         self.serve(rank);
@@ -208,22 +208,22 @@ impl Service {
     fn sleep(&self) -> Vec<Source> {
         let mut sources = vec![Source::Waker];
         let mut fds = vec![PollFd::new(&*self.waker, PollFlags::IN)];
-        let mut until = self.guests.expire_at();
+        let mut until = self.unauthenticated.expire_at();
         let mut add = |source, fd, flags| {
             sources.push(source);
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         };
-        if let Some(listener) = self.guests.listener() {
+        if let Some(listener) = self.unauthenticated.listener() {
             add(Source::Listener, listener.as_fd(), PollFlags::IN);
         }
-        for (id, socket) in self.guests.sockets() {
-            add(Source::Guest(id), socket.as_fd(), PollFlags::IN);
+        for (id, socket) in self.unauthenticated.sockets() {
+            add(Source::UnauthenticatedConnection(id), socket.as_fd(), PollFlags::IN);
         }
         for (rank, member) in &self.members {
             until = until.into_iter().chain(member.line.flush_at()).chain(member.verdict_by).min();
             if member.verdict_by.is_none() {
                 let room = if member.line.wants_room() { PollFlags::OUT } else { PollFlags::empty() };
-                add(Source::Line(*rank), member.line.socket.as_fd(), PollFlags::IN | room);
+                add(Source::Connection(*rank), member.line.socket.as_fd(), PollFlags::IN | room);
                 add(Source::Process(*rank), member.process.as_fd(), PollFlags::IN);
             }
         }
@@ -289,7 +289,7 @@ impl Service {
             Err(refusal) => applicant.refuse(refusal),
             Ok((candidate, process)) => {
                 let rank = candidate.rank;
-                let line = Line::new(applicant.socket, self.roster.mail_max());
+                let line = Connection::new(applicant.socket, self.roster.mail_max());
                 let mails = self.roster.join(candidate, self.terms.launcher_pid).expect("examined above");
                 self.members.insert(rank, Member { line, process, verdict_by: None });
                 self.watchers.note(rank);
@@ -418,7 +418,7 @@ impl Service {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.guests.expire(now);
+        self.unauthenticated.expire(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let ranks: Vec<u32> = self.members.keys().copied().collect();
         for rank in ranks {
@@ -461,7 +461,7 @@ mod tests {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
         let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("ourselves");
-        let line = Line::new(ours, service.roster.mail_max());
+        let line = Connection::new(ours, service.roster.mail_max());
         let candidate = Candidate { rank: 0, size: 2, pid: 1, program: String::new(), handles: [].into() };
         service.roster.join(candidate, 1).expect("open");
         service.members.insert(0, Member { line, process, verdict_by: None });

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::terms::Lookup;
+use super::common::Lookup;
 
 /// These variables, the surest first. Of Slurm's, the first is the same for all parts of a heterogeneous job.
 const NAMES: [&str; 6] =

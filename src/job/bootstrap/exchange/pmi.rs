@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use super::common::{ExchangeError, Lookup, place, variable};
 use super::store::Store;
-use super::terms::{ExchangeError, Lookup, place, variable};
 use crate::job::bootstrap::poll::poll_until;
 
 /// What the launcher leaves in the environment.

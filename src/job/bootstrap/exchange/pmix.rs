@@ -1,14 +1,14 @@
 //! PMIx as a store.
 //!
-//! Its calls are made [aside](super::aside): servers may ignore the time that they are given.
+//! Its calls are made [by a thread of their own](super::blocking_call): servers may ignore the time that they are given.
 
 use std::time::{Duration, Instant};
 
 use pmix::{Client, PmixError};
 
-use super::aside::{Aside, Unanswered};
+use super::blocking_call::{BlockingCaller, Unanswered};
+use super::common::ExchangeError;
 use super::store::Store;
-use super::terms::ExchangeError;
 
 /// What the launcher leaves in the environment.
 pub(super) const OFFERED: [&str; 2] = ["PMIX_NAMESPACE", "PMIX_RANK"];
@@ -21,14 +21,14 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A connection to the launcher's PMIx server.
 pub(crate) struct Pmix {
-    client: Aside<Client>,
+    client: BlockingCaller<Client>,
     rank: u32,
     size: u32,
 }
 
 impl Pmix {
     pub(crate) fn init(deadline: Instant) -> Result<Pmix, ExchangeError> {
-        let mut client = Aside::start(Client::init, deadline).map_err(unanswered("PMIx_Init"))??;
+        let mut client = BlockingCaller::start(Client::init, deadline).map_err(unanswered("PMIx_Init"))??;
         let place = client.run(|client| (client.rank(), client.size()), deadline);
         let (rank, size) = place.map_err(unanswered("PMIx"))?;
         Ok(Pmix { client, rank, size })

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::terms::{Exchange, ExchangeError};
+use super::common::{Exchange, ExchangeError};
 use crate::job::bootstrap::secret::to_hex;
 
 /// What a launcher keeps for the processes of a job: short texts, by key.

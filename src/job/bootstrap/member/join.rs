@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use vm::spawn::peer_credentials;
 
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::env::{JobEnv, JobName};
 use crate::job::bootstrap::poll::poll_until;
 use crate::job::bootstrap::socket::{Received, Sent, connect_to, receive, send};
@@ -15,7 +15,7 @@ use crate::job::bootstrap::wire::{
     DecodeError, Refusal, Reply, Request, WIRE_VERSION, decode, encode, short_program,
 };
 
-/// How soon to knock again when too many others are at the door.
+/// How soon to knock again when too many others are at the listener.
 const KNOCK_AGAIN: Duration = Duration::from_millis(1);
 
 debug_is_display!(JoinError);

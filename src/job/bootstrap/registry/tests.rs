@@ -132,10 +132,10 @@ fn those_who_wait_leave_room_for_the_one_they_wait_for() {
     let registry = Registry::open_by("127.0.0.1:0", &SHARED.repeat(32)).expect("a free port");
     let at = registry.address().expect("it is bound").to_string();
     let way = Rendezvous::new(&at, &SHARED.repeat(32)).expect("good settings");
-    let shelf = Arc::clone(&registry.shelf);
+    let state = Arc::clone(&registry.state);
     // So many wait that the next is not let wait.
-    shelf.kept().waiting = WAITING_MAX;
-    assert_eq!(shelf.find("server", soon(LIMIT)), None);
+    state.kept().waiting = WAITING_MAX;
+    assert_eq!(state.find("server", soon(LIMIT)), None);
     let comes = address();
     // Whoever has come before the place could hear it is heard when it can.
     let finds = {
@@ -146,7 +146,7 @@ fn those_who_wait_leave_room_for_the_one_they_wait_for() {
     std::thread::spawn(move || registry.serve(|_| {}));
     way.leave("server", &comes, LIMIT).expect("room");
     assert_eq!(finds.join().expect("no panic").expect("it comes"), comes);
-    assert_eq!(shelf.kept().waiting, WAITING_MAX, "who has waited waits no more");
+    assert_eq!(state.kept().waiting, WAITING_MAX, "who has waited waits no more");
 }
 
 /// A node's address names other ways once its host's interfaces have changed.

@@ -19,7 +19,7 @@ const LONG: usize = Size::Small.bytes() + 1;
 
 const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
 
-/// Over each provider, between ranks that know each other's heaps; no outlet is open.
+/// Over each provider, between ranks that know each other's heaps; no auxiliary endpoint is open.
 fn over_each(test: impl Fn(&mut OfiCluster, [Place; 2])) {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
@@ -32,8 +32,8 @@ fn over_each(test: impl Fn(&mut OfiCluster, [Place; 2])) {
 const ROOM: usize = 10 * PARTS[DIRECT] * LONG;
 
 fn met(provider: &Provider) -> (OfiCluster, [Place; 2]) {
-    let (confirms, registers_local, pins, patience) = (false, false, false, LIMIT);
-    let setting = Setting { provider, registration: None, confirms, registers_local, pins, patience };
+    let (confirms, registers_local, pins, send_timeout) = (false, false, false, LIMIT);
+    let setting = Setting { provider, registration: None, confirms, registers_local, pins, send_timeout };
     let mut cluster = OfiCluster::new(2, setting);
     let memory = [cluster.private(0, ROOM), cluster.heap(1, ROOM)];
     while !cluster.transport(0).knows_heap(1) {
@@ -104,16 +104,16 @@ fn more_long_copies_at_once_than_may_be_under_way_connect_their_outlet() {
 #[test]
 fn buffers_that_could_not_wait_for_messages_do_when_the_provider_takes_them() {
     over_each(|cluster, _| {
-        cluster.transport(1).port.script.refuse_receives = true;
+        cluster.transport(1).endpoint.script.refuse_receives = true;
         let begun = Instant::now();
-        while !cluster.transport(1).port.lacks_receives() {
+        while !cluster.transport(1).endpoint.lacks_receives() {
             cluster.transport(0).ping(1);
             step(cluster);
             assert!(begun.elapsed() < SOON, "no message comes");
         }
         assert_eq!(cluster.transport(1).rest(), Rest::Nap, "nothing would wake it");
-        cluster.transport(1).port.script.refuse_receives = false;
-        while cluster.transport(1).port.lacks_receives() {
+        cluster.transport(1).endpoint.script.refuse_receives = false;
+        while cluster.transport(1).endpoint.lacks_receives() {
             cluster.transport(1).look_at_clock();
             assert!(begun.elapsed() < SOON, "they do not wait");
         }
@@ -128,7 +128,7 @@ fn after_an_outlet_was_closed_the_next_one_connects_under_a_burst() {
         // The peer's provider is not called.
         (0..20).for_each(|_| _ = cluster.node(0).poll(&mut Inbox::default()));
         cluster.node(0).cancel(given_up);
-        assert_eq!(cluster.transport(0).carriers.closed, 1);
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 1);
         while cluster.transport(0).links.get(1).expect("they talk").suspect {
             step(cluster);
         }
@@ -142,14 +142,14 @@ fn after_an_outlet_was_closed_the_next_one_connects_under_a_burst() {
 fn more_copies_through_buffers_than_may_be_under_way_wait_for_the_connection_to_come_back() {
     for (size, len) in [(Size::Small, Size::Small.bytes()), (Size::Large, Size::Large.bytes())] {
         over_each(|cluster, memory| {
-            cluster.transport(0).carriers.refuses = true;
+            cluster.transport(0).endpoint_pool.refuses = true;
             for direction in BOTH {
                 let count = PARTS[size as usize] + 1;
-                cluster.transport(0).port.script.connects = true;
+                cluster.transport(0).endpoint.script.connects = true;
                 let ids = start(cluster, memory, direction, count, len);
                 (0..10).for_each(|_| step(cluster));
                 assert!(ids.iter().all(|id| !cluster.node(0).is_done(*id)));
-                cluster.transport(0).port.script.connects = false;
+                cluster.transport(0).endpoint.script.connects = false;
                 end(cluster, ids);
                 burst(cluster, memory, direction, count, len);
             }

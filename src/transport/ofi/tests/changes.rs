@@ -11,16 +11,16 @@ use engine::{Direction, Inbox, MemId, OpError, Piece, Place, Rank};
 
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
-use crate::transport::memory::tests::area::Area;
-use crate::transport::memory::tests::changes::BREAK;
-use crate::transport::memory::tests::removals;
-use crate::transport::memory::tests::rows::{Ends, all_hold};
-use crate::transport::memory::tests::{alone, in_a_process_of_its_own};
-use crate::transport::memory::{Memory, Registers, hear};
+use crate::transport::mr_invalidation::tests::area::Area;
+use crate::transport::mr_invalidation::tests::changes::BREAK;
+use crate::transport::mr_invalidation::tests::removals;
+use crate::transport::mr_invalidation::tests::rows::{Ends, all_hold};
+use crate::transport::mr_invalidation::tests::{alone, in_a_process_of_its_own};
+use crate::transport::mr_invalidation::{CachesRegistrations, ChangeSource, apply_changes};
 use crate::transport::ofi::transport::OfiTransport;
 
-impl Registers for OfiTransport {
-    fn memory(&mut self) -> Option<&mut Memory> {
+impl CachesRegistrations for OfiTransport {
+    fn memory(&mut self) -> Option<&mut ChangeSource> {
         Some(&mut self.memory)
     }
 }
@@ -51,7 +51,7 @@ impl Ends for Pair {
 impl Pair {
     fn new(setting: Setting<'_>) -> Pair {
         let mut cluster = OfiCluster::new(2, setting);
-        (0..2).for_each(|rank| cluster.transport(rank).memory = Memory::watched());
+        (0..2).for_each(|rank| cluster.transport(rank).memory = ChangeSource::watched());
         Pair(cluster)
     }
 
@@ -65,7 +65,7 @@ impl Pair {
         let place = |addr| Place::new(MemId::Space, addr);
         let piece = Piece::new(place(there), place(here), len).expect("it does not wrap");
         let node = self.0.node(rank);
-        hear(node);
+        apply_changes(node);
         let op = node.transfer(1 - rank, direction, &[piece], None);
         let (start, mut inbox) = (Instant::now(), Inbox::default());
         loop {
@@ -74,7 +74,7 @@ impl Pair {
             }
             assert!(start.elapsed() < LIMIT, "it does not end");
             for rank in 0..2 {
-                hear(self.0.node(rank));
+                apply_changes(self.0.node(rank));
                 self.0.node(rank).poll(&mut inbox);
             }
         }
@@ -116,7 +116,7 @@ fn over_each_provider(holds: impl Fn(&str, Setting<'_>)) {
             confirms: false,
             registers_local: false,
             pins: false,
-            patience: LIMIT,
+            send_timeout: LIMIT,
         };
         holds(&provider.description().provider, setting);
     }

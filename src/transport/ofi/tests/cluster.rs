@@ -8,16 +8,16 @@ use conformance::cluster::HANDLERS;
 use engine::registration::Settings;
 use engine::{Counters, Nanos, Node, Place, Rank};
 use fabric::{Endpoint, Fabric, Hints, Options, Provider};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use crate::api::config::Config;
 use crate::api::open::Seat;
 use crate::job::bootstrap::Broker;
 use crate::transport::ofi::buffers::Size;
-use crate::transport::ofi::copies::Part;
+use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::envelope::Kind;
 use crate::transport::ofi::link::PARTS;
-use crate::transport::ofi::port::Port;
+use crate::transport::ofi::rma_state::Part;
 use crate::transport::ofi::token::Party;
 use crate::transport::ofi::transport::{Members, OfiTransport};
 use crate::transport::shm::OwnMemory;
@@ -81,7 +81,7 @@ pub(super) struct Setting<'a> {
     pub(super) registers_local: bool,
     /// As if the provider pinned what is registered: heaps are registered page by page.
     pub(super) pins: bool,
-    pub(super) patience: Duration,
+    pub(super) send_timeout: Duration,
 }
 
 /// One process's part, were it a process. The node goes before what its peers reach.
@@ -111,9 +111,10 @@ impl OfiCluster {
     /// A job whose ranks have not said a word.
     pub(super) fn strangers(size: u32, setting: Setting<'_>) -> OfiCluster {
         let broker = Broker::start(size).expect("a broker");
-        let ports: Vec<Port> = (0..size).map(|_| open(setting)).collect();
-        let all: Vec<(Box<[u8]>, u32)> = ports.iter().map(|port| (port.address().into(), 0)).collect();
-        let member = |(rank, port)| Member::join(&broker, rank as Rank, port, all.clone(), setting);
+        let ports: Vec<NetEndpoint> = (0..size).map(|_| open(setting)).collect();
+        let all: Vec<(Box<[u8]>, u32)> =
+            ports.iter().map(|endpoint| (endpoint.address().into(), 0)).collect();
+        let member = |(rank, endpoint)| Member::join(&broker, rank as Rank, endpoint, all.clone(), setting);
         let members = ports.into_iter().enumerate().map(member).collect();
         OfiCluster { members, epoch: Instant::now(), _broker: broker }
     }
@@ -140,7 +141,7 @@ impl OfiCluster {
 
     /// As a crash does, but nobody is told.
     pub(super) fn crash(&mut self, rank: Rank) {
-        self.transport(rank).port.close();
+        self.transport(rank).endpoint.close();
     }
 
     /// Frees everything that a rank has of its heap.
@@ -165,22 +166,22 @@ pub(super) fn members(rank: Rank, addresses: Vec<Box<[u8]>>) -> Members {
     Members { secret: SECRET.into(), own: Party { rank, incarnation: 0 }, incarnations, find }
 }
 
-fn open(setting: Setting<'_>) -> Port {
+fn open(setting: Setting<'_>) -> NetEndpoint {
     const OFFERED: &str = "the provider was offered";
     if !setting.registers_local {
-        return Port::open(setting.provider, true).expect(OFFERED);
+        return NetEndpoint::open(setting.provider, true).expect(OFFERED);
     }
     let endpoint = Endpoint::open(setting.provider, &Options::default()).expect(OFFERED);
     let mut description = endpoint.description().clone();
     description.mr_mode.local = true;
-    Port::over(endpoint, description).and_then(Port::equip).expect(OFFERED)
+    NetEndpoint::over(endpoint, description).and_then(NetEndpoint::equip).expect(OFFERED)
 }
 
 impl Member {
     fn join(
         broker: &Broker,
         rank: Rank,
-        port: Port,
+        endpoint: NetEndpoint,
         all: Vec<(Box<[u8]>, u32)>,
         setting: Setting<'_>,
     ) -> Member {
@@ -192,7 +193,7 @@ impl Member {
         let checked = CheckedCopy::new().expect("a scratch file");
         let own =
             OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
-        let mut transport = OfiTransport::new(port, members, own, setting.patience);
+        let mut transport = OfiTransport::new(endpoint, members, own, setting.send_timeout);
         transport.copies.delivers &= !setting.confirms;
         if setting.pins {
             transport.shares_heaps = false;

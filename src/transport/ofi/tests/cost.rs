@@ -13,18 +13,18 @@ use conformance::cluster::HANDLERS;
 use engine::{Direction, Inbox, MemId, OpId, Outcome, Piece, Place, Rank};
 use fabric::{Access, Desc, Endpoint, Key, Local, Look, Options, Prepared, Provider, Remote};
 
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use super::cluster::{LIMIT, members, providers};
 use super::processes::Side;
 use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
-use crate::runtime::inner::Engine;
-use crate::transport::alarm::Alarm;
-use crate::transport::mixed::Mixed;
-use crate::transport::ofi::port::Port;
+use crate::runtime::core::Engine;
+use crate::transport::net_wakeup::NetWakeup;
+use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::router::Router;
 use crate::transport::shm::{OwnMemory, ShmTransport};
 
 const HITS: u32 = 1000;
@@ -113,10 +113,10 @@ fn bare_hits(provider: &Provider, direction: Direction) -> u32 {
 
 /// The engine as a node has it that nobody launched (valgrind knows no `pidfd_open`, which launchers need) and that has met peer 1
 /// over the network, and memory of its own. What keeps it comes last.
-fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
-    let all = vec![Box::from(port.address()), Box::from(peer)];
+fn shipped(endpoint: NetEndpoint, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
+    let all = vec![Box::from(endpoint.address()), Box::from(peer)];
     let config = Config::new().heap_bytes(1 << 20);
-    let seat = Seat::take(&config, None, Some(port.address()), Box::new(|_| {})).expect("a job of one");
+    let seat = Seat::take(&config, None, Some(endpoint.address()), Box::new(|_| {})).expect("a job of one");
     let peers = &seat.peers;
     let far = peers.far_by_card(1, &peers.card(0, String::new(), true)).expect("a fair card");
     peers.admit_far(1, far).expect("the first");
@@ -125,10 +125,10 @@ fn shipped(port: Port, peer: &[u8]) -> (Engine, Box<[u8]>, Seat) {
         OwnMemory::new(Arc::clone(peers.itself()), checked).with_stages(Arc::clone(&seat.heap))
     };
     let shm = ShmTransport::new(Arc::clone(peers), Arc::default(), true, own());
-    let mut engine = Engine::new(0, 2, HANDLERS, Mixed::near(shm));
-    let ofi = OfiTransport::new(port, members(0, all), own(), LIMIT);
-    let alarm = Arc::new(Alarm::new(None).expect("a descriptor"));
-    engine.transport().set_network(ofi, Arc::clone(peers), alarm);
+    let mut engine = Engine::new(0, 2, HANDLERS, Router::near(shm));
+    let ofi = OfiTransport::new(endpoint, members(0, all), own(), LIMIT);
+    let net_wakeup = Arc::new(NetWakeup::new(None).expect("a descriptor"));
+    engine.transport().set_network(ofi, Arc::clone(peers), net_wakeup);
     engine.register_by(firehose(1024, 1024), peers.own().places);
     (engine, vec![0; 2 << 12].into_boxed_slice(), seat)
 }
@@ -149,7 +149,7 @@ fn hits() {
         println!("{name}: {direction:?} of 8 bytes, bare, {polls} polls, counted hits: {HITS}");
         return;
     }
-    let [own, other] = [0; 2].map(|_| Port::open(&provider, false).expect("the provider was offered"));
+    let [own, other] = [0; 2].map(|_| NetEndpoint::open(&provider, false).expect("the provider was offered"));
     let addresses = [own.address(), other.address()].map(Box::<[u8]>::from);
     let (mut node, memory, _seat) = shipped(own, &addresses[1]);
     let mut other = Side::new(1, other, &addresses[0]);

@@ -19,7 +19,14 @@ pub(super) const LEN: usize = 200_000;
 pub(super) const BOTH: [Direction; 2] = [Direction::Put, Direction::Get];
 
 pub(super) fn setting(provider: &Provider, registration: Option<Settings>) -> Setting<'_> {
-    Setting { provider, registration, confirms: false, registers_local: false, pins: false, patience: LIMIT }
+    Setting {
+        provider,
+        registration,
+        confirms: false,
+        registers_local: false,
+        pins: false,
+        send_timeout: LIMIT,
+    }
 }
 
 /// Enough for all that a test touches.
@@ -142,8 +149,8 @@ fn a_peer_that_dies_in_silence_is_lost() {
 #[test]
 fn a_peer_that_was_never_there_is_lost_when_patience_ends() {
     over_each(|provider| {
-        let patience = Duration::from_millis(200);
-        let mut cluster = OfiCluster::strangers(2, Setting { patience, ..setting(provider, None) });
+        let send_timeout = Duration::from_millis(200);
+        let mut cluster = OfiCluster::strangers(2, Setting { send_timeout, ..setting(provider, None) });
         cluster.crash(1);
         let since = Instant::now();
         assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));
@@ -166,13 +173,13 @@ fn a_peer_that_lives_is_not_lost_while_the_provider_reconnects() {
             };
             cluster.transport(0).silence = Box::new(move |_| silence);
             cluster.transport(0).links.iter_mut().for_each(|(_, link)| link.silence_max = silence);
-            cluster.transport(0).port.script.connects = true;
+            cluster.transport(0).endpoint.script.connects = true;
             let word = cluster.heap(1, 8);
             let id = cluster.node(0).atomic(1, word, Atomic::fetch_add(1), None);
             let since = Instant::now();
             until(&mut cluster, &[0, 1], |_| since.elapsed() > Duration::from_secs(3));
             assert!(!cluster.node(0).is_lost(1), "met before: {is_met}, silence: {silence:?}");
-            cluster.transport(0).port.script.connects = false;
+            cluster.transport(0).endpoint.script.connects = false;
             assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         }
     });
@@ -265,13 +272,13 @@ fn a_copy_that_is_given_up_is_noticed_by_no_other() {
             .map(|(_, peer, direction, here, there)| start(&mut cluster, *peer, *direction, *here, *there))
             .collect();
         try_alone(&mut cluster);
-        assert_eq!(cluster.transport(0).carriers.closed, 0);
-        // A put and a get with the peer that hangs: the first costs its outlet.
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 0);
+        // A put and a get with the peer that hangs: the first costs its auxiliary endpoint.
         for at in [0, 1] {
             cluster.node(0).cancel(ids[at]);
             fill(&mut cluster, 0, copies[at].3, 99);
         }
-        assert_eq!(cluster.transport(0).carriers.closed, 1);
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 1);
         for (at, (number, peer, direction, here, there)) in copies.iter().enumerate().rev() {
             let awake: &[Rank] = if *peer == 2 { &[0, 2] } else { &[0, 1, 2] };
             if at > 1 {
@@ -301,17 +308,17 @@ fn who_hangs_costs_one_outlet_until_it_is_heard_from() {
                 cluster.node(0).cancel(id);
             }
         }
-        assert_eq!(cluster.transport(0).carriers.closed, 1, "it was not heard from since");
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 1, "it was not heard from since");
         assert!(cluster.transport(0).links.get(1).expect("they talk").suspect);
         until(&mut cluster, &[0, 1], |cluster| cluster.node(0).references() == (0, 0));
         assert!(!cluster.transport(0).links.get(1).expect("they talk").suspect);
-        // It is trusted again; the new outlet connects.
+        // It is trusted again; the new auxiliary endpoint connects.
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         try_alone(&mut cluster);
         cluster.node(0).cancel(id);
-        assert_eq!(cluster.transport(0).carriers.closed, 2);
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 2);
     });
 }
 
@@ -321,28 +328,29 @@ fn an_outlet_that_does_not_reach_a_peer_is_given_up_and_the_peer_is_not() {
     over_each(|provider| {
         let mut cluster = OfiCluster::new(2, setting(provider, ample()));
         let (here, there) = held(&mut cluster, 1);
-        cluster.transport(0).port.script.refuse_outlets = true;
+        cluster.transport(0).endpoint.script.refuse_aux_endpoints = true;
         fill(&mut cluster, 1, there, 9);
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         try_alone(&mut cluster);
-        assert_eq!((cluster.transport(0).carriers.closed, cluster.node(0).is_done(id)), (0, false));
+        assert_eq!((cluster.transport(0).endpoint_pool.closed, cluster.node(0).is_done(id)), (0, false));
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert!(holds(&mut cluster, 0, here, 9));
-        assert_eq!(cluster.transport(0).carriers.closed, 1);
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 1);
         // The peer has been heard from since; but that it has been all the while.
         let pause = |cluster: &mut OfiCluster| {
             let link = cluster.transport(0).links.get_mut(1).expect("they talk");
             assert!(!link.suspect);
-            link.no_outlet_before
+            link.no_aux_endpoint_before
         };
         let before = pause(&mut cluster);
         assert!(before.is_some());
         let id = start(&mut cluster, 1, Direction::Put, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
-        assert_eq!((cluster.transport(0).carriers.closed, pause(&mut cluster)), (1, before));
+        assert_eq!((cluster.transport(0).endpoint_pool.closed, pause(&mut cluster)), (1, before));
         // A while later one is tried again, and has room.
-        cluster.transport(0).links.get_mut(1).expect("they talk").no_outlet_before = Some(Instant::now());
-        cluster.transport(0).port.script.refuse_outlets = false;
+        cluster.transport(0).links.get_mut(1).expect("they talk").no_aux_endpoint_before =
+            Some(Instant::now());
+        cluster.transport(0).endpoint.script.refuse_aux_endpoints = false;
         let id = start(&mut cluster, 1, Direction::Put, here, there);
         assert_eq!(outcome(&mut cluster, &[0, 1], 0, id), Ok(0));
         assert_eq!((pause(&mut cluster), cluster.node(0).is_lost(1)), (None, false));
@@ -356,7 +364,7 @@ fn where_no_outlet_can_be_had_copies_go_through_buffers() {
         let (here, there) = held(&mut cluster, 1);
         let id = start(&mut cluster, 1, Direction::Get, here, there);
         try_alone(&mut cluster);
-        cluster.transport(0).carriers.refuses = true;
+        cluster.transport(0).endpoint_pool.refuses = true;
         cluster.node(0).cancel(id);
         for (byte, direction) in [(7, Direction::Put), (8, Direction::Get)] {
             let (from, rank) = if direction == Direction::Put { (here, 0) } else { (there, 1) };
@@ -407,7 +415,7 @@ fn who_sleeps_is_woken_by_a_message() {
         }
         assert_eq!(cluster.node(0).send_am(&note(1)), Ok(()));
         cluster.node(0).poll(&mut inbox);
-        let fd = cluster.transport(1).wait_fd().expect("the port was opened for it");
+        let fd = cluster.transport(1).wait_fd().expect("the endpoint was opened for it");
         let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
         let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).expect("a descriptor");
         assert_eq!(woken, 1, "nobody wakes who sleeps");
@@ -424,7 +432,7 @@ fn is_kept_awake(cluster: &mut OfiCluster) -> bool {
     loop {
         let idle =
             cluster.transport(0).poll(&mut inbox).is_none() && cluster.transport(0).rest() == Rest::Sleep;
-        let fd = cluster.transport(0).wait_fd().expect("the port was opened for it");
+        let fd = cluster.transport(0).wait_fd().expect("the endpoint was opened for it");
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).expect("a descriptor");
         if (idle && ready == 0) || since.elapsed() > Duration::from_secs(2) {
@@ -453,7 +461,7 @@ fn an_answer_that_nobody_wants_any_more_keeps_nobody_awake() {
         try_alone(&mut cluster);
         cluster.transport(1).progress();
         cluster.node(0).cancel(id);
-        assert_eq!(cluster.transport(0).carriers.closed, 1, "some of the answer is still to come");
+        assert_eq!(cluster.transport(0).endpoint_pool.closed, 1, "some of the answer is still to come");
         let since = Instant::now();
         until(&mut cluster, &[1], |_| since.elapsed() > Duration::from_millis(50));
         assert!(!is_kept_awake(&mut cluster), "the rest of the answer wakes who sleeps, again and again");
@@ -487,14 +495,14 @@ fn what_the_provider_does_not_close_is_not_said_to_be_gone() {
         let (reg, mut inbox) = (engine::RegId { index: 0, generation: 0 }, Inbox::default());
         let transport = cluster.transport(0);
         assert!(matches!(transport.register(reg, here.offset, 64), engine::Registering::Done(_)));
-        transport.port.script.keep_regions = true;
+        transport.endpoint.script.keep_regions = true;
         assert_eq!(transport.deregister(reg), engine::Deregistering::Refused);
         transport.close_again();
         assert_eq!(transport.poll(&mut inbox), None, "it is there still");
-        transport.port.script.keep_regions = false;
+        transport.endpoint.script.keep_regions = false;
         transport.close_again();
         assert_eq!(transport.poll(&mut inbox), Some(engine::Event::Deregistered { reg }));
-        assert_eq!(transport.unclosed.len(), 0);
+        assert_eq!(transport.deferred_closes.len(), 0);
     });
 }
 
@@ -535,7 +543,7 @@ fn that_no_more_can_be_registered_is_said_once() {
         let mut cluster = OfiCluster::strangers(1, setting(provider, None));
         let here = cluster.private(0, 4096);
         let transport = cluster.transport(0);
-        transport.port.script.refuse_regions = true;
+        transport.endpoint.script.refuse_regions = true;
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || {
             for index in 0..3 {
@@ -554,10 +562,10 @@ fn failures_of_nothing_that_is_known_keep_nobody() {
     over_each(|provider| {
         let mut cluster = OfiCluster::new(2, setting(provider, None));
         let transport = cluster.transport(0);
-        (transport.listened, transport.port.script.fails_namelessly) = (false, true);
+        (transport.listened, transport.endpoint.script.fails_namelessly) = (false, true);
         transport.progress_while(|_| true);
         assert!(!transport.listened, "there may be more");
-        transport.port.script.fails_namelessly = false;
+        transport.endpoint.script.fails_namelessly = false;
         transport.progress_while(|_| true);
         assert!(transport.listened);
     });

@@ -10,7 +10,7 @@ use vm::Segment;
 use super::cluster::{LIMIT, OfiCluster, Setting, providers};
 use super::suite::firehose;
 use crate::transport::ofi::buffers::{Purpose, Size};
-use crate::transport::ofi::port::{Ended, Port};
+use crate::transport::ofi::endpoint::{Ended, NetEndpoint};
 use crate::transport::ofi::script::Script;
 
 const LEN: usize = 100_000;
@@ -32,13 +32,13 @@ fn holds(registered: bool, script: impl Fn(u32) -> Script) {
                 confirms: false,
                 registers_local: false,
                 pins: false,
-                patience: LIMIT,
+                send_timeout: LIMIT,
             };
             let mut cluster = OfiCluster::new(3, setting);
             let (here, word) = (cluster.private(0, LEN), [1, 2].map(|peer| cluster.heap(peer, 8)));
             let there = [1, 2].map(|peer| cluster.private(peer, LEN));
             let transport = cluster.transport(0);
-            transport.port.script = script(after);
+            transport.endpoint.script = script(after);
             // Scripts are not asked about slots: small copies go as all others do.
             transport.copies.small_max = [0; 2];
             let mut started: Vec<(u32, OpId)> = Vec::new();
@@ -110,10 +110,10 @@ fn a_port_that_cannot_receive_does_not_open_and_says_so_soon() {
         for script in scripts {
             let endpoint = Endpoint::open(&provider, &Options::default()).expect("the provider was offered");
             let description = endpoint.description().clone();
-            let mut port = Port::over(endpoint, description).expect("an open endpoint");
-            port.script = script;
+            let mut endpoint = NetEndpoint::over(endpoint, description).expect("an open endpoint");
+            endpoint.script = script;
             let begun = Instant::now();
-            let refused = port.equip().err();
+            let refused = endpoint.equip().err();
             let no_memory = |error: Error| matches!(error, Error::Call { errno: Errno::ENOMEM, .. });
             assert!(refused.is_some_and(no_memory), "it opens, and would receive nothing");
             assert!(begun.elapsed() < LIMIT / 20, "{:?}", begun.elapsed());
@@ -124,14 +124,18 @@ fn a_port_that_cannot_receive_does_not_open_and_says_so_soon() {
 #[test]
 fn whoever_lacks_memory_asks_for_it_now_and_then() {
     for provider in providers() {
-        let mut port = Port::open(&provider, false).expect("the provider was offered");
-        port.script.refuse_memory = true;
+        let mut endpoint = NetEndpoint::open(&provider, false).expect("the provider was offered");
+        endpoint.script.refuse_memory = true;
         let begun = Instant::now();
-        (0..10_000).for_each(|_| assert!(port.take(Size::Large).is_none(), "there is no memory"));
+        (0..10_000).for_each(|_| assert!(endpoint.take(Size::Large).is_none(), "there is no memory"));
         let most = 1 + begun.elapsed().as_millis() / 100;
-        assert!(u128::from(port.script.memory_refused) <= most, "{} tries", port.script.memory_refused);
-        port.script.refuse_memory = false;
-        while port.take(Size::Large).is_none() {
+        assert!(
+            u128::from(endpoint.script.memory_refused) <= most,
+            "{} tries",
+            endpoint.script.memory_refused
+        );
+        endpoint.script.refuse_memory = false;
+        while endpoint.take(Size::Large).is_none() {
             assert!(begun.elapsed() < LIMIT, "it is never asked for again");
         }
     }
@@ -153,7 +157,7 @@ fn what_a_peer_that_dies_held_is_taken_back() {
             confirms: false,
             registers_local: false,
             pins: false,
-            patience: LIMIT,
+            send_timeout: LIMIT,
         };
         let mut cluster = OfiCluster::new(3, setting);
         let there = cluster.private(0, LEN);
@@ -182,21 +186,27 @@ fn what_a_peer_that_dies_held_is_taken_back() {
 }
 
 /// Writes with this key; whether the provider says that it went well.
-fn writes(port: &mut Port, target: &mut Port, address: &[u8], (addr, key): (u64, u64), byte: u8) -> bool {
-    let peer = port.add_peer(address, None).expect("its own address");
+fn writes(
+    endpoint: &mut NetEndpoint,
+    target: &mut NetEndpoint,
+    address: &[u8],
+    (addr, key): (u64, u64),
+    byte: u8,
+) -> bool {
+    let peer = endpoint.add_peer(address, None).expect("its own address");
     let start = Instant::now();
     let remote = [RemotePiece { addr, len: 64, key }];
-    let mut buffer = port.take(Size::Small);
+    let mut buffer = endpoint.take(Size::Small);
     loop {
         if let Some(lent) = buffer.take() {
-            port.buffers.put(&lent, 0, &[byte; 64]);
-            match port.write(peer, &remote, (lent, 64), Until::Delivered, Purpose::Part(0)) {
+            endpoint.buffers.put(&lent, 0, &[byte; 64]);
+            match endpoint.write(peer, &remote, (lent, 64), Until::Delivered, Purpose::Part(0)) {
                 Ok(()) => {}
                 Err(kept) if kept.busy => buffer = Some(kept.buffer),
                 Err(_) => return false,
             }
         }
-        if let Some(ended) = port.poll() {
+        if let Some(ended) = endpoint.poll() {
             return matches!(ended, Ended::Buffer { result: Ok(_), .. });
         }
         let _ = target.poll();
@@ -210,9 +220,9 @@ fn a_write_by_an_old_key_never_reaches_the_process_that_comes_after() {
         // The worst that may happen: what was registered lies at the same address in the new process.
         let memory = Segment::create("standpipe-test", 4096).expect("memory");
         let base = memory.memory().base_addr();
-        let open = || Port::open(&provider, false).expect("the provider was offered");
-        let register = |port: &mut Port| {
-            let (region, key) = port.register(base, 4096).expect("it is there");
+        let open = || NetEndpoint::open(&provider, false).expect("the provider was offered");
+        let register = |endpoint: &mut NetEndpoint| {
+            let (region, key) = endpoint.register(base, 4096).expect("it is there");
             (region.remote_addr, key)
         };
         let holds = |byte: u8| {

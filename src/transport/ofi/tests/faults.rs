@@ -68,9 +68,15 @@ fn start(cluster: &mut OfiCluster, direction: Direction, here: Place, there: Pla
 fn a_copy_of_memory_that_is_not_there_ends_with_its_address_and_costs_no_peer() {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
-        let (confirms, registers_local, pins, patience) = (false, false, false, LIMIT);
-        let setting =
-            Setting { provider: &provider, registration: None, confirms, registers_local, pins, patience };
+        let (confirms, registers_local, pins, send_timeout) = (false, false, false, LIMIT);
+        let setting = Setting {
+            provider: &provider,
+            registration: None,
+            confirms,
+            registers_local,
+            pins,
+            send_timeout,
+        };
         let mut cluster = OfiCluster::new(2, setting);
         let torn = Torn::new();
         let (here, there) = ([0; 4].map(|_| cluster.private(0, LEN)), cluster.heap(1, LEN));
@@ -112,6 +118,6 @@ fn a_copy_of_memory_that_is_not_there_ends_with_its_address_and_costs_no_peer() 
             }
         }
         assert_eq!(cluster.transport(0).links.get(1).expect("they talk").parts, [0; 3]);
-        assert!(cluster.transport(0).carriers.closed > 0, "none of it has reached the provider");
+        assert!(cluster.transport(0).endpoint_pool.closed > 0, "none of it has reached the provider");
     }
 }

@@ -17,7 +17,7 @@ const LEN: usize = 100_000;
 fn two(provider: &Provider, pins: bool) -> (OfiCluster, Place) {
     let registration = if pins { Strategy::Firehose.settings(firehose(64, 64)) } else { None };
     let setting =
-        Setting { provider, registration, confirms: false, registers_local: pins, pins, patience: LIMIT };
+        Setting { provider, registration, confirms: false, registers_local: pins, pins, send_timeout: LIMIT };
     let mut cluster = OfiCluster::new(2, setting);
     let there = cluster.heap(1, LEN);
     let here = cluster.private(0, LEN);

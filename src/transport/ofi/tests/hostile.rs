@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::cluster::{LIMIT, OfiCluster, SECRET, Setting, providers};
 use crate::base::limits::{ANSWERS, CREDITS};
 use crate::transport::ofi::buffers::{PAYLOAD_MAX, Purpose, Size};
+use crate::transport::ofi::endpoint::{Ended, NetEndpoint};
 use crate::transport::ofi::envelope::{Envelope, HEAD_BYTES, Kind};
-use crate::transport::ofi::port::{Ended, Port};
 use crate::transport::ofi::token::{Party, Token};
 use crate::transport::ofi::transport::OfiTransport;
 
@@ -19,7 +19,7 @@ fn setting(provider: &Provider) -> Setting<'_> {
         confirms: false,
         registers_local: false,
         pins: false,
-        patience: LIMIT,
+        send_timeout: LIMIT,
     }
 }
 
@@ -38,10 +38,10 @@ const REQUEST: Kind = Kind::Engine(Lane::Request);
 
 /// Has a transport take a message in, as if it had come.
 fn arrive(transport: &mut OfiTransport, head: &[u8; HEAD_BYTES], len: usize) {
-    let buffer = transport.port.take(Size::Message).expect("there is memory");
-    transport.port.buffers.put(&buffer, 0, head);
+    let buffer = transport.endpoint.take(Size::Message).expect("there is memory");
+    transport.endpoint.buffers.put(&buffer, 0, head);
     transport.on_arrival(&buffer, len);
-    transport.port.buffers.put_back(buffer);
+    transport.endpoint.buffers.put_back(buffer);
 }
 
 fn length(kind: Kind) -> usize {
@@ -99,8 +99,8 @@ fn what_bears_no_members_token_is_dropped_and_counted() {
 fn a_stranger_with_an_endpoint_disturbs_nobody() {
     for provider in providers() {
         let mut cluster = OfiCluster::new(2, setting(&provider));
-        let mut stranger = Port::open(&provider, false).expect("the provider was offered");
-        let address: Box<[u8]> = cluster.transport(0).port.address().into();
+        let mut stranger = NetEndpoint::open(&provider, false).expect("the provider was offered");
+        let address: Box<[u8]> = cluster.transport(0).endpoint.address().into();
         let victim = stranger.add_peer(&address, None).expect("its own address");
         let start = std::time::Instant::now();
         // More than there are buffers, some longer than any message.

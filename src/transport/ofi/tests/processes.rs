@@ -11,13 +11,13 @@ use conformance::cluster::HANDLERS;
 use engine::{Atomic, Direction, Inbox, MemId, Node, OpError, OpId, Outcome, Piece, Place, Rank};
 use fabric::Provider;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 
 use super::cluster::{LIMIT, members, providers};
 use super::suite::firehose;
 use crate::api::config::Config;
 use crate::api::open::Seat;
-use crate::transport::ofi::port::Port;
+use crate::transport::ofi::endpoint::NetEndpoint;
 use crate::transport::ofi::transport::OfiTransport;
 use crate::transport::shm::OwnMemory;
 
@@ -34,8 +34,8 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(rank: Rank, port: Port, peer: &[u8]) -> Side {
-        let mut all: Vec<Box<[u8]>> = vec![port.address().into(), peer.into()];
+    pub(super) fn new(rank: Rank, endpoint: NetEndpoint, peer: &[u8]) -> Side {
+        let mut all: Vec<Box<[u8]>> = vec![endpoint.address().into(), peer.into()];
         all.rotate_left(rank as usize);
         let seat = Seat::take(&Config::new().heap_bytes(1 << 20), None, None, Box::new(|_| {}))
             .expect("a job of one");
@@ -43,7 +43,7 @@ impl Side {
         let checked = CheckedCopy::new().expect("a scratch file");
         let own =
             OwnMemory::new(Arc::clone(seat.peers.itself()), checked).with_stages(Arc::clone(&seat.heap));
-        let transport = OfiTransport::new(port, members, own, LIMIT);
+        let transport = OfiTransport::new(endpoint, members, own, LIMIT);
         let node = Node::with_registration(rank, 2, HANDLERS, transport, firehose(1024, 1024));
         let memory = (0..LEN).map(|_| AtomicU8::new(0)).collect();
         Side { node, memory, seat }
@@ -102,18 +102,18 @@ impl Other {
 
 /// Both sides: this one's, the other one, and where that one's private memory and its word of the heap lie.
 fn meet(provider: &Provider) -> (Side, Other, Place, Place) {
-    let port = Port::open(provider, false).expect("the provider was offered");
+    let endpoint = NetEndpoint::open(provider, false).expect("the provider was offered");
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "transport::ofi::tests::processes::the_other_process", "--nocapture"]);
     command.env(ROLE, &provider.description().provider).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut other = Other(command.spawn().expect("this binary starts"));
-    writeln!(other.0.stdin.as_mut().expect("piped"), "{}", hex(port.address())).expect("it listens");
+    writeln!(other.0.stdin.as_mut().expect("piped"), "{}", hex(endpoint.address())).expect("it listens");
     let mut lines = BufReader::new(other.0.stdout.take().expect("piped")).lines();
     let said = lines.find_map(|line| Some(line.expect("text").split_once("role: ")?.1.to_owned()));
     let said = said.expect("it says where it is");
     let words: Vec<&str> = said.split(' ').collect();
     let number = |word: &str| word.parse().expect("a number");
-    let side = Side::new(0, port, &unhex(words[0]));
+    let side = Side::new(0, endpoint, &unhex(words[0]));
     (side, other, Place::new(MemId::Space, number(words[1])), Place::new(MemId::Heap, number(words[2])))
 }
 
@@ -131,10 +131,10 @@ fn the_other_process() {
     let Ok(name) = std::env::var(ROLE) else { return };
     let is_it = |provider: &Provider| provider.description().provider == name;
     let provider = providers().into_iter().find(is_it).expect("the other side has it");
-    let port = Port::open(&provider, false).expect("the provider was offered");
-    let (address, mut line) = (hex(port.address()), String::new());
+    let endpoint = NetEndpoint::open(&provider, false).expect("the provider was offered");
+    let (address, mut line) = (hex(endpoint.address()), String::new());
     std::io::stdin().read_line(&mut line).expect("the other side's address");
-    let mut side = Side::new(1, port, &unhex(line.trim()));
+    let mut side = Side::new(1, endpoint, &unhex(line.trim()));
     let word = side.seat.heap.alloc(8).expect("it is larger");
     println!("role: {address} {} {}", side.place().offset, word.offset);
     let (to, from) = channel::<()>();

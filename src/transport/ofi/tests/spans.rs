@@ -16,7 +16,7 @@ fn reaching_a_peer_is_a_span_with_what_came_of_it() {
     let note = AmSend { peer: 1, lane: Lane::Request, handler: 0, args: [0; 4], body: AmBody::Short };
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
-        let patience = Duration::from_millis(200);
+        let send_timeout = Duration::from_millis(200);
         let (registration, provider) = (None, &provider);
         let setting = Setting {
             provider,
@@ -24,9 +24,9 @@ fn reaching_a_peer_is_a_span_with_what_came_of_it() {
             confirms: false,
             registers_local: false,
             pins: false,
-            patience,
+            send_timeout,
         };
-        let reached = spans_of(|| drop(OfiCluster::new(2, Setting { patience: LIMIT, ..setting })));
+        let reached = spans_of(|| drop(OfiCluster::new(2, Setting { send_timeout: LIMIT, ..setting })));
         let expected = [1, 0].map(|peer| format!("reach peer={peer} again=false outcome=\"reached\""));
         assert_eq!(reached, expected);
         let lost = spans_of(|| {

@@ -44,14 +44,14 @@ fn holds(cases: Cases, registration: Option<Settings>) {
 fn holds_with(cases: Cases, registration: Option<Settings>, change: impl Fn(Setting<'_>) -> Setting<'_>) {
     for provider in providers() {
         eprintln!("over {}", provider.description().provider);
-        let patience = Duration::from_secs(100);
+        let send_timeout = Duration::from_secs(100);
         let setting = Setting {
             provider: &provider,
             registration,
             confirms: false,
             registers_local: false,
             pins: false,
-            patience,
+            send_timeout,
         };
         let setting = change(setting);
         run(cases, &mut |size| OfiCluster::new(size, setting));

@@ -11,7 +11,7 @@ use engine::{
     Atomic, Counters, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, Mechanism, Nanos, Node, OpError,
     OpId, Operation, Piece, Place, Rank, SendError, Submit, Transport,
 };
-use vm::checked::CheckedCopy;
+use vm::fault_safe_copy::CheckedCopy;
 use vm::{FenceMode, SharedMemory};
 
 use crate::api::config::Config;
@@ -47,8 +47,8 @@ pub(super) struct Counted {
 
 impl Counted {
     /// As a thread does that is about to sleep.
-    pub(super) fn turn_cold(&mut self) {
-        self.shm.turn_cold();
+    pub(super) fn prepare_sleep(&mut self) {
+        self.shm.prepare_sleep();
     }
 }
 
@@ -66,7 +66,7 @@ impl Transport for Counted {
     fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
         self.shm.poll(inbox).or_else(|| {
             // As a thread does that waits.
-            self.shm.linger(2);
+            self.shm.spin_for_message(2);
             self.shm.poll(inbox)
         })
     }

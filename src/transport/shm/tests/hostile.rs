@@ -242,7 +242,7 @@ impl Scene {
                 Polled::Deliver(_) => {}
             }
         }
-        self.cluster.node(rank).transport().turn_cold();
+        self.cluster.node(rank).transport().prepare_sleep();
         if let Some(id) = self.in_barrier
             && self.cluster.node(VICTIM).outcome(id).is_some()
         {

@@ -171,7 +171,10 @@ fn of_a_job(broker: &Broker, configure: impl Fn() -> Config) -> [Node; RANKS as 
 fn that_meet(configure: impl Fn() -> Config) -> [Node; RANKS as usize] {
     let nodes = [0, 1, 2].map(|_| Node::open_in(configure(), None).expect("a node"));
     for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-        nodes[one].within(SLACK).connect_to(nodes[other].address().expect("a door")).expect("let in");
+        nodes[one]
+            .within(SLACK)
+            .connect_to(nodes[other].address().expect("a node that listens"))
+            .expect("let in");
     }
     nodes
 }
@@ -207,7 +210,7 @@ fn vandalise(seed: u64, [one, vandal, other]: [Node; RANKS as usize], time: Dura
             let mut dice = Dice(seed | 1);
             while !over.load(Ordering::SeqCst) {
                 for _ in 0..200 {
-                    let target = vandal.inner.near.get(dice.below(3) as Rank).expect("connected above");
+                    let target = vandal.core.near.get(dice.below(3) as Rank).expect("connected above");
                     scribble(target, &mut dice, RANKS);
                 }
                 vandal.progress();

@@ -40,12 +40,12 @@ fn fewer_senders_may_be_hot_after_a_sleep_than_before() {
         }
         send(&mut cluster, last, 4);
         assert_eq!(receive(&mut cluster), [(last, 4)]);
-        cluster.node(0).transport().turn_cold();
+        cluster.node(0).transport().prepare_sleep();
         // Then one of them alone.
         for number in 5..10 {
             send(&mut cluster, 1, number);
             assert_eq!(receive(&mut cluster), [(1, number)]);
         }
-        cluster.node(0).transport().turn_cold();
+        cluster.node(0).transport().prepare_sleep();
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use block_directory::{Layout, Pieces, Place, Words, read, write};
 use serde::{Deserialize, Serialize};
-use standpipe::{Error, GlobalPtr, HeapArray, MeetError, Node, Rank, host};
+use standpipe::{ConnectError, Error, GlobalPtr, HeapArray, Node, Rank, host};
 
 use super::job;
 use super::lines::Done;
@@ -164,7 +164,9 @@ impl Elastic {
         let seat = match self.node.connect_to(&card.address) {
             Ok(number) => Seat::Taken(number, GlobalPtr::from_words(card.words).at(number)),
             // Gone, or about to go, and saying so.
-            Err(MeetError::Gone | MeetError::Unreachable { .. } | MeetError::Declined(_)) => Seat::Left,
+            Err(ConnectError::Gone | ConnectError::Unreachable { .. } | ConnectError::Declined(_)) => {
+                Seat::Left
+            }
             Err(error) => return Err(error).with_context(|| format!("meeting worker {other}")),
         };
         self.seats.borrow_mut()[other] = seat;

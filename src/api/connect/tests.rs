@@ -1,0 +1,122 @@
+//! What a node that comes over the network may say of itself, and what not.
+
+use engine::Transport;
+
+use super::*;
+use crate::api::config::Config;
+use crate::transport::peers::PLACES_MAX;
+
+fn node() -> Node {
+    Node::open_in(Config::new().heap_bytes(1 << 20), None).expect("a node")
+}
+
+/// What the node tells far peers; `None`, said aloud, where there is no network.
+fn card_of(node: &Node) -> Option<Card> {
+    let provider = Some("tcp".to_owned());
+    let plan = Plan {
+        provider,
+        near: true,
+        strategy: None,
+        pin_bytes: None,
+        silence: None,
+        attends: true,
+        listen: Listen::Auto,
+    };
+    bring_up_network::introduce(&node.core, &plan).inspect_err(|error| testbed::skip(error)).ok()
+}
+
+fn comes(node: &Node, number: Rank, place: (u32, u32), card: Vec<u8>) -> Result<(), Error> {
+    let secret = crate::job::bootstrap::Secret::random().expect("random");
+    let met = "127.0.0.1:1".parse().ok();
+    admit_far(&node.core, number, place, Introduction { card, secret, called: true, met }, None)
+}
+
+fn written(card: &Card) -> Vec<u8> {
+    postcard::to_stdvec(card).expect("plain values can be written")
+}
+
+#[test]
+fn cards_that_no_node_gives_are_refused_and_take_no_number() {
+    let (here, there) = (node(), node());
+    let (Some(_), Some(card)) = (card_of(&here), card_of(&there)) else { return };
+    assert!(here.provider().is_some_and(|name| name.starts_with("tcp")), "{:?}", here.provider());
+    let whole = written(&card);
+    let bad = [
+        Card { endpoint: Vec::new(), ..card.clone() },
+        Card { endpoint: vec![0xff; card.endpoint.len()], ..card.clone() },
+        Card { endpoint: vec![0; card.endpoint.len() + 1], ..card.clone() },
+        Card { endpoint: card.endpoint.repeat(40), ..card.clone() },
+        Card { directory: card.directory + 1, ..card.clone() },
+        Card { names: b"another\0".to_vec(), ..card.clone() },
+        Card { provider: "x".repeat(5000), ..card.clone() },
+    ];
+    let cut = [whole[..whole.len() - 1].to_vec(), [&whole[..], &[0]].concat(), Vec::new()];
+    for bytes in bad.iter().map(written).chain(cut) {
+        let error = comes(&here, 1, (1, 2), bytes.clone()).expect_err("no node gives it");
+        assert!(
+            matches!(error, Error::Protocol { peer: 1, .. } | Error::HandlersDiffer { peer: 1, .. }),
+            "{error} for {bytes:?}"
+        );
+    }
+    let verbs = Card { provider: "verbs;ofi_rxm".into(), ..card.clone() };
+    let error = comes(&here, 1, (1, 2), written(&verbs)).expect_err("another provider").to_string();
+    assert!(error.contains("verbs;ofi_rxm") && error.contains(&format!("{:?}", card.provider)), "{error}");
+    for place in [(2, 2), (0, 0), (1, PLACES_MAX + 1), (u32::MAX, u32::MAX)] {
+        assert!(comes(&here, 1, place, whole.clone()).is_err(), "{place:?}");
+    }
+    assert!(here.peers().is_empty());
+    comes(&here, 1, (1, 2), whole.clone()).expect("it is as it should be");
+    assert_eq!(here.peers(), [1]);
+    assert!(comes(&here, 1, (1, 2), whole).is_err(), "the number has been given");
+}
+
+#[test]
+fn a_node_gets_a_network_once() {
+    let node = node();
+    assert_eq!(node.provider(), None);
+    let Some(card) = card_of(&node) else { return };
+    assert_eq!(card_of(&node), Some(card));
+}
+
+#[test]
+fn a_peer_that_lives_is_lost_by_no_word_and_one_that_is_given_up_to_every_call() {
+    let (here, there) = (node(), node());
+    let word = there.heap().alloc_zeroed::<u64>(1).expect("room");
+    let peer = here.connect_to(there.address().expect("a node that listens")).expect("it is there");
+    let to = word.ptr(0).at(peer);
+    // As a member of a team has it done that says the peer is lost.
+    here.core.engine().transport().suspect(peer);
+    assert_eq!((here.put(to, 1), here.lost_peers()), (Ok(()), vec![]));
+    // As the engine does with one that does not answer in time.
+    here.core.engine().give_up_peer(peer);
+    assert_eq!(here.lost_peers(), [peer]);
+    assert_eq!((here.put(to, 2), word.read(0)), (Err(Error::PeerLost { peer }), 1));
+    // The other hears of it, and is another when it is called again.
+    let patient = there.within(Duration::from_secs(20));
+    patient.wait_until(|| there.lost_peers() == [1]).expect("it is told");
+    assert_eq!((here.peers(), there.peers()), (vec![], vec![]));
+    assert_eq!(
+        here.connect_to(there.address().expect("a node that listens")).expect("it is there"),
+        peer + 1
+    );
+}
+
+/// Its process sleeps meanwhile, and nothing that it has exposed has started a thread.
+#[test]
+fn a_node_that_gave_its_address_answers_while_its_process_sleeps() {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    let answered = Arc::new(AtomicU64::new(0));
+    let answers = Arc::clone(&answered);
+    let config = || Config::new().heap_bytes(1 << 20).exposure(crate::api::config::Exposure::Everything);
+    let server = config().handler("ask", |call| {
+        let answer = call.node().handler("answer").expect("registered");
+        call.reply(answer, [7; 4]).expect("it lives");
+    });
+    let server = Node::open_in(server.handler("answer", |_| {}), None).expect("a node");
+    let client =
+        config().handler("ask", |_| {}).handler("answer", move |call| answers.store(call.args()[0], SeqCst));
+    let client = Node::open_in(client, None).expect("a node").within(std::time::Duration::from_secs(20));
+    let peer = client.connect_to(server.address().expect("it listens")).expect("it is there");
+    client.request(peer, client.handler("ask").expect("registered"), [0; 4]).expect("sent");
+    client.wait_until(|| answered.load(SeqCst) == 7).expect("answered");
+}

@@ -1,0 +1,277 @@
+//! Puts that signal: bytes, and then a change of a counter at their target, by which it knows that they are there.
+
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+use bytemuck::Pod;
+use engine::{Atomic, AtomicOp, Change, Direction, Mechanism, MemId, Place, Rank, WordType};
+
+use crate::api::node::Node;
+use crate::api::ops::event::{Buffer, Event};
+use crate::api::ops::rma::wraps;
+use crate::base::error::Error;
+use crate::base::pointers::{GlobalPtr, Remote};
+use crate::counters::latency::Timed;
+use crate::counters::thread_counters::FastOp;
+use crate::transport::peers::{Near, Peer};
+use crate::transport::shm::copy;
+use crate::transport::shm::transport::{atomic_in_heap, fetch_u64};
+use crate::transport::shm::{Lent, PieceList};
+
+/// Looks at a counter before a wait does anything else, where waits poll. Other things wait for a microsecond or so
+/// meanwhile.
+const LOOKS: u32 = 32;
+
+/// How a counter in the target's heap changes once the bytes of a put are in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    counter: GlobalPtr<u64>,
+    op: AtomicOp,
+    value: u64,
+}
+
+impl Signal {
+    /// The counter is increased by `value`, wrapping.
+    #[inline]
+    pub const fn add(counter: GlobalPtr<u64>, value: u64) -> Signal {
+        Signal { counter, op: AtomicOp::Add, value }
+    }
+
+    /// The counter is set to `value`.
+    #[inline]
+    pub const fn set(counter: GlobalPtr<u64>, value: u64) -> Signal {
+        Signal { counter, op: AtomicOp::Swap, value }
+    }
+
+    #[inline]
+    const fn atomic(self) -> Atomic {
+        Atomic::new(WordType::U64, Change::Apply(self.op, self.value))
+    }
+}
+
+/// Puts that signal, and waiting for them. Whoever sees the counter's new value by [`Node::wait_signal`], or by an atomic,
+/// sees the bytes. Those of several calls that are not complete yet arrive in any order, unless [`Node::fence`] is called in between.
+/// Any thread may call these.
+impl Node {
+    /// Puts values anywhere in a peer's memory, then changes a counter in its heap, and wakes whoever waits for that there.
+    /// Both are complete at return.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for a counter in another rank's heap than the bytes' target; [`Error::Unaligned`] for one that
+    /// is not 8-byte aligned; for the rest as for [`Node::put_bytes`]. The counter has changed only where this is `Ok`, or
+    /// after [`Error::Timeout`] and [`Error::PeerLost`] perhaps; the bytes may have been put in any case.
+    #[inline]
+    pub fn put_signal<T: Pod>(&self, to: impl Into<Remote>, from: &[T], signal: Signal) -> Result<(), Error> {
+        let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
+        if self.signal_on_mapped(to, from, signal).is_some() {
+            return Ok(());
+        }
+        self.put_signal_elsewhere(to, from, signal)
+    }
+
+    #[cold]
+    fn put_signal_elsewhere(&self, to: Remote, from: &[u8], signal: Signal) -> Result<(), Error> {
+        let peer = self.target(to, signal)?;
+        if self.signal_here(peer, to, from, signal)? {
+            return Ok(());
+        }
+        self.core.may_wait("a put with a signal by message")?;
+        self.core.latencies.time(Timed::Put, || {
+            let op = self.start_signal(peer, to, from, signal, None)?;
+            self.finish(op).map(|_| ())
+        })
+    }
+
+    /// Starts a put with a signal from a buffer that the event gives back; the event is complete once the counter has
+    /// changed. Where all can be done at once, it has been done when this returns.
+    pub fn put_signal_nb<B: Buffer>(&self, to: impl Into<Remote>, buffer: B, signal: Signal) -> Event<B> {
+        let to = to.into();
+        let started = self.target(to, signal).and_then(|peer| {
+            if self.signal_here(peer, to, buffer.bytes(), signal)? {
+                return Ok(None);
+            }
+            self.follow_signal(peer, to, buffer.bytes(), signal).map(Some)
+        });
+        Event::new(self, to.peer(), started, buffer)
+    }
+
+    /// Puts with a signal, and forgets: the source may be reused at return, and [`Node::quiet`] says when the counter has
+    /// changed, and whether that failed.
+    ///
+    /// # Errors
+    /// Those that show at once, as for [`Node::put_signal`].
+    pub fn put_signal_nbi<T: Pod>(
+        &self,
+        to: impl Into<Remote>,
+        from: &[T],
+        signal: Signal,
+    ) -> Result<(), Error> {
+        let (to, from): (Remote, &[u8]) = (to.into(), bytemuck::cast_slice(from));
+        let peer = self.target(to, signal)?;
+        if !self.signal_here(peer, to, from, signal)? {
+            let bytes = from.to_vec();
+            let op = self.follow_signal(peer, to, &bytes, signal)?;
+            drop(Event::new(self, to.peer(), Ok(Some(op)), bytes));
+        }
+        Ok(())
+    }
+
+    /// Waits until a counter in this process's heap is at least `at_least`, and returns what it is then. Polls first, as
+    /// other waits do, then sleeps; [`Node::put_signal`] and its kin wake it. Changes by other means are found within
+    /// 100 ms. Nobody knows who is going to signal: if that peer is lost, only the node's timeout ends this, other than
+    /// [`Node::wait_signal_from`].
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for a counter of another rank's; [`Error::Unaligned`]; [`Error::Fault`] where the heap has no
+    /// such word; [`Error::SignalTimeout`]; [`Error::InHandler`].
+    pub fn wait_signal(&self, counter: GlobalPtr<u64>, at_least: u64) -> Result<u64, Error> {
+        self.await_signal(counter, at_least, None)
+    }
+
+    /// Waits as [`Node::wait_signal`] does, for a signal of `sender`'s: if that peer is lost, and the counter is still below what
+    /// was waited for once all is in place that it had put, this ends.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] naming `sender`; [`Error::NoSuchPeer`]; for the rest as for [`Node::wait_signal`].
+    pub fn wait_signal_from(
+        &self,
+        sender: Rank,
+        counter: GlobalPtr<u64>,
+        at_least: u64,
+    ) -> Result<u64, Error> {
+        if sender >= self.size() && self.core.peers.known(sender).is_none() {
+            return Err(Error::NoSuchPeer { peer: sender, size: self.size() });
+        }
+        self.await_signal(counter, at_least, Some(sender))
+    }
+
+    fn await_signal(
+        &self,
+        counter: GlobalPtr<u64>,
+        at_least: u64,
+        sender: Option<Rank>,
+    ) -> Result<u64, Error> {
+        let (itself, at) = (self.core.peers.itself(), counter.offset());
+        check(counter, itself.rank)?;
+        let fault = || copy::heap_fault(itself, at, 8);
+        let heap = at.checked_add(8).and_then(|end| itself.heap_up_to(end)).ok_or_else(fault)?;
+        let word = heap.atomic_u64(at).map_err(|_| fault())?;
+        let look = || Some(word.load(Ordering::Acquire)).filter(|value| *value >= at_least).map(Ok);
+        if let Some(value) = look() {
+            return value;
+        }
+        self.core.may_wait("waiting for a signal")?;
+        let looks = if self.core.polls() { LOOKS } else { 1 };
+        // What the peer had sent may have come, and not been done yet.
+        let lost = |peer: &Rank| {
+            let is_lost = self.core.engine().is_lost(*peer);
+            is_lost && self.core.drain_messages()
+        };
+        let look_long = || {
+            let found = (0..looks).find_map(|_| {
+                // Looking without a pause takes the line away from whoever is writing it.
+                look().or_else(|| {
+                    spin_loop();
+                    None
+                })
+            });
+            let gone = || sender.filter(lost).map(|peer| look().unwrap_or(Err(Error::PeerLost { peer })));
+            found.or_else(gone)
+        };
+        let timeout = || {
+            let seen = word.load(Ordering::Acquire);
+            Err(Error::SignalTimeout { offset: at, at_least, seen })
+        };
+        self.core.wait(self.timeout, look_long).unwrap_or_else(|| look().unwrap_or_else(timeout))
+    }
+
+    /// The peer that the bytes go to, once the counter is known to be one of its.
+    #[inline]
+    fn target(&self, to: Remote, signal: Signal) -> Result<Peer<'_>, Error> {
+        check(signal.counter, to.peer())?;
+        self.core.peers.get(to.peer(), self.timeout)
+    }
+
+    /// Does it at once, if bytes and counter lie in the mapped heap of a peer that has been talked to.
+    #[inline]
+    fn signal_on_mapped(&self, to: Remote, from: &[u8], signal: Signal) -> Option<()> {
+        if to.place.mem != MemId::Heap || signal.counter.peer() != to.peer() {
+            return None;
+        }
+        let (peer, at) = (self.core.near.get(to.peer())?, signal.counter.offset());
+        let counter = peer.heap_up_to(at.checked_add(8)?)?.atomic_u64(at).ok()?;
+        let end = to.place.offset.checked_add(from.len() as u64)?;
+        peer.heap_up_to(end)?.copy_in(to.place.offset, from).ok()?;
+        fetch_u64(counter, WordType::U64, signal.op, signal.value);
+        self.wake_there(peer);
+        self.count(Direction::Put, Mechanism::Mapped, from.len() as u64);
+        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
+        Some(())
+    }
+
+    /// Wakes who waits for the counter. In this process one of them may sleep on the network.
+    #[inline]
+    fn wake_there(&self, peer: &Near) {
+        peer.bell.poke_after_change();
+        if peer.rank == self.core.peers.own().rank {
+            self.core.ring_alarm();
+        }
+    }
+
+    /// Does it at once, if the peer's memory can be reached from here. Returns whether it is done.
+    fn signal_here(&self, peer: Peer<'_>, to: Remote, from: &[u8], signal: Signal) -> Result<bool, Error> {
+        let Peer::Near(near) = peer else { return Ok(false) };
+        if !self.copy_now(peer, to, Lent::source(from))? {
+            return Ok(false);
+        }
+        atomic_in_heap(near, signal.counter.offset(), signal.atomic())?;
+        self.core.thread_counters.add(FastOp::Atomic8Mapped, 8);
+        self.wake_there(near);
+        Ok(true)
+    }
+
+    /// Starts it, and takes its time if it is its turn.
+    fn follow_signal(
+        &self,
+        peer: Peer<'_>,
+        to: Remote,
+        from: &[u8],
+        signal: Signal,
+    ) -> Result<engine::OpId, Error> {
+        let begun = self.core.begin(Timed::Put);
+        let op = self.start_signal(peer, to, from, signal, self.deadline())?;
+        if let Some(begun) = begun {
+            self.core.follow(Timed::Put, begun, op);
+        }
+        Ok(op)
+    }
+
+    #[cold]
+    fn start_signal(
+        &self,
+        peer: Peer<'_>,
+        to: Remote,
+        from: &[u8],
+        signal: Signal,
+        deadline: Option<engine::Nanos>,
+    ) -> Result<engine::OpId, Error> {
+        let mut list = PieceList::new(Direction::Put);
+        list.push(to.place, Lent::source(from)).ok_or_else(|| wraps(to, from.len()))?;
+        self.core.peers.request_progress(peer);
+        let counter = Place::new(MemId::Heap, signal.counter.offset());
+        let mut engine = self.core.engine();
+        Ok(engine.transfer_then_signal(peer.rank(), list.pieces(), counter, signal.atomic(), deadline))
+    }
+}
+
+/// Whether a counter is one of that rank's.
+#[inline]
+fn check(counter: GlobalPtr<u64>, rank: Rank) -> Result<(), Error> {
+    if counter.peer() != rank {
+        return Err(Error::Elsewhere { peer: counter.peer(), expected: rank });
+    }
+    if !counter.offset().is_multiple_of(8) {
+        return Err(Error::Unaligned { peer: counter.peer(), offset: counter.offset(), size: 8 });
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The network of a node: from when it opens in a job that needs one, and outside a job from when the first far peer comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::registration::Strategy;
+use engine::{OpError, Rank};
+use vm::fault_safe_copy::CheckedCopy;
+
+use crate::base::error::Error;
+use crate::base::lock::lock;
+use crate::job::bootstrap::Listen;
+use crate::runtime::core::NodeCore;
+use crate::transport::mr_invalidation::ChangeSource;
+use crate::transport::net_wakeup::NetWakeup;
+use crate::transport::ofi::endpoint::NetEndpoint;
+use crate::transport::ofi::provider::{self, NetworkError, Plan};
+use crate::transport::ofi::provider_env;
+use crate::transport::ofi::token::Party;
+use crate::transport::ofi::transport::{Members, OfiTransport, Outsider};
+use crate::transport::peers::Card;
+use crate::transport::shm::OwnMemory;
+
+/// Letters of the name that a peer gives its provider which are shown.
+const PROVIDER_NAME_MAX: usize = 40;
+
+/// Gives a node a network over an open endpoint: for these members of its job, and for those from outside that it
+/// [meets](meet).
+pub(crate) fn set_up(
+    core: &NodeCore,
+    plan: &Plan,
+    endpoint: NetEndpoint,
+    members: Members,
+) -> std::io::Result<()> {
+    // What the network is told of must stay where it is.
+    #[cfg(feature = "allocator")]
+    vm::global_heap::keep_pages();
+    let peers = &core.peers;
+    let memory = OwnMemory::new(Arc::clone(peers.itself()), CheckedCopy::new()?);
+    let mistakes = provider_env::may_mistake_memory(endpoint.description());
+    let strategy = match plan.strategy {
+        Some(strategy) => strategy,
+        None if mistakes => Strategy::Bounce,
+        None => provider::default_strategy(endpoint.description()),
+    };
+    let settings = provider::registration(strategy, plan.pin_bytes);
+    // Whose silence has no limit may be refused for as long, too.
+    let mut ofi = OfiTransport::new(endpoint, members, memory, Duration::MAX);
+    if settings.is_some() {
+        ofi.memory = if mistakes { ChangeSource::Unavailable } else { ChangeSource::watched() };
+        let piecewise = !ofi.shares_heaps && !mistakes;
+        ofi.heap = piecewise.then(|| Arc::clone(&core.heap));
+    }
+    // Of those on this host the launcher tells. Who makes no progress by itself may be silent for as long as it computes.
+    let (known, silence) = (Arc::clone(peers), plan.silence);
+    let expects = move |rank| known.elsewhere(rank).filter(|card| card.attends).and(silence);
+    ofi.silence = Box::new(expects);
+    let network = ofi.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+    let net_wakeup = Arc::new(NetWakeup::new(network)?);
+    let mut engine = core.engine();
+    core.set_network(&mut engine, ofi, net_wakeup);
+    if let Some(settings) = settings {
+        engine.register_by(settings, peers.own().places);
+    }
+    Ok(())
+}
+
+/// What far peers are to know of a node outside any job, which has a network from now on. The error says why it has none.
+pub(crate) fn introduce(core: &Arc<NodeCore>, plan: &Plan) -> Result<Card, String> {
+    let _opening = lock(&core.opening);
+    let failed = |error: &dyn std::fmt::Display| format!("it cannot open the network: {error}");
+    if !core.has_network() {
+        let endpoint = provider::open_to_all(plan.provider.as_deref(), plan.listen).map_err(
+            |error| match (&error, plan.listen) {
+                (NetworkError::NoProvider { .. } | NetworkError::Provider { .. }, Listen::At(at))
+                    if !at.ip().is_unspecified() =>
+                {
+                    failed(&format_args!(
+                        "at {}, as STANDPIPE_LISTEN says, which is to be an address of this host's: {error}",
+                        at.ip()
+                    ))
+                }
+                _ => failed(&error),
+            },
+        )?;
+        let own = core.peers.own();
+        own.control.set_endpoint(endpoint.address());
+        let find = Box::new(|rank| Err(OpError::Protocol { peer: rank, what: "nobody has met it" }));
+        let party = Party { rank: own.rank, incarnation: 0 };
+        let members = Members { secret: Box::new([]), own: party, incarnations: vec![0], find };
+        set_up(core, plan, endpoint, members).map_err(|error| failed(&error))?;
+        // Who sleeps sleeps on the doorbell alone.
+        core.wake_from_afar();
+    }
+    // Unless they run already: there may have been no thread for them when the network was opened.
+    core.listen().and_then(|()| core.attend()).map_err(|error| failed(&error))?;
+    let provider = core.engine().transport().provider().unwrap_or_default().to_owned();
+    Ok(core.peers.card(0, provider, plan.attends))
+}
+
+/// Makes a node from outside, which this one has met, a peer by a number that none has had. The error says what is wrong with it.
+pub(crate) fn meet(
+    core: &Arc<NodeCore>,
+    number: Rank,
+    card: &Card,
+    outsider: &Outsider,
+) -> Result<(), Error> {
+    let peer = core.peers.far_by_card(number, card)?;
+    // With the engine held no message of its is looked at before it is known.
+    let mut engine = core.engine();
+    let ours = engine.transport().provider().unwrap_or_default();
+    if ours != card.provider {
+        let theirs: String = card.provider.chars().take(PROVIDER_NAME_MAX).collect();
+        let what = format!(
+            "libfabric's provider {theirs:?}, where the other has {ours:?}: both name the same, by STANDPIPE_TRANSPORT=ofi:PROVIDER"
+        );
+        return Err(Error::Protocol { peer: number, what });
+    }
+    if !engine.transport().meet(number, outsider) {
+        let at = outsider.met.map_or_else(String::new, |met| format!(", though it was met at {}", met.ip()));
+        let what = format!("an endpoint that cannot be reached from here{at}");
+        return Err(Error::Protocol { peer: number, what });
+    }
+    tracing::debug!(peer = number, "connected over the network");
+    core.peers.admit_far(number, peer)?;
+    drop(engine);
+    // Somebody may sleep until there is a peer.
+    core.wake_from_afar();
+    Ok(())
+}

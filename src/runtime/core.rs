@@ -1,0 +1,497 @@
+//! What the handles of one node share, and how its threads make progress and wait.
+//!
+//! Two locks, never taken the other way round: that of the *inbox* makes one thread at a time poll and run handlers, so
+//! that a node's handlers run one after the other, and is only ever tried for; that of the *engine* is held for single
+//! engine calls, never while a handler runs. Reaching mapped memory, and cross-memory attach, need neither.
+
+mod detached_buffers;
+mod peer_loss;
+mod request_timing;
+mod tasks;
+mod wait;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use engine::node::Polled;
+use engine::{Delivery, Inbox, Lane, Nanos, OpId, Rank};
+use vm::{Bell, BiasedGuard, BiasedLock, Words};
+
+use self::detached_buffers::DetachedBuffers;
+use crate::api::collective::team::ScratchPool;
+use crate::base::error::Error;
+use crate::base::handler_scope::{self, HandlerScope};
+use crate::base::lock::lock;
+use crate::counters::latency::{Recorder, Timed};
+use crate::counters::thread_counters::ThreadCounters;
+use crate::runtime::background_steps::BackgroundSteps;
+use crate::runtime::progress_thread::ProgressThreadSlot;
+use crate::transport::mr_invalidation;
+use crate::transport::net_wakeup::NetWakeup;
+use crate::transport::ofi::provider::Plan;
+use crate::transport::ofi::transport::OfiTransport;
+use crate::transport::peers::{NearPeers, Peers};
+use crate::transport::router::Router;
+use crate::transport::shm::heap_pages::{Block, HeapState};
+
+/// The engine over all transports of a node.
+pub(crate) type Engine = engine::Node<Router>;
+
+/// Polls of the engine at a time, by whoever waits and may poll.
+const POLLS: u32 = 4;
+
+/// Looks for a message between two polls, which do more.
+const LOOKS: u32 = 8;
+
+/// A bit of [`NodeCore::notices`]: peers are newly lost.
+const LOSSES: u8 = 1;
+
+/// A bit of [`NodeCore::notices`]: somebody looks from outside, and the engine's counters are to be shown.
+const LOOK: u8 = 2;
+
+/// Bits of [`NodeCore::deferred`]: there are tasks to wake; buffers of operations that may have ended; operations whose time is
+/// taken.
+const WAKERS: u8 = 1;
+const DETACHED: u8 = 2;
+const FOLLOWED: u8 = 4;
+
+/// Messages that are heard before notices are, at most.
+const POLLS_WITH_NOTICES_MAX: u32 = 1000;
+
+/// How long the launcher's word that a far peer is gone is kept back: what that had still sent may take its time.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// How long a node that closes waits for the network to take what it has sent.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Handles the message in the inbox, which that rank sent by that lane. Whether it has replied.
+pub(crate) type Handler = Box<dyn Fn(&Arc<NodeCore>, &Inbox, Rank, Lane) -> bool + Send + Sync>;
+
+/// A value that this rank has published in the directory.
+pub(crate) struct Published {
+    /// The entry that points to the value: at this offset of that rank's heap.
+    pub(crate) keeper: Rank,
+    pub(crate) entry: u64,
+    /// Keeps the value's block in this rank's heap.
+    pub(crate) _block: Block,
+}
+
+/// One process's node.
+pub(crate) struct NodeCore {
+    /// What every put and get of mapped memory looks up: a table of `peers`.
+    pub(crate) near: NearPeers,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) heap: Arc<HeapState>,
+    /// What collectives use of it.
+    pub(crate) scratch: Arc<ScratchPool>,
+    /// By number.
+    handlers: Box<[Handler]>,
+    pub(crate) thread_counters: ThreadCounters,
+    pub(crate) latencies: Recorder,
+    /// What this rank has published in the directory, by name.
+    pub(crate) published: Mutex<HashMap<String, Published>>,
+    /// Held for nanoseconds, and taken for every message, nearly always by the same thread.
+    engine: BiasedLock<Engine>,
+    /// Collectives that nobody waits for do their steps in own memory here. The memory goes after the engine, whose network
+    /// may be writing it.
+    pub(crate) background_steps: BackgroundSteps,
+    /// Where messages arrive. Whoever holds it polls, and runs the handlers.
+    inbox: BiasedLock<Inbox>,
+    bell: Bell<Words>,
+    /// What threads sleep on besides the bell, from when on there is a network.
+    net_wakeup: OnceLock<Arc<NetWakeup>>,
+    sleepers: Arc<AtomicU32>,
+    spin: Duration,
+    /// Polls of the engine at a time, by whoever waits: one where polling in vain would only keep the awaited from running,
+    /// without a core to spare.
+    polls: u32,
+    epoch: Instant,
+    /// Peers that are newly lost, for whoever polls next to tell the engine, from then on.
+    losses: Mutex<Vec<(Rank, Instant)>>,
+    /// What the watching thread has for whoever polls next: [`LOSSES`], [`LOOK`] or both. One word for all of it, so that
+    /// the polls on which all depends look at one only.
+    notices: AtomicU8,
+    /// Messages heard since there are notices.
+    polls_with_notices: AtomicU32,
+    /// Whether anybody has ever looked at this node from outside.
+    pub(crate) watched: AtomicBool,
+    /// What there is to do once something has moved: [`WAKERS`], [`DETACHED`], [`FOLLOWED`], in one word as [`NodeCore::notices`].
+    deferred: AtomicU8,
+    /// The process whose node it is.
+    pid: u32,
+    /// Tasks that wait for an event.
+    wakers: Mutex<Vec<Waker>>,
+    /// Messages taken by all threads, about.
+    moved: AtomicU32,
+    /// Buffers of operations whose events were dropped, kept until the operations end.
+    detached_buffers: Mutex<DetachedBuffers<OpId>>,
+    /// Operations under way whose time is taken: of which kind, and since when.
+    followed: Mutex<Vec<(OpId, Timed, Instant)>>,
+    /// The first failure of an operation that ended at once and whose event was dropped.
+    failure: Mutex<Option<Error>>,
+    any_failure: AtomicBool,
+    pub(crate) closing: AtomicBool,
+    /// Whether the node may have a progress thread.
+    pub(crate) may_attend: bool,
+    pub(crate) progress_thread: ProgressThreadSlot,
+    /// Wakes tasks that await where the node may have no progress thread.
+    pub(crate) waker: ProgressThreadSlot,
+    /// Hears the doorbell for whoever sleeps on the network.
+    pub(crate) listener: ProgressThreadSlot,
+    /// Held while the network is opened for the first far peer.
+    pub(crate) opening: Mutex<()>,
+    /// What a listener opens to. `None` once it is open, and in a launched job.
+    pub(crate) outside: Mutex<Option<Outside>>,
+    /// A word whose address and value peers know, to find out whether they reach this process's private memory.
+    _nonce: Box<u64>,
+}
+
+/// What a node needs for peers of no job.
+pub(crate) struct Outside {
+    /// What near ones are handed.
+    pub(crate) control: OwnedFd,
+    pub(crate) heap: OwnedFd,
+    /// How far ones are reached.
+    pub(crate) network: Plan,
+}
+
+/// The parts of a new [`NodeCore`].
+pub(crate) struct Parts {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) heap: Arc<HeapState>,
+    pub(crate) handlers: Box<[Handler]>,
+    pub(crate) engine: Engine,
+    pub(crate) sleepers: Arc<AtomicU32>,
+    pub(crate) spin: Duration,
+    pub(crate) nonce: Box<u64>,
+    pub(crate) outside: Option<Outside>,
+    /// Whether the node may have a progress thread.
+    pub(crate) may_attend: bool,
+}
+
+/// What one attempt at progress came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Something moved.
+    Moved,
+    /// There was nothing to do.
+    Idle,
+    /// Another thread is at it.
+    Taken,
+}
+
+impl NodeCore {
+    pub(crate) fn new(parts: Parts) -> NodeCore {
+        NodeCore {
+            bell: parts.peers.own().control.bell(),
+            net_wakeup: OnceLock::new(),
+            near: parts.peers.near().clone(),
+            peers: parts.peers,
+            scratch: ScratchPool::new(Arc::clone(&parts.heap)),
+            heap: parts.heap,
+            handlers: parts.handlers,
+            thread_counters: ThreadCounters::new(),
+            latencies: Recorder::new(),
+            background_steps: BackgroundSteps::default(),
+            published: Mutex::default(),
+            engine: BiasedLock::new(parts.engine),
+            inbox: BiasedLock::new(Inbox::default()),
+            sleepers: parts.sleepers,
+            spin: parts.spin,
+            polls: if parts.spin.is_zero() { 1 } else { POLLS },
+            epoch: Instant::now(),
+            losses: Mutex::new(Vec::new()),
+            notices: AtomicU8::new(0),
+            polls_with_notices: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+            pid: std::process::id(),
+            deferred: AtomicU8::new(0),
+            wakers: Mutex::new(Vec::new()),
+            moved: AtomicU32::new(0),
+            detached_buffers: Mutex::new(DetachedBuffers::new()),
+            followed: Mutex::default(),
+            failure: Mutex::default(),
+            any_failure: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            may_attend: parts.may_attend,
+            progress_thread: ProgressThreadSlot::new(parts.may_attend),
+            waker: ProgressThreadSlot::new(true),
+            listener: ProgressThreadSlot::new(true),
+            opening: Mutex::default(),
+            outside: Mutex::new(parts.outside),
+            _nonce: parts.nonce,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> BiasedGuard<'_, Engine> {
+        let mut engine = self.engine.lock();
+        mr_invalidation::apply_changes(&mut engine);
+        engine
+    }
+
+    /// A point in time as the engine counts it.
+    pub(crate) fn nanos(&self, at: Instant) -> Nanos {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether there is a network.
+    pub(crate) fn has_network(&self) -> bool {
+        self.net_wakeup.get().is_some()
+    }
+
+    /// From now on far peers are reached over this network, and threads sleep on it.
+    pub(crate) fn set_network(&self, engine: &mut Engine, ofi: OfiTransport, net_wakeup: Arc<NetWakeup>) {
+        let set = self.net_wakeup.set(Arc::clone(&net_wakeup));
+        assert!(set.is_ok(), "a node has one network");
+        engine.transport().set_network(ofi, Arc::clone(&self.peers), net_wakeup);
+    }
+
+    /// Whether waits poll before they sleep.
+    pub(crate) fn polls(&self) -> bool {
+        !self.spin.is_zero()
+    }
+
+    /// Refuses a call that may wait while a handler runs on this thread, and to a child made by `fork`.
+    #[inline]
+    pub(crate) fn may_wait(&self, call: &'static str) -> Result<(), Error> {
+        handler_scope::may_wait(call, self.peers.generation())
+    }
+
+    /// Polls at most `polls` times, until something moves; runs the handler if an Active Message came.
+    #[inline(never)]
+    pub(crate) fn progress(self: &Arc<Self>, polls: u32) -> Progress {
+        let Some(mut inbox) = self.inbox.try_lock() else { return Progress::Taken };
+        let polled = self.poll_engine(&mut inbox, polls);
+        if let Polled::Deliver(Delivery { peer, lane, handler }) = polled {
+            let _scope = HandlerScope::enter();
+            match inbox.stamp() {
+                0 => _ = self.handlers[usize::from(handler)](self, &inbox, peer, lane),
+                stamp => self.handle_stamped(&inbox, Delivery { peer, lane, handler }, stamp),
+            }
+        } else if let Polled::Acknowledged(stamp) = polled {
+            self.on_stamp(stamp);
+        } else if let Polled::Local(op) = polled {
+            let _scope = HandlerScope::enter();
+            self.background_steps.run(op);
+        } else if polled == Polled::Idle {
+            return Progress::Idle;
+        }
+        drop(inbox);
+        self.after_progress();
+        Progress::Moved
+    }
+
+    #[inline(always)]
+    fn poll_engine(&self, inbox: &mut Inbox, polls: u32) -> Polled {
+        let mut engine = self.engine();
+        match engine.poll(inbox) {
+            Polled::Idle => self.poll_on(&mut engine, inbox, polls),
+            moved => self.after_moved(&mut engine, moved),
+        }
+    }
+
+    /// Polls again, after a poll that found nothing, until `polls` have been made or something moves.
+    #[inline(never)]
+    fn poll_on(&self, engine: &mut Engine, inbox: &mut Inbox, polls: u32) -> Polled {
+        for _ in 1..polls {
+            // What a peer sent before it was lost is heard before the loss is told.
+            if self.notices.load(Ordering::Acquire) != 0 || engine.transport().has_lost() {
+                break;
+            }
+            engine.transport().spin_for_message(LOOKS);
+            // What comes now may have been sent by who knew of a change.
+            mr_invalidation::apply_changes(engine);
+            match engine.poll(inbox) {
+                Polled::Idle => {}
+                moved => return self.after_moved(engine, moved),
+            }
+        }
+        if self.notices.load(Ordering::Acquire) != 0 {
+            return if self.apply_notices(engine) { Polled::Progressed } else { Polled::Idle };
+        }
+        if engine.transport().has_lost() {
+            self.hear_network(engine);
+            return Polled::Progressed;
+        }
+        if engine.transport().take_signalled() {
+            return Polled::Progressed;
+        }
+        Polled::Idle
+    }
+
+    /// Something moved. Others may have so much to say that it never gets quiet, and there may be notices.
+    #[inline(always)]
+    fn after_moved(&self, engine: &mut Engine, moved: Polled) -> Polled {
+        if self.notices.load(Ordering::Relaxed) != 0
+            && self.polls_with_notices.fetch_add(1, Ordering::Relaxed) >= POLLS_WITH_NOTICES_MAX
+        {
+            self.apply_notices(engine);
+        }
+        moved
+    }
+
+    /// Lets go on whoever waited for what has just moved.
+    #[inline(always)]
+    fn after_progress(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wake_sleepers();
+        }
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.moved();
+        }
+        if self.deferred.load(Ordering::Acquire) != 0 {
+            self.run_deferred();
+        }
+    }
+
+    #[cold]
+    fn run_deferred(&self) {
+        let deferred = self.deferred.load(Ordering::Acquire);
+        if deferred & WAKERS != 0 {
+            self.wake_tasks();
+        }
+        if deferred & DETACHED != 0 {
+            self.free_detached_buffers();
+        }
+        if deferred & FOLLOWED != 0 {
+            self.look_after_followed();
+        }
+    }
+
+    /// Drops the buffers of operations that have ended, whose programs' code runs with no lock of ours held.
+    fn free_detached_buffers(&self) {
+        let ended = {
+            let engine = self.engine();
+            let mut detached_buffers = lock(&self.detached_buffers);
+            // An operation that nobody asks about leaves the table when it ends.
+            let ended = detached_buffers.take_ended(|op| engine.is_locally_done(op));
+            if detached_buffers.is_empty() {
+                self.deferred.fetch_and(!DETACHED, Ordering::AcqRel);
+            }
+            ended
+        };
+        drop(ended);
+    }
+
+    /// Keeps a buffer until the operation that uses it has ended.
+    pub(crate) fn keep(&self, op: OpId, buffer: Box<dyn Any + Send>) {
+        let mut detached_buffers = lock(&self.detached_buffers);
+        detached_buffers.add(op, buffer);
+        self.deferred.fetch_or(DETACHED, Ordering::AcqRel);
+    }
+
+    /// Keeps a failure that nobody has looked at for the next `quiet`.
+    pub(crate) fn note_failure(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.any_failure.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        if self.any_failure.load(Ordering::Acquire) && self.any_failure.swap(false, Ordering::AcqRel) {
+            lock(&self.failure).take()
+        } else {
+            None
+        }
+    }
+
+    /// Whether this is the copy of a node that a forked child has: none of what it holds is the child's own to end.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    /// Wakes every thread that waits, so that it looks again at what it waits for.
+    pub(crate) fn wake(&self) {
+        self.wake_threads();
+        self.wake_tasks();
+    }
+
+    fn wake_threads(&self) {
+        self.bell.poke();
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.ring_all();
+        }
+    }
+
+    /// Wakes whoever sleeps.
+    fn wake_sleepers(&self) {
+        self.bell.poke();
+        self.ring_alarm();
+    }
+
+    /// Wakes who sleeps on the network, if there is one. The doorbell must have been rung before.
+    #[inline]
+    pub(crate) fn ring_alarm(&self) {
+        if let Some(net_wakeup) = self.net_wakeup.get() {
+            net_wakeup.ring();
+        }
+    }
+
+    /// Waits a while, at most, until the network has taken all that was sent, and then the word that this process leaves.
+    pub(crate) fn take_leave(self: &Arc<Self>) {
+        if self.net_wakeup.get().is_none() || self.may_wait("leaving").is_err() {
+            return;
+        }
+        let flushed = || {
+            let mut engine = self.engine();
+            (!engine.has_work() && engine.transport().is_flushed()).then_some(())
+        };
+        self.engine().retell_barrier();
+        let all_sent = self.wait_for_room(Some(FLUSH_WITHIN), flushed);
+        self.engine().transport().take_leave();
+        if all_sent.and_then(|()| self.wait_for_room(Some(FLUSH_WITHIN), flushed)).is_none() {
+            tracing::warn!("the network has not taken all that was sent");
+        }
+    }
+
+    /// Starts the progress thread, if the node may have one.
+    pub(crate) fn attend(self: &Arc<Self>) -> std::io::Result<()> {
+        let core = Arc::clone(self);
+        let work = move || core.wait_asleep(|| core.closing.load(Ordering::SeqCst).then_some(()));
+        self.progress_thread.start("standpipe-progress", work)
+    }
+
+    /// As [`NodeCore::attend`], where the node has handlers: those who come from without may wait for their answers, and need not know
+    /// what this process does meanwhile.
+    pub(crate) fn attend_to_callers(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.may_attend && !self.handlers.is_empty() { self.attend() } else { Ok(()) }
+    }
+
+    /// Starts the thread that hears the doorbell, for a job with near and far peers.
+    pub(crate) fn listen(self: &Arc<Self>) -> std::io::Result<()> {
+        let Some(net_wakeup) = self.net_wakeup.get().cloned() else { return Ok(()) };
+        let core = Arc::clone(self);
+        self.listener.start("standpipe-bell", move || net_wakeup.forward(&core.bell, &core.closing))
+    }
+
+    /// Does what has come. Returns whether that is all, or so much that it may never be all; `false` while another thread is at
+    /// it.
+    pub(crate) fn drain_messages(self: &Arc<Self>) -> bool {
+        for _ in 0..POLLS_WITH_NOTICES_MAX {
+            match self.progress(1) {
+                Progress::Idle => return true,
+                Progress::Taken => return false,
+                Progress::Moved => {}
+            }
+        }
+        true
+    }
+
+    /// Makes progress at most once, for callers that poll and never wait.
+    pub(crate) fn poll_once(self: &Arc<Self>) -> Progress {
+        // Twice, with looks in between: callers do this in loops, and polling without a pause takes the lines of
+        // memory away from whoever writes them.
+        let progress = self.progress(if self.spin.is_zero() { 1 } else { 2 });
+        match progress {
+            Progress::Idle => _ = self.expire(Instant::now(), true),
+            Progress::Moved => self.note_moved(),
+            Progress::Taken => {}
+        }
+        progress
+    }
+}

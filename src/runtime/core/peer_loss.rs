@@ -1,0 +1,110 @@
+//! Peers that are gone: what the launcher says, and what the network finds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use engine::Rank;
+
+use super::{Engine, GRACE, LOOK, LOSSES, NodeCore};
+use crate::base::lock::lock;
+use crate::job::bootstrap::Notice;
+
+impl NodeCore {
+    /// Does what the watching thread asked for. Whether that may have ended what somebody waits for.
+    #[cold]
+    pub(super) fn apply_notices(&self, engine: &mut Engine) -> bool {
+        let notices = self.notices.swap(0, Ordering::AcqRel);
+        self.polls_with_notices.store(0, Ordering::Relaxed);
+        if notices & LOOK != 0 {
+            self.publish_engine(engine);
+        }
+        let due = if notices & LOSSES != 0 { self.due_losses() } else { Vec::new() };
+        due.iter().for_each(|rank| self.lose_in(engine, *rank));
+        !due.is_empty()
+    }
+
+    /// The losses that the engine is to be told of now. Those that come later stay notices.
+    fn due_losses(&self) -> Vec<Rank> {
+        let (mut losses, now) = (lock(&self.losses), Instant::now());
+        let due = losses.iter().filter(|(_, from)| *from <= now).map(|(rank, _)| *rank).collect();
+        losses.retain(|(_, from)| *from > now);
+        if !losses.is_empty() {
+            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
+        }
+        due
+    }
+
+    pub(super) fn losses_are_due(&self, now: Instant) -> bool {
+        lock(&self.losses).iter().any(|(_, from)| *from <= now)
+    }
+
+    /// Tells the engine of a loss, and the other ranks where it is for this one to do so.
+    fn lose_in(&self, engine: &mut Engine, rank: Rank) {
+        let left = engine.transport().has_left(rank);
+        if self.peers.tells_of(rank, left) {
+            engine.tell_gone(rank)
+        } else {
+            engine.lose(rank)
+        }
+        engine.transport().keep_watch();
+    }
+
+    /// Tells the engine of peers that the network has lost.
+    #[cold]
+    pub(super) fn hear_network(&self, engine: &mut Engine) {
+        for rank in engine.transport().take_lost() {
+            tracing::info!(peer = rank, "the network has lost the peer");
+            self.peers.lose(rank);
+            self.lose_in(engine, rank);
+            engine.transport().suspect_host_of(rank);
+            self.peers.forget(rank);
+        }
+    }
+
+    /// Takes note of peers that the network has lost: an operation with one may have ended by that before.
+    pub(crate) fn note_losses(&self) {
+        let mut engine = self.engine();
+        if engine.transport().has_lost() {
+            self.hear_network(&mut engine);
+            drop(engine);
+            self.wake();
+        }
+    }
+
+    /// Takes note of what the launcher says. Called by the thread that watches, which must not wait for the engine:
+    /// whoever holds it may be waiting for that very thread.
+    pub(crate) fn on_notice(self: &Arc<Self>, notice: &Notice) {
+        let gone: Vec<Rank> = match notice {
+            Notice::Lost { rank, how } => {
+                tracing::info!(peer = rank, %how, "peer lost");
+                vec![*rank]
+            }
+            Notice::Serve => {
+                if let Err(error) = self.attend() {
+                    tracing::warn!(%error, "no progress thread: some peers wait while this process computes");
+                }
+                return;
+            }
+            Notice::Look => {
+                self.watched.store(true, Ordering::Relaxed);
+                self.publish_direct();
+                self.notices.fetch_or(LOOK, Ordering::AcqRel);
+                return self.wake_from_afar();
+            }
+            // Those on other hosts have a broker of their own.
+            Notice::BrokerGone => self.peers.others_here(),
+        };
+        let notices: Vec<Rank> = gone.into_iter().filter(|rank| self.peers.lose(*rank)).collect();
+        if !notices.is_empty() {
+            let now = Instant::now();
+            let from = |rank| if self.peers.is_far(rank) { now + GRACE } else { now };
+            lock(&self.losses).extend(notices.into_iter().map(|rank| (rank, from(rank))));
+            self.notices.fetch_or(LOSSES, Ordering::AcqRel);
+            self.wake_from_afar();
+        }
+        if let Notice::Lost { rank, .. } = notice {
+            self.peers.acknowledge(*rank);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Taking the time of what goes on after its call: operations that nobody waits for in the call, and requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use engine::{Delivery, Inbox, Lane, OpId};
+
+use super::{FOLLOWED, NodeCore};
+use crate::base::lock::lock;
+use crate::counters::latency::Timed;
+
+/// Operations that are followed at a time, at most: each is looked at whenever something has moved.
+const FOLLOWED_MAX: usize = 4;
+
+/// The bits of a stamp.
+const STAMP_MASK: u64 = (1 << 56) - 1;
+
+impl NodeCore {
+    /// The stamp of a request that begins now: the time, if it is one whose time is taken, and 0 otherwise.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        if self.latencies.is_turn(Timed::Request) { self.stamp_now() } else { 0 }
+    }
+
+    #[cold]
+    fn stamp_now(&self) -> u64 {
+        (self.nanos(Instant::now()) & STAMP_MASK).max(1)
+    }
+
+    /// A stamp has come back. Any peer may have made it up; then it is none, or a time since this node was opened.
+    #[cold]
+    pub(super) fn on_stamp(&self, stamp: u64) {
+        if let Some(ns) = self.stamp_now().checked_sub(stamp) {
+            self.latencies.record(Timed::Request, Duration::from_nanos(ns));
+        }
+    }
+
+    /// Handles a message that has a stamp.
+    #[cold]
+    pub(super) fn handle_stamped(self: &Arc<Self>, inbox: &Inbox, delivery: Delivery, stamp: u64) {
+        let Delivery { peer, lane, handler } = delivery;
+        if lane == Lane::Reply {
+            self.on_stamp(stamp);
+        }
+        let replied = self.handlers[usize::from(handler)](self, inbox, peer, lane);
+        if lane == Lane::Request && !replied {
+            self.engine().acknowledge(peer, stamp);
+        }
+    }
+
+    /// When an operation begins whose time is to be taken; `None` for the others.
+    #[inline]
+    pub(crate) fn begin(&self, what: Timed) -> Option<Instant> {
+        self.latencies.is_turn(what).then(Instant::now)
+    }
+
+    /// Takes the time of an operation that goes on, unless it is one of too many.
+    #[cold]
+    pub(crate) fn follow(&self, what: Timed, begun: Instant, op: OpId) {
+        let is_over = self.engine().is_over(op);
+        if is_over {
+            return self.latencies.record(what, begun.elapsed());
+        }
+        let mut followed = lock(&self.followed);
+        if followed.len() < FOLLOWED_MAX {
+            followed.push((op, what, begun));
+            self.deferred.fetch_or(FOLLOWED, Ordering::AcqRel);
+        }
+    }
+
+    /// An operation was given up, by whoever waited for it: others may wait for it, too, or for what has ended with it.
+    pub(crate) fn after_cancel(&self) {
+        if self.deferred.load(Ordering::Acquire) & FOLLOWED != 0 {
+            self.look_after_followed();
+        }
+        self.wake();
+    }
+
+    /// Enters what those took that have ended.
+    pub(super) fn look_after_followed(&self) {
+        let engine = self.engine();
+        let mut followed = lock(&self.followed);
+        followed.retain(|(op, what, begun)| {
+            let is_over = engine.is_over(*op);
+            if is_over {
+                self.latencies.record(*what, begun.elapsed());
+            }
+            !is_over
+        });
+        if followed.is_empty() {
+            self.deferred.fetch_and(!FOLLOWED, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Waiting: polling while that pays, then sleeping until the bell or the network rings.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Engine, GRACE, LOSSES, NodeCore, Progress};
+use crate::runtime::progress_thread::Asleep;
+use crate::runtime::wait_policy::{Next, WaitPolicy};
+use crate::transport::net_wakeup::Waiting;
+use crate::transport::shm::transport::Cold;
+
+/// No sleep is longer, whatever is waited for: what a hostile peer hides from the doorbell is found then.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A sleep's length where nothing will ring: a full lane is drained by the peer in its own time.
+const NAP: Duration = Duration::from_micros(100);
+
+/// What waits take a network to carry when they poll for a copy: a fast one has carried it by then, and on a slow one they
+/// have polled for a small part of the time.
+const BYTES_PER_NS: u64 = 1;
+
+/// Looks for what is waited for, at most, between two polls for whatever else there may be.
+const LOOKS: u32 = 8;
+
+/// Messages that a wait takes between two looks at the clock, at most: a peer may have so much to say that there is always
+/// something better to do.
+const MOVES: u64 = 64;
+
+/// Messages between two looks at deadlines, whoever takes them.
+const MOVES_UNTIMED: u32 = 256;
+
+/// Whether a wait looks at the clock after so many messages: seldom, as most are short, and more often at first, as the
+/// handlers of some are long. Not after the first, which mostly is what the wait is for.
+const fn is_look_due(moves: u64) -> bool {
+    moves.is_multiple_of(MOVES) || (moves > 1 && moves.is_power_of_two())
+}
+
+impl NodeCore {
+    /// Makes progress until `done` gives something or `timeout` has passed (then `None`).
+    pub(crate) fn wait<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(timeout, SLEEP_MAX, done)
+    }
+
+    /// As [`NodeCore::wait`], for what nothing announces: no sleep is longer than a nap.
+    pub(crate) fn wait_for_room<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.wait_napping(timeout, NAP, done)
+    }
+
+    /// Makes progress until `done` gives something, for as long as a wait of that policy polls before it sleeps (then `None`).
+    /// `done` may look for what it is about by itself, and is asked more often than there are polls.
+    #[inline]
+    pub(crate) fn poll_for<R>(
+        self: &Arc<Self>,
+        wait_policy: &mut WaitPolicy,
+        mut done: impl FnMut(&mut Engine) -> Option<R>,
+    ) -> Option<R> {
+        let looks = if self.polls() { LOOKS } else { 1 };
+        let mut look = || {
+            let mut engine = self.engine();
+            for _ in 0..looks {
+                if let Some(result) = done(&mut engine) {
+                    return Some(result);
+                }
+                // Once between looks: without it they take the line away from whoever is writing it, and each more is some 20 ns that
+                // the word may have been there.
+                spin_loop();
+            }
+            None
+        };
+        let mut moves = 0;
+        while moves < MOVES {
+            if let Some(result) = look() {
+                return Some(result);
+            }
+            if self.progress(self.polls) == Progress::Moved {
+                moves += 1;
+                self.note_moved();
+                if is_look_due(moves) && wait_policy.is_over() {
+                    break;
+                }
+            } else if !matches!(wait_policy.next(Instant::now(), moves, self.spin), Next::Poll) {
+                break;
+            }
+        }
+        look()
+    }
+
+    /// Makes progress without ever polling in vain, until `done`.
+    pub(super) fn wait_asleep(self: &Arc<Self>, mut done: impl FnMut() -> Option<()>) {
+        while done().is_none() {
+            if self.net_wakeup.get().is_some_and(|net_wakeup| net_wakeup.park()) {
+                continue;
+            }
+            let progress = self.progress(1);
+            match progress {
+                Progress::Moved => self.note_moved(),
+                _ => _ = self.sleep(Instant::now(), SLEEP_MAX, progress == Progress::Taken, &mut done),
+            }
+        }
+    }
+
+    #[inline]
+    fn wait_napping<R>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        sleep_max: Duration,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let mut wait_policy = WaitPolicy::new(timeout);
+        let mut moves = 0u64;
+        let _waiting: Option<Waiting<'_>> = self.net_wakeup.get().map(|net_wakeup| net_wakeup.wait());
+        loop {
+            if let Some(result) = done() {
+                return Some(result);
+            }
+            let progress = self.progress(self.polls);
+            if progress == Progress::Moved {
+                moves += 1;
+                self.note_moved();
+                if is_look_due(moves) && wait_policy.is_over() {
+                    return done();
+                }
+                continue;
+            }
+            // The clock is read only once there is nothing better to do.
+            let now = Instant::now();
+            match wait_policy.next(now, moves, self.spin) {
+                Next::Poll => {}
+                Next::GiveUp => return done(),
+                Next::Sleep(_)
+                    if progress == Progress::Idle
+                        && self.polls_longer()
+                        && wait_policy.poll_longer(now, || self.on_the_way()) => {}
+                Next::Sleep(left) => {
+                    let taken = progress == Progress::Taken;
+                    if let Some(result) = self.sleep(now, left.min(sleep_max), taken, &mut done) {
+                        return Some(result);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a wait may poll for longer than usual.
+    fn polls_longer(&self) -> bool {
+        !self.spin.is_zero() && self.net_wakeup.get().is_some()
+    }
+
+    /// How long what the network has of this node's copies may take to go over it.
+    #[cold]
+    fn on_the_way(&self) -> Duration {
+        let bytes = self.engine().transport().bytes_on_the_way();
+        Duration::from_nanos(bytes / BYTES_PER_NS).min(SLEEP_MAX)
+    }
+
+    /// Sleeps until the bell rings, unless there is something to do or `done` gives something after the announcement.
+    #[inline(never)]
+    pub(super) fn sleep<R>(
+        &self,
+        now: Instant,
+        at_most: Duration,
+        taken: bool,
+        done: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let _asleep = Asleep::new(&self.sleepers);
+        let ticket = self.bell.announce();
+        let next_deadline = self.expire(now, !taken);
+        let cold = self.engine().transport().prepare_sleep();
+        let (notices, at_most) = match self.notices.load(Ordering::Acquire) {
+            LOSSES if !self.losses_are_due(now) => (false, at_most.min(GRACE / 4)),
+            notices => (notices != 0, at_most),
+        };
+        let work = cold == Cold::Work || notices;
+        // Work that another thread is at is no reason to stay awake; but it may leave without doing all of it.
+        let at_most = match cold {
+            _ if work && !taken => return None,
+            Cold::Work | Cold::Blocked => at_most.min(NAP),
+            Cold::Quiet if work => at_most.min(NAP),
+            Cold::Quiet => at_most.min(next_deadline),
+        };
+        let result = done();
+        match self.net_wakeup.get() {
+            _ if result.is_some() => {}
+            Some(net_wakeup) => {
+                if net_wakeup.sleep(ticket, at_most) && self.sleepers.load(Ordering::SeqCst) > 1 {
+                    self.bell.poke();
+                }
+            }
+            None => {
+                ticket.sleep(Some(at_most));
+            }
+        }
+        result
+    }
+
+    /// Something has moved, so that nobody looks at deadlines who would if there were nothing to do: it may never be quiet.
+    #[inline]
+    pub(super) fn note_moved(&self) {
+        // Several threads may count one move: how many it are exactly does not matter.
+        let moved = self.moved.load(Ordering::Relaxed).wrapping_add(1);
+        self.moved.store(moved, Ordering::Relaxed);
+        if moved.is_multiple_of(MOVES_UNTIMED) {
+            self.expire_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn expire_now(&self) {
+        self.expire(Instant::now(), true);
+    }
+
+    /// Ends the operations whose deadlines have passed, and lets go on who waits for them: after a poll, or while another thread is at
+    /// that. Returns the time until the next deadline.
+    pub(super) fn expire(&self, now: Instant, polled: bool) -> Duration {
+        let now = self.nanos(now);
+        let (ended, next) = {
+            let mut engine = self.engine();
+            let under_way = |engine: &Engine| engine.in_flight() + engine.collectives_in_flight();
+            let before = under_way(&engine);
+            let next = if polled { engine.expire(now) } else { engine.expire_unpolled(now) };
+            (under_way(&engine) != before, next)
+        };
+        if ended {
+            self.look_after_followed();
+            self.wake();
+        }
+        next.map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(now)))
+    }
+}

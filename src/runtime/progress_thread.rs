@@ -1,0 +1,79 @@
+//! The progress thread: makes progress while no call of the library waits, and sleeps when there is none to make.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use crate::base::lock::lock;
+
+/// A node's progress thread, if it has one or may get one.
+pub(crate) struct ProgressThreadSlot {
+    state: Mutex<State>,
+}
+
+enum State {
+    /// There is none, and it may start when a peer turns out to depend on it.
+    Allowed,
+    /// There is none and there never will be: by configuration, or because the node closes.
+    Barred,
+    Runs(JoinHandle<()>),
+}
+
+impl ProgressThreadSlot {
+    /// No thread yet.
+    pub(crate) fn new(allowed: bool) -> ProgressThreadSlot {
+        ProgressThreadSlot { state: Mutex::new(if allowed { State::Allowed } else { State::Barred }) }
+    }
+
+    /// Starts the thread, which does `work` until that returns, unless it runs or may not.
+    pub(crate) fn start(&self, name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Allowed) {
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            // A handler's panic ends the call that made progress. This one is nobody's, and peers depend on the next.
+            let work = move || {
+                while std::panic::catch_unwind(AssertUnwindSafe(&work)).is_err() {
+                    tracing::error!("a handler panicked on the progress thread");
+                }
+            };
+            *state = State::Runs(thread.spawn(work)?);
+        }
+        Ok(())
+    }
+
+    /// Lets the thread go on, if it is parked.
+    pub(crate) fn unpark(&self) {
+        if let State::Runs(thread) = &*lock(&self.state) {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Waits for the thread, which the node's closing has ended, and lets none start any more.
+    pub(crate) fn end(&self) {
+        let before = std::mem::replace(&mut *lock(&self.state), State::Barred);
+        if let State::Runs(thread) = before
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // What panics in a handler it has caught and told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that sleeps or is about to, counted while this lives.
+pub(crate) struct Asleep<'a>(&'a AtomicU32);
+
+impl<'a> Asleep<'a> {
+    pub(crate) fn new(sleepers: &'a AtomicU32) -> Asleep<'a> {
+        sleepers.fetch_add(1, Ordering::SeqCst);
+        Asleep(sleepers)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,121 @@
+//! Signs of life: what is sent to peers, and expected of them, though there is nothing to say.
+//!
+//! Of a connection that is gone the provider says nothing unless something is under way. So all peers that there are links
+//! to are sent something twice a second. One whose process has ended is lost by that: its system refuses what comes. One
+//! whose whole host is gone, or cannot be reached any more, refuses nothing; it is lost when nothing was heard from it for
+//! as long as [`OfiTransport::silence`] allows. Only time in which this process listened counts.
+
+use std::time::{Duration, Instant};
+
+use engine::Rank;
+
+use super::envelope::Kind;
+use super::transport::OfiTransport;
+
+/// How often peers are sent something.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// In how many heartbeats a peer has to be heard from that was said to be gone: what it had sent before may come after that.
+const DOUBTS: u8 = 4;
+
+/// The shortest time for which an auxiliary endpoint may end no part, though its peer is heard from.
+const STALLS_MIN: Duration = Duration::from_secs(2);
+
+/// How long an auxiliary endpoint may end no part while its peer is heard from, which may be silent for so long. Half of that, as the copies
+/// are tried by one more auxiliary endpoint.
+fn stalls_within(silence: Duration) -> Duration {
+    (silence / 2).max(STALLS_MIN)
+}
+
+impl OfiTransport {
+    /// Does what is to be done at certain times.
+    #[inline(never)]
+    pub(super) fn look_at_clock(&mut self) {
+        let now = Instant::now();
+        self.settle(now);
+        // What the provider refused it may take now, and no message may come to remind of it.
+        self.endpoint.listen_again(now);
+        if now >= self.pulse_at {
+            self.pulse_at = now + HEARTBEAT;
+            self.close_again();
+            self.heartbeat();
+        }
+    }
+
+    /// Has the next poll do that.
+    pub(crate) fn look_at_clock_soon(&mut self) {
+        self.looks_left = 0;
+    }
+
+    fn heartbeat(&mut self) {
+        let listened = std::mem::take(&mut self.listened);
+        let (mut quiet, mut silent, mut doubted) = (Vec::new(), Vec::new(), Vec::new());
+        for (rank, link) in self.links.iter_mut().filter(|(_, link)| link.peer.is_some()) {
+            let (heard, spoken_to) = (std::mem::take(&mut link.heard), std::mem::take(&mut link.spoken_to));
+            if heard {
+                link.silent = Duration::ZERO;
+                link.doubts = link.doubts.saturating_sub(1);
+                if listened
+                    && link
+                        .silence_max
+                        .is_some_and(|max| self.endpoint_pool.stall(rank, HEARTBEAT) >= stalls_within(max))
+                {
+                    doubted.push(rank);
+                }
+            } else if listened {
+                link.silent += HEARTBEAT;
+            }
+            if link.silence_max.is_some_and(|max| link.silent >= max) {
+                silent.push(rank);
+            } else if !(heard && spoken_to) && link.unsent.is_empty() {
+                quiet.push(rank);
+            }
+        }
+        for rank in silent {
+            if !self.gone.contains(&rank) {
+                tracing::warn!(peer = rank, "nothing was heard from the peer for too long");
+                // It may hear again one day.
+                self.say_bye(rank);
+                self.lose(rank);
+            }
+        }
+        doubted.into_iter().for_each(|rank| self.doubt_aux_endpoint(rank));
+        quiet.into_iter().for_each(|rank| self.ping(rank));
+    }
+
+    pub(super) fn ping(&mut self, rank: Rank) {
+        // Without memory, the next time.
+        if !self.gone.contains(&rank) {
+            let _ = self.post(rank, Kind::Credits, 0, [0; 7], &[]);
+        }
+    }
+
+    /// Makes a link to a peer if there is none, so that it is found out when it is gone.
+    pub(crate) fn watch(&mut self, rank: Rank) {
+        if !self.links.has(rank) && self.link(rank).is_ok() {
+            self.ping(rank);
+        }
+    }
+
+    /// Whether a peer that is gone has said so itself.
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
+        self.left.contains(&rank)
+    }
+
+    /// Somebody found a process of the peer's host dead: finds out about this one.
+    pub(crate) fn suspect(&mut self, rank: Rank) {
+        if let Ok(link) = self.link(rank) {
+            link.doubts = DOUBTS;
+            self.ping(rank);
+        }
+    }
+
+    /// Somebody says that a peer is gone. Who has a link to it finds out; who has not has nothing to say against it.
+    pub(crate) fn believe_gone(&mut self, rank: Rank) {
+        if self.links.has(rank) {
+            self.suspect(rank);
+        } else {
+            self.lose(rank);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Peers that are gone.
+
+use std::time::{Duration, Instant};
+
+use engine::{Event, Header, OpError, Rank};
+
+use super::buffers::{Purpose, Size};
+use super::endpoint::Kept;
+use super::envelope::{BARE_BYTES, Envelope, Kind};
+use super::link::Parted;
+use super::pending_requests::Wanted;
+use super::token::{Party, TOKEN_BYTES, Token};
+use super::transport::OfiTransport;
+
+/// How often a peer that is gone here, and still talks, is told so.
+const REMINDER: Duration = Duration::from_millis(200);
+
+impl OfiTransport {
+    /// The peers that this transport has found to be gone since the last call, for [`engine::Node::lose`].
+    pub(crate) fn take_lost(&mut self) -> Vec<Rank> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// A peer is found to be gone.
+    #[cold]
+    pub(super) fn lose(&mut self, rank: Rank) {
+        if self.part_with(rank) {
+            self.lost.push(rank);
+        }
+    }
+
+    /// The network itself is gone.
+    #[cold]
+    pub(super) fn lose_all(&mut self) {
+        let all: Vec<Rank> = self.links.ranks().filter(|rank| *rank != self.members.own.rank).collect();
+        all.into_iter().for_each(|rank| self.lose(rank));
+    }
+
+    /// A peer sends what no member sends: it is not listened to any more.
+    #[cold]
+    pub(super) fn garble(&mut self, rank: Rank) {
+        self.say_bye(rank);
+        if self.part_with(rank) {
+            self.links.remove(rank);
+            self.events.push_back(Event::Garbled { peer: rank });
+        }
+    }
+
+    /// The engine has lost a peer. If that lives and can be reached now, it is told.
+    #[cold]
+    pub(super) fn give_up(&mut self, rank: Rank) {
+        // What it had sent before is still heard.
+        self.progress_while(|_| true);
+        if !self.gone.contains(&rank) {
+            self.say_bye(rank);
+        }
+        self.part_with(rank);
+    }
+
+    /// Tells a peer that this process leaves, if they have ever talked: nothing is to be sent to it after that.
+    pub(crate) fn take_leave(&mut self, rank: Rank) {
+        if self.links.has(rank) && !self.gone.contains(&rank) {
+            self.say_bye(rank);
+        }
+    }
+
+    pub(super) fn say_bye(&mut self, rank: Rank) {
+        if self.post(rank, Kind::Bye, 0, [0; 7], &[]).is_err() {
+            tracing::debug!(peer = rank, "the peer is not told that it was given up");
+        }
+    }
+
+    /// A peer that is gone here still talks. It is told, now and then, that it was given up, unless that is what it says itself.
+    /// Whether it was that peer.
+    #[cold]
+    pub(super) fn remind(&mut self, rank: Rank, token: &[u8; TOKEN_BYTES], kind: Kind) -> bool {
+        let Some(parted) = self.parted.get_mut(&rank).filter(|parted| parted.inward.matches(token)) else {
+            return false;
+        };
+        if kind == Kind::Bye {
+            self.left.insert(rank);
+        }
+        let (now, Some(peer)) = (Instant::now(), parted.peer) else { return true };
+        if now < parted.remind_at || self.left.contains(&rank) {
+            return true;
+        }
+        parted.remind_at = now + REMINDER;
+        let (token, sender) = (*parted.outward.bytes(), parted.place);
+        let (credits, words) = ([0; 2], [0; Header::WORDS]);
+        let bye = Envelope { token, sender, kind: Kind::Bye, credits, sequence: 0, words }.encode();
+        // Without memory, or room, at its next word.
+        let Some(buffer) = self.endpoint.take(Size::Message) else { return true };
+        self.endpoint.buffers.put(&buffer, 0, &bye[..BARE_BYTES]);
+        match self.endpoint.send(peer, (buffer, BARE_BYTES), Purpose::Send { rank, answers: false }) {
+            Ok(()) => self.sending += 1,
+            Err(Kept { buffer, .. }) => self.endpoint.buffers.put_back(buffer),
+        }
+        true
+    }
+
+    /// Ends everything with a peer but the messages that have come. Returns whether there was anything to end.
+    fn part_with(&mut self, rank: Rank) -> bool {
+        if !self.gone.insert(rank) {
+            return false;
+        }
+        if let Some(link) = self.links.get_mut(rank) {
+            let (peer, place) = (link.peer, link.place);
+            let (outward, inward, remind_at) = (link.outward.clone(), link.inward.clone(), Instant::now());
+            self.parted.insert(rank, Parted { peer, place, outward, inward, remind_at });
+            link.asks.clear();
+            link.unsent.drain(..).for_each(|unsent| self.endpoint.buffers.put_back(unsent.buffer));
+        }
+        // Whoever lists it also removes it.
+        self.list(rank);
+        let lost = OpError::PeerLost { peer: rank };
+        let events = &mut self.events;
+        self.asked.retain(|_, asked| {
+            if let Wanted::Atomic { op, .. } = asked.wanted
+                && asked.peer == rank
+            {
+                events.push_back(Event::Completed { op, result: Err(lost) });
+            }
+            asked.peer != rank
+        });
+        self.lose_copies(rank);
+        self.take_heap_back(rank);
+        true
+    }
+
+    /// The token that a member's messages to this process bear.
+    pub(super) fn expects(&self, rank: Rank) -> Option<Token> {
+        let incarnation = *self.members.incarnations.get(rank as usize)?;
+        Some(Token::new(&self.members.secret, Party { rank, incarnation }, self.members.own))
+    }
+}

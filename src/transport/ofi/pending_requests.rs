@@ -1,0 +1,57 @@
+//! What peers are asked for, and what is known by their answers.
+
+use engine::{Atomic, Key, OpId, Place, Rank};
+use fabric::RegionId;
+
+/// What a peer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Atomic { op: OpId, word: Place, atomic: Atomic },
+    Heap,
+}
+
+/// What it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// An atomic's old word, or a heap's live bytes, key and first byte.
+    Done([u64; 3]),
+    /// There is no such word; or the heap is not to be reached.
+    Fault,
+}
+
+/// What a peer has been asked for, or is to be.
+pub(super) struct PendingRequest {
+    pub(super) wanted: Wanted,
+    pub(super) peer: Rank,
+    /// It can be answered: the peer has been asked.
+    pub(super) sent: bool,
+}
+
+/// A peer's heap, as it may be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    pub(super) key: Key,
+    /// Its first byte, and how many of its bytes were live when this was said.
+    pub(super) base: u64,
+    pub(super) live: u64,
+}
+
+/// What is known of a peer's heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Known {
+    #[default]
+    Nothing,
+    Here(Reach),
+    /// Its owner does not let it be reached.
+    Refused,
+}
+
+/// A peer's heap and this process's, between the two.
+#[derive(Debug, Default)]
+pub(super) struct Heaps {
+    pub(super) known: Known,
+    /// The peer has been asked, and has not answered.
+    pub(super) asked: bool,
+    /// The registration that the peer has the key of, and the key.
+    pub(super) given: Option<(RegionId, u64)>,
+}

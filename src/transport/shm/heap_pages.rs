@@ -1,0 +1,233 @@
+//! Who has which part of a node's heap.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use vm::heap::{HeapAllocator, PageRun};
+use vm::segment::PAGE_BYTES;
+use vm::{Segment, SharedMemory};
+
+use crate::base::lock::lock;
+use crate::transport::shm::Control;
+
+/// Blocks start at multiples of this, one cache line.
+pub(crate) const ALIGN: u64 = 64;
+
+/// A block of a heap, freed when dropped.
+pub(crate) struct Block {
+    heap: Arc<HeapState>,
+    pub(crate) offset: u64,
+}
+
+impl Block {
+    /// The memory of the heap that the block is part of.
+    #[inline]
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        self.heap.segment.memory()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.heap.free(self.offset);
+    }
+}
+
+/// A node's heap: its memory, and who has which part of it.
+pub(crate) struct HeapState {
+    segment: Segment,
+    control: Control,
+    /// Bytes of it that its program's allocator divides.
+    allocated: u64,
+    /// The process whose heap it is, and its place in its line of forks.
+    pid: u32,
+    generation: u32,
+    /// Whether memory is taken for each block when it is given out, as where the system promises none: then a touch of memory that
+    /// is not there would end whoever touches it, and that may be a peer.
+    reserves: bool,
+    pages: Mutex<Pages>,
+}
+
+/// There is no block of as many bytes.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    /// Bytes free, perhaps not in one piece.
+    pub(crate) free: u64,
+    /// Whether the heap has room, and the system no memory for it.
+    pub(crate) refused: bool,
+}
+
+/// Which pages are whose.
+struct Pages {
+    allocator: HeapAllocator,
+    /// By how many registrations each page is held, by its number: who has its key must find the page that is mapped, so
+    /// that such pages stay until they are let go of, whoever frees the blocks on them.
+    held: BTreeMap<u64, u32>,
+}
+
+impl HeapState {
+    /// A heap of which its program's allocator has the first bytes, so many, and `allocator` divides the others.
+    pub(crate) fn new(
+        segment: Segment,
+        control: Control,
+        allocator: HeapAllocator,
+        allocated: u64,
+        reserves: bool,
+    ) -> HeapState {
+        let in_use = allocated..allocator.high_water().max(allocated);
+        if reserves && let Err(error) = segment.reserve(in_use.start, in_use.end - in_use.start) {
+            tracing::warn!(%error, "no memory for what the heap begins with");
+        }
+        HeapState {
+            segment,
+            control,
+            allocated,
+            pid: std::process::id(),
+            generation: vm::forks::generation(),
+            reserves,
+            pages: Mutex::new(Pages { allocator, held: BTreeMap::new() }),
+        }
+    }
+
+    /// Bytes that its blocks may take in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.segment.len() - self.allocated
+    }
+
+    /// Takes a block of `len` bytes, and makes sure that peers may access it.
+    pub(crate) fn alloc(self: &Arc<Self>, len: u64) -> Result<Block, NoRoom> {
+        // Before the lock, which somebody may have held when this process was forked.
+        assert!(
+            self.generation == vm::forks::generation(),
+            "a child made by fork used what is its parent's: it must open a node of its own"
+        );
+        let mut pages = lock(&self.pages);
+        let len = len.max(1);
+        let offset =
+            pages.allocator.alloc(len, ALIGN).map_err(|full| NoRoom { free: full.free, refused: false })?;
+        self.control.live().store(pages.allocator.high_water(), Ordering::Release);
+        drop(pages);
+        let block = Block { heap: Arc::clone(self), offset };
+        if self.reserves
+            && let Err(error) = self.segment.reserve(offset, len)
+        {
+            tracing::debug!(%error, len, "no memory for a block of the heap");
+            drop(block);
+            return Err(NoRoom { free: lock(&self.pages).allocator.free_bytes(), refused: true });
+        }
+        Ok(block)
+    }
+
+    /// Gives a block back, and the pages that nothing else uses to the system.
+    fn free(&self, offset: u64) {
+        let mut pages = lock(&self.pages);
+        let empty = pages.allocator.free(offset).expect("only the owner of a block frees it, once");
+        for run in empty.map(|run| pages.not_held(run)).unwrap_or_default() {
+            self.punch(&pages, run);
+        }
+    }
+
+    /// Keeps the pages of a registration that lies between these offsets, until they are [let go](HeapState::let_go) of as
+    /// often: whatever is freed, they are not taken away.
+    pub(crate) fn hold(&self, range: Range<u64>) {
+        let mut pages = lock(&self.pages);
+        for page in pages_of(&range) {
+            *pages.held.entry(page).or_default() += 1;
+        }
+    }
+
+    /// Gives pages that were held back to the system, if nothing else uses them.
+    pub(crate) fn let_go(&self, range: Range<u64>) {
+        let mut pages = lock(&self.pages);
+        for page in pages_of(&range) {
+            let Some(times) = pages.held.get_mut(&page) else { continue };
+            *times -= 1;
+            if *times == 0 {
+                pages.held.remove(&page);
+            }
+        }
+        let (start, end) = (range.start / PAGE_BYTES * PAGE_BYTES, range.end.next_multiple_of(PAGE_BYTES));
+        for run in pages.allocator.empty_pages(start, end) {
+            for run in pages.not_held(run) {
+                self.punch(&pages, run);
+            }
+        }
+    }
+
+    /// Gives pages to the system, with the lock held: no page is punched after it was given out again.
+    fn punch(&self, _pages: &Pages, run: PageRun) {
+        if std::process::id() != self.pid {
+            // A child that was forked drops its copy of what is the parent's still.
+            return;
+        }
+        if let Err(error) = self.segment.punch(run.offset, run.len) {
+            tracing::warn!(%error, "freed pages of the heap stay in memory");
+        }
+    }
+
+    /// The heap's memory.
+    #[inline]
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+}
+
+impl Pages {
+    /// The parts of a run that no registration holds.
+    fn not_held(&self, run: PageRun) -> Vec<PageRun> {
+        let pages = pages_of(&(run.offset..run.offset + run.len));
+        let (mut parts, mut first) = (Vec::new(), pages.start);
+        let held = self.held.range(pages.clone()).map(|(page, _)| *page);
+        for page in held.chain([pages.end]) {
+            if first < page {
+                parts.push(PageRun { offset: first * PAGE_BYTES, len: (page - first) * PAGE_BYTES });
+            }
+            first = page + 1;
+        }
+        parts
+    }
+}
+
+/// The numbers of the pages that a range touches.
+fn pages_of(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::shm::control::{Identity, Mapping};
+
+    fn heap(reserves: bool) -> Arc<HeapState> {
+        const BYTES: u64 = 64 << 20;
+        let segment = Segment::create("standpipe-heap", BYTES).expect("address space");
+        let identity = Identity {
+            rank: 0,
+            size: 1,
+            nonce: 0,
+            nonce_addr: 0,
+            fences_asymmetric: false,
+            ranges_only: false,
+            directory: 0,
+            allocated: Mapping::default(),
+            heap: Mapping::of(segment.memory()),
+        };
+        let (control, _) = Control::create(1, &identity, &[]).expect("memory");
+        Arc::new(HeapState::new(segment, control, HeapAllocator::new(BYTES), 0, reserves))
+    }
+
+    #[test]
+    fn where_the_system_promises_nothing_a_block_has_its_memory_when_it_is_given_out() {
+        for reserves in [false, true] {
+            let heap = heap(reserves);
+            let resident = || heap.segment().resident_bytes().expect("it tells");
+            let before = resident();
+            let block = heap.alloc(8 << 20).expect("room");
+            assert_eq!(resident() - before >= 8 << 20, reserves);
+            drop(block);
+            assert_eq!(resident(), before, "it is given back");
+        }
+    }
+}

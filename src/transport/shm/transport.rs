@@ -1,0 +1,585 @@
+//! The engine's transport over shared memory: messages in rings, copies and atomics at once.
+//!
+//! A ring that nobody polls is *cold*: its producer rings the doorbell after each message, and the owner looks where
+//! the bell says. A ring whose sender keeps talking turns *hot* and is polled directly, so that a message costs one
+//! cache line. Before a thread sleeps, all rings turn cold again.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use engine::{
+    Atomic, AtomicOp, Change, Direction, Event, HEAD_WORDS, Header, Inbox, Lane, MemId, OpError, OpId, Piece,
+    Place, Rank, SendError, Submit, Why, WordType,
+};
+use vm::{Attention, Bell, Corrupt, Words, membarrier};
+
+use super::control::{Control, PAYLOAD_MAX};
+use super::copy::{CopyError, copy_pieces, heap_fault};
+use super::own::{BOUNCE_BYTES, OwnMemory};
+use super::pair::{Found, Pair, Warmth};
+use crate::transport::peers::{Near, Peer, Peers};
+
+/// Rings polled directly, at most: more would make every poll slow.
+const HOT_MAX: usize = 8;
+
+/// Messages from one sender, with no sleep in between, that make its rings hot.
+const HOT_AFTER: u32 = 2;
+
+/// How long a sender that rings may take to be connected to, at the first attempt and at most. It has joined before it
+/// could ring, so this takes no time; but any peer can ring in the name of one that never comes.
+const HEAR_WITHIN: Duration = Duration::from_millis(100);
+const HEAR_WITHIN_MAX: Duration = Duration::from_millis(500);
+
+/// How long a receiver may take to be connected to, where no call of the user's did it before.
+const SEND_WITHIN: Duration = Duration::from_secs(2);
+
+/// Messages of hot senders before those that rang are looked at.
+const RUN_MAX: u32 = 64;
+
+/// What there is to do when everything has turned cold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cold {
+    /// Messages wait: poll again.
+    Work,
+    /// Requests wait until their sender has consumed replies; nothing will ring when it has.
+    Blocked,
+    /// Nothing: whatever comes rings the bell.
+    Quiet,
+}
+
+/// Message rings, mapped heaps and cross-memory attach, as the engine's transport.
+pub(crate) struct ShmTransport {
+    peers: Arc<Peers>,
+    pairs: Vec<Option<Box<Pair>>>,
+    /// Senders whose rings are polled at every call.
+    hot: Vec<Rank>,
+    /// Senders that rang, to be polled until their rings are empty.
+    warm: VecDeque<Rank>,
+    /// Senders that rang and could not be connected to yet.
+    unheard: VecDeque<Unheard>,
+    /// Where the next look at the hot senders begins, and how many of their messages have come in a row.
+    turn: usize,
+    run: u32,
+    bell: Bell<Words>,
+    /// How many senders may be hot: none where waits do not poll, since turning cold before each sleep would cost more
+    /// than doorbells.
+    hot_max: usize,
+    /// Threads of this process that sleep or are about to: while there are any, no ring turns hot.
+    sleepers: Arc<AtomicU32>,
+    own: OwnMemory,
+}
+
+impl ShmTransport {
+    pub(crate) fn new(
+        peers: Arc<Peers>,
+        sleepers: Arc<AtomicU32>,
+        polls: bool,
+        own: OwnMemory,
+    ) -> ShmTransport {
+        ShmTransport {
+            pairs: (0..peers.own().places).map(|_| None).collect(),
+            hot: Vec::with_capacity(HOT_MAX),
+            warm: VecDeque::new(),
+            unheard: VecDeque::new(),
+            turn: 0,
+            run: 0,
+            bell: peers.own().control.bell(),
+            own,
+            peers,
+            hot_max: if polls { HOT_MAX } else { 0 },
+            sleepers,
+        }
+    }
+
+    /// Turns every hot ring cold, so that whatever comes from now on rings the bell, and says what is there already.
+    pub(crate) fn prepare_sleep(&mut self) -> Cold {
+        self.take_rung();
+        self.retry_unheard();
+        if !self.hot.is_empty() {
+            for rank in &self.hot {
+                if let Some(pair) = &mut self.pairs[*rank as usize] {
+                    pair.set_attention(Attention::Doorbell);
+                    pair.state = Warmth::Warm;
+                }
+            }
+            membarrier::heavy_fence();
+            self.warm.extend(self.hot.drain(..));
+            self.turn = 0;
+        }
+        // Nothing rings when the time comes of one that could not be connected to: no sleep is long.
+        let mut found = if self.due_unheard().is_none() { Cold::Quiet } else { Cold::Blocked };
+        for rank in &self.warm {
+            let Some(pair) = &mut self.pairs[*rank as usize] else { continue };
+            pair.streak = 0;
+            if pair.asking.ready() || (pair.answering.ready() && pair.answering.room(PAYLOAD_MAX)) {
+                return Cold::Work;
+            }
+            if pair.answering.ready() {
+                found = Cold::Blocked;
+            }
+        }
+        found
+    }
+
+    /// The engine has lost a peer, or given it up: nothing is done directly in its memory any more either.
+    pub(crate) fn leave_alone(&self, peer: Rank) {
+        if let Some(known) = self.peers.known(peer) {
+            known.lose();
+        }
+    }
+
+    /// Puts everyone who rang on the list of senders to poll.
+    fn take_rung(&mut self) {
+        if !self.bell.has_pending() {
+            if !self.unheard.is_empty() {
+                self.retry_unheard();
+            }
+            return;
+        }
+        let (pairs, warm, unheard, peers) = (&mut self.pairs, &mut self.warm, &mut self.unheard, &self.peers);
+        self.bell.take_pending(|sender| match &mut pairs[sender] {
+            Some(pair) => pair.warm_up(sender as Rank, warm),
+            None if unheard.iter().any(|waiting| waiting.rank == sender as Rank) => {}
+            // Nobody has that place: whoever gets it rings once more.
+            None if sender as Rank >= peers.own().size && peers.known(sender as Rank).is_none() => {}
+            None => unheard.push_back(Unheard::new(sender as Rank)),
+        });
+        self.retry_unheard();
+    }
+
+    /// Connects to one sender that rang and has not been talked to yet, if its time has come.
+    #[cold]
+    fn retry_unheard(&mut self) {
+        let Some(at) = self.due_unheard() else { return };
+        let Some(mut waiting) = self.unheard.remove(at) else { return };
+        // Since it rang we may have sent it something, and then there is a pair that has begun to count.
+        if let Some(pair) = &mut self.pairs[waiting.rank as usize] {
+            return pair.warm_up(waiting.rank, &mut self.warm);
+        }
+        match Pair::new(&self.peers, waiting.rank, waiting.timeout) {
+            Ok(mut pair) => {
+                pair.warm_up(waiting.rank, &mut self.warm);
+                self.pairs[waiting.rank as usize] = Some(pair);
+            }
+            Err(_) => {
+                waiting.put_off();
+                self.unheard.push_back(waiting);
+            }
+        }
+    }
+
+    /// Where in the list the first of them is whose time has come.
+    fn due_unheard(&self) -> Option<usize> {
+        let now = if self.unheard.is_empty() { return None } else { Instant::now() };
+        self.unheard
+            .iter()
+            .position(|waiting| waiting.not_before <= now || self.peers.known(waiting.rank).is_some())
+    }
+
+    /// Whether any sender's ring is polled.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Waits a moment for a message, `looks` short looks at most.
+    #[inline(always)]
+    pub(crate) fn spin_for_message(&mut self, looks: u32) {
+        for _ in 0..looks {
+            // Once between looks: without it they take the line away from whoever is writing it.
+            std::hint::spin_loop();
+            for (index, rank) in self.hot.iter().enumerate() {
+                if self.pairs[*rank as usize].as_ref().is_some_and(|pair| pair.is_ready()) {
+                    // So that the next poll looks there first.
+                    self.turn = index;
+                    return;
+                }
+            }
+            if self.bell.has_pending() {
+                return;
+            }
+        }
+    }
+
+    /// A short message in a baton of the hot sender whose turn it is: what answers and their questions are where two
+    /// talk. Everything else is for [`ShmTransport::poll_all`].
+    #[inline(always)]
+    fn poll_first(&mut self, inbox: &mut Inbox) -> Option<(Rank, Lane)> {
+        if self.run >= RUN_MAX {
+            return None;
+        }
+        let rank = *self.hot.get(self.turn)?;
+        let lane = self.pairs[rank as usize].as_mut()?.take_short(inbox)?;
+        self.run += 1;
+        if self.hot.len() > 1 {
+            self.pass_turn(self.turn);
+        }
+        Some((rank, lane))
+    }
+
+    /// The next look at the hot senders begins after this one.
+    fn pass_turn(&mut self, index: usize) {
+        self.turn = if index + 1 < self.hot.len() { index + 1 } else { 0 };
+    }
+
+    /// Any message of any sender.
+    #[inline(never)]
+    fn poll_all(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let found = if self.run < RUN_MAX { self.poll_hot(inbox) } else { None };
+        if found.is_some() {
+            self.run += 1;
+            return found;
+        }
+        self.poll_others(inbox)
+    }
+
+    /// Looks at those that rang, after the hot ones had nothing or had their turns; then, after those turns, at the hot
+    /// ones again.
+    fn poll_others(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let hot_again = std::mem::replace(&mut self.run, 0) >= RUN_MAX;
+        self.take_rung();
+        let found = if self.warm.is_empty() { None } else { self.poll_warm(inbox) };
+        match found {
+            None if hot_again => self.poll_hot(inbox),
+            found => found,
+        }
+    }
+
+    /// The first hot sender with a message, and its lane.
+    fn poll_hot(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        let count = self.hot.len();
+        for step in 0..count {
+            // Round robin, so that one that never stops does not keep the others from being heard.
+            let index = if self.turn + step < count { self.turn + step } else { self.turn + step - count };
+            let rank = self.hot[index];
+            let found = self.poll_sender(rank, inbox);
+            if matches!(found, Found::Message(_) | Found::Garbage) {
+                // A sender of garbage is not among them any more.
+                self.pass_turn(index);
+                return Some((rank, found));
+            }
+        }
+        None
+    }
+
+    fn poll_warm(&mut self, inbox: &mut Inbox) -> Option<(Rank, Found)> {
+        for _ in 0..self.warm.len() {
+            let rank = self.warm.pop_front()?;
+            match self.poll_sender(rank, inbox) {
+                Found::Message(lane) => {
+                    if !self.heat(rank) {
+                        self.warm.push_back(rank);
+                    }
+                    return Some((rank, Found::Message(lane)));
+                }
+                Found::Blocked => self.warm.push_back(rank),
+                Found::Nothing => {
+                    if let Some(pair) = self.pairs[rank as usize].as_mut() {
+                        pair.cool();
+                    }
+                }
+                Found::Garbage => return Some((rank, Found::Garbage)),
+            }
+        }
+        None
+    }
+
+    /// Makes a sender's rings hot if that pays. Returns whether they are.
+    fn heat(&mut self, rank: Rank) -> bool {
+        let Some(pair) = &mut self.pairs[rank as usize] else { return false };
+        let pays = pair.streak >= HOT_AFTER && self.sleepers.load(Ordering::SeqCst) == 0;
+        if !pays || self.hot.len() >= self.hot_max || pair.state != Warmth::Warm {
+            return false;
+        }
+        pair.state = Warmth::Hot;
+        pair.set_attention(Attention::Polled);
+        self.hot.push(rank);
+        true
+    }
+
+    fn poll_sender(&mut self, rank: Rank, inbox: &mut Inbox) -> Found {
+        let Some(pair) = &mut self.pairs[rank as usize] else { return Found::Nothing };
+        match pair.poll(inbox) {
+            Ok(found) => found,
+            Err(corrupt) => self.shun(rank, corrupt),
+        }
+    }
+
+    #[cold]
+    fn shun(&mut self, peer: Rank, corrupt: Corrupt) -> Found {
+        tracing::warn!(peer, %corrupt, "the peer's ring is garbled; it is cut off");
+        if let Some(pair) = &mut self.pairs[peer as usize] {
+            pair.state = Warmth::Shunned;
+        }
+        self.hot.retain(|rank| *rank != peer);
+        self.turn = 0;
+        self.peers.lose(peer);
+        Found::Garbage
+    }
+
+    /// Sends the first message to a peer.
+    #[cold]
+    #[inline(never)]
+    fn send_first(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: [u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let Some(slot) = self.pairs.get_mut(peer as usize) else {
+            return Err(SendError::Failed(OpError::Protocol { peer, what: "no such rank" }));
+        };
+        let pair = Pair::new(&self.peers, peer, SEND_WITHIN).map_err(SendError::Failed)?;
+        slot.insert(pair).send(lane, &header, payload)
+    }
+}
+
+/// A sender that rang, and has not been connected to.
+struct Unheard {
+    rank: Rank,
+    /// How long the next attempt may take; doubled by each that fails.
+    timeout: Duration,
+    not_before: Instant,
+}
+
+impl Unheard {
+    fn new(rank: Rank) -> Unheard {
+        Unheard { rank, timeout: HEAR_WITHIN, not_before: Instant::now() }
+    }
+
+    /// After an attempt that failed. Whoever polls holds the engine during attempts, so they are kept rare.
+    fn put_off(&mut self) {
+        self.timeout = (self.timeout * 2).min(HEAR_WITHIN_MAX);
+        self.not_before = Instant::now() + self.timeout * 4;
+    }
+}
+
+impl engine::Transport for ShmTransport {
+    fn disconnect(&mut self, peer: Rank) {
+        // The end of its connection tells a peer from outside that it was given up.
+        if peer >= self.peers.own().size {
+            // The engine knows, and is held: nobody is to be told here.
+            self.peers.lose(peer);
+            self.peers.forget(peer);
+        }
+    }
+
+    #[inline(always)]
+    fn suspect(&mut self, peer: Rank) {
+        if let Some(near) = self.peers.near().get(peer) {
+            near.look_after();
+        }
+    }
+
+    fn send(
+        &mut self,
+        peer: Rank,
+        lane: Lane,
+        header: &[u64; Header::WORDS],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        match self.pairs.get_mut(peer as usize) {
+            Some(Some(pair)) => pair.send(lane, header, payload),
+            _ => self.send_first(peer, lane, *header, payload),
+        }
+    }
+
+    fn give_up_offers(&mut self) {
+        self.peers.own().control.given_up().fetch_add(1, Ordering::SeqCst);
+        // Nothing that is changed after it is seen before.
+        fence(Ordering::SeqCst);
+    }
+
+    fn offers_given_up(&self, peer: Rank) -> Option<u32> {
+        let of = |control: &Control| {
+            // What was copied was read before.
+            fence(Ordering::SeqCst);
+            control.given_up().load(Ordering::SeqCst) as u32
+        };
+        if peer == self.peers.own().rank {
+            return Some(of(&self.peers.own().control));
+        }
+        self.peers.near().get(peer).map(|near| of(&near.control))
+    }
+
+    #[inline(always)]
+    fn take_like(
+        &mut self,
+        peer: Rank,
+        head: &[u64; HEAD_WORDS],
+    ) -> Option<[u64; Header::WORDS - HEAD_WORDS]> {
+        self.pairs.get_mut(peer as usize)?.as_mut()?.take_like(head)
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let (peer, found) = match self.poll_first(inbox) {
+            Some((peer, lane)) => (peer, Found::Message(lane)),
+            None => self.poll_all(inbox)?,
+        };
+        match found {
+            Found::Message(lane) => Some(Event::Message { peer, lane }),
+            _ => Some(Event::Garbled { peer }),
+        }
+    }
+
+    fn payload_max(&self) -> usize {
+        PAYLOAD_MAX
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), OpError> {
+        self.own.read(from, into)
+    }
+
+    fn write(&mut self, to: Place, from: &[u8]) -> Result<(), OpError> {
+        self.own.write(to, from)
+    }
+
+    fn bounce_bytes(&self) -> u64 {
+        BOUNCE_BYTES
+    }
+
+    fn make_bounce_buffer(&mut self) -> Option<u64> {
+        self.own.make_bounce_buffer()
+    }
+
+    fn reaches_bounce_buffers(&mut self, peer: Rank) -> bool {
+        self.peers.near().get(peer).is_some_and(|near| near.reach.attach().is_err())
+    }
+
+    fn copy_own(&mut self, from: Place, to: Place, len: u64) -> Result<(), OpError> {
+        self.own.copy(from, to, len)
+    }
+
+    fn reaches(&mut self, peer: Rank, pieces: &[Piece]) -> Result<(), Why> {
+        let known = match self.peers.get(peer, Some(SEND_WITHIN)) {
+            Ok(Peer::Near(known)) => known,
+            Ok(Peer::Far(_)) => return Err(Why::Network),
+            // The copy says that it is lost.
+            Err(_) => return Ok(()),
+        };
+        // A local end in the heap may change under us, and is nobody's to borrow: it is read piece by piece.
+        if pieces.iter().any(|piece| piece.local.mem != MemId::Space) {
+            return Err(Why::NotOffered);
+        }
+        let is_private = |piece: &Piece| known.best(piece.remote, piece.len as usize).mem == MemId::Space;
+        if pieces.iter().any(is_private) { known.reach.attach() } else { Ok(()) }
+    }
+
+    fn copy(&mut self, _op: OpId, peer: Rank, direction: Direction, pieces: &[Piece]) -> Submit {
+        let Ok(Peer::Near(known)) = self.peers.get(peer, Some(SEND_WITHIN)) else {
+            return Submit::Failed(OpError::PeerLost { peer });
+        };
+        let best = |piece: &Piece| Piece { remote: known.best(piece.remote, piece.len as usize), ..*piece };
+        let reached: Cow<'_, [Piece]> = match pieces.iter().position(|piece| best(piece) != *piece) {
+            Some(at) => pieces[..at].iter().copied().chain(pieces[at..].iter().map(best)).collect(),
+            None => pieces.into(),
+        };
+        // SAFETY: the local ends are addresses. The engine hands on the pieces that it was given; this library gives
+        // it only pieces of a `PieceList`, or of buffers that it keeps until the operation has ended.
+        match unsafe { copy_pieces(known, direction, &reached) } {
+            Ok(()) => Submit::Done(0),
+            Err(CopyError::Unreachable(why)) => Submit::Unreachable(why),
+            Err(CopyError::Failed(error)) => Submit::Failed(error),
+        }
+    }
+
+    fn copy_bounced(&mut self, op: OpId, peer: Rank, direction: Direction, piece: Piece) -> Submit {
+        // Other than cross-memory attach, a copy by this process's own hands would end it where nothing is.
+        if !self.own.is_there(piece.local, piece.len, direction) {
+            let Piece { local, len, .. } = piece;
+            return Submit::Failed(OpError::LocalFault { mem: local.mem, addr: local.offset, len });
+        }
+        match self.reaches(peer, &[piece]) {
+            Ok(()) => self.copy(op, peer, direction, &[piece]),
+            Err(why) => Submit::Unreachable(why),
+        }
+    }
+
+    fn change_own(&mut self, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+        atomic_at(self.peers.itself(), word, atomic)
+    }
+
+    fn atomic(&mut self, _op: OpId, peer: Rank, word: Place, atomic: Atomic) -> Submit {
+        // The barrier's counter stays readable when its keeper is gone: it is mapped.
+        let known = match self.peers.known(peer) {
+            Some(known) => known,
+            None => match self.peers.get(peer, Some(SEND_WITHIN)) {
+                Ok(known) => known,
+                Err(_) => return Submit::Failed(OpError::PeerLost { peer }),
+            },
+        };
+        let Peer::Near(known) = known else { return Submit::Unreachable(Why::Network) };
+        let done = atomic_at(known, word, atomic);
+        if atomic.signals && done.is_ok() {
+            known.bell.poke();
+        }
+        done.map_or_else(Submit::Failed, Submit::Done)
+    }
+}
+
+/// An atomic on an aligned word of a peer's control memory or heap.
+pub(crate) fn atomic_at(peer: &Near, word: Place, atomic: Atomic) -> Result<u64, OpError> {
+    match word.mem {
+        MemId::Control if atomic.size() == 8 => Ok(apply_u64(peer.control.barrier(), atomic)),
+        MemId::Heap => atomic_in_heap(peer, word.offset, atomic),
+        mem => Err(OpError::Fault { peer: peer.rank, mem, addr: word.offset, len: atomic.size() }),
+    }
+}
+
+/// An atomic on an aligned word of a peer's heap, by this process's processor.
+#[inline(always)]
+pub(crate) fn atomic_in_heap(peer: &Near, offset: u64, atomic: Atomic) -> Result<u64, OpError> {
+    let heap = offset.checked_add(atomic.size()).and_then(|end| peer.heap_up_to(end));
+    let old = heap.and_then(|heap| match atomic.size() {
+        4 => heap.atomic_u32(offset).ok().map(|word| apply_u32(word, atomic)),
+        _ => heap.atomic_u64(offset).ok().map(|word| apply_u64(word, atomic)),
+    });
+    old.ok_or_else(|| heap_fault(peer, offset, atomic.size()))
+}
+
+/// Atomics by the processor. Those that it has not are loops over compare-and-swap.
+macro_rules! apply {
+    ($apply:ident, $fetch:ident, $swap:ident, $atomic:ty, $word:ty) => {
+        #[inline(always)]
+        fn $apply(word: &$atomic, atomic: Atomic) -> u64 {
+            u64::from(match atomic.change {
+                Change::Apply(op, value) => $fetch(word, atomic.word, op, value as $word),
+                Change::CompareSwap { expected, new } => $swap(word, expected as $word, new as $word),
+            })
+        }
+
+        /// Changes a word of that type by an operation with `value`, and returns the word from before.
+        #[inline(always)]
+        pub(crate) fn $fetch(word: &$atomic, of: WordType, op: AtomicOp, value: $word) -> $word {
+            // Who then looks for sleepers needs no fence in between.
+            const ORDER: Ordering = Ordering::SeqCst;
+            match op {
+                AtomicOp::Add => word.fetch_add(value, ORDER),
+                AtomicOp::And => word.fetch_and(value, ORDER),
+                AtomicOp::Or => word.fetch_or(value, ORDER),
+                AtomicOp::Xor => word.fetch_xor(value, ORDER),
+                AtomicOp::Swap => word.swap(value, ORDER),
+                AtomicOp::Min | AtomicOp::Max => {
+                    let atomic = Atomic::new(of, Change::Apply(op, u64::from(value)));
+                    let new = |old| Some(atomic.apply(u64::from(old)) as $word);
+                    word.fetch_update(ORDER, Ordering::Acquire, new).unwrap_or_else(|old| old)
+                }
+            }
+        }
+
+        /// Stores `new` in a word that holds `expected`, and returns the word from before.
+        #[inline(always)]
+        pub(crate) fn $swap(word: &$atomic, expected: $word, new: $word) -> $word {
+            word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::Acquire)
+                .unwrap_or_else(|old| old)
+        }
+    };
+}
+
+apply!(apply_u32, fetch_u32, swap_u32, AtomicU32, u32);
+apply!(apply_u64, fetch_u64, swap_u64, AtomicU64, u64);
