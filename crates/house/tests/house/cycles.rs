@@ -151,6 +151,10 @@ mod tests {
             "pub struct B; impl From<crate::a::A> for B {}",
             "pub struct B; fn f() { crate::a::made_by_a_macro(); }",
             "pub struct B; use crate::*; fn f(a: A) {}",
+            "pub struct B { #[serde(skip, with = \"crate::a\")] b: u8 }",
+            "use super::a; pub struct B { #[serde(serialize_with = \"a::written\")] b: u8 }",
+            "pub struct B { #[serde(default = \"crate::a::A::new\")] b: u8 }",
+            "use crate::a::*; #[serde(try_from = \"Vec<A>\")] pub struct B;",
         ] {
             assert_eq!(siblings("pub use a::A;", A, b).len(), 1, "{b}");
         }
@@ -168,6 +172,7 @@ mod tests {
             "pub struct B; pub(in crate::a) fn f() {}",
             "pub struct B; use crate::a; fn f(a: u8) { a; }",
             "pub struct B; use a::A;",
+            "use super::a; #[serde(rename = \"a::A\")] pub struct B;",
         ] {
             assert_eq!(siblings("", A, b), [""; 0], "{b}");
         }
