@@ -7,12 +7,10 @@
 //! but not one that also works with them.
 
 use crate::finding::Finding;
+use crate::graph::{Uses, directly, knot, shortest_cycle};
 use crate::names::Names;
 use crate::source::Tree;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// By the module that uses, then the one used: where, and by which path.
-type Uses = BTreeMap<usize, BTreeMap<usize, (usize, String)>>;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One finding for each two modules that use each other, and one for each knot of modules that only a longer way round
 /// holds together.
@@ -37,10 +35,6 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn directly(uses: &Uses, from: usize, to: usize) -> bool {
-    uses.get(&from).is_some_and(|used| used.contains_key(&to))
-}
-
 fn uses(tree: &Tree) -> Uses {
     let names = Names::new(tree);
     let mut uses = Uses::new();
@@ -54,40 +48,6 @@ fn uses(tree: &Tree) -> Uses {
         }
     }
     uses
-}
-
-/// The shortest chain of uses from `start` back to it, `start` at both ends.
-fn shortest_cycle(uses: &Uses, start: usize) -> Option<Vec<usize>> {
-    let mut queue = VecDeque::from([vec![start]]);
-    let mut seen = BTreeSet::new();
-    while let Some(chain) = queue.pop_front() {
-        let last = *chain.last().expect("chains start with one module and only grow");
-        for &next in uses.get(&last).into_iter().flat_map(BTreeMap::keys) {
-            let longer = [chain.as_slice(), &[next]].concat();
-            if next == start {
-                return Some(longer);
-            }
-            if seen.insert(next) {
-                queue.push_back(longer);
-            }
-        }
-    }
-    None
-}
-
-/// The modules on any cycle through `module`: those it reaches that reach it.
-fn knot(uses: &Uses, module: usize) -> BTreeSet<usize> {
-    let back = |from: &usize| reached(uses, *from).contains(&module);
-    reached(uses, module).into_iter().filter(back).collect()
-}
-
-fn reached(uses: &Uses, from: usize) -> BTreeSet<usize> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
-    while let Some(module) = open.pop() {
-        let next = uses.get(&module).into_iter().flat_map(BTreeMap::keys);
-        open.extend(next.filter(|next| found.insert(**next)));
-    }
-    found
 }
 
 fn finding(tree: &Tree, uses: &Uses, cycle: &[usize]) -> Finding {

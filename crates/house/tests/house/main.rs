@@ -7,6 +7,7 @@ mod cycles;
 mod decorators;
 mod fences;
 mod finding;
+mod graph;
 mod lengths;
 mod names;
 mod ratio;
