@@ -3,6 +3,7 @@
 //! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
 //! against small broken sources.
 
+mod comments;
 mod cycles;
 mod decorators;
 mod fences;
@@ -29,6 +30,7 @@ struct Report {
     lints: Vec<Finding>,
     cycles: Vec<Finding>,
     decorators: Vec<Finding>,
+    comments: Vec<Finding>,
     long_files: Vec<Finding>,
     fences: Vec<Finding>,
     forbidding: Vec<Finding>,
@@ -51,6 +53,7 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
         lints: walls::lints(packages),
         cycles: all(trees, cycles::check),
         decorators: decorators::check(trees),
+        comments: all(trees, comments::check),
         long_files: all(trees, lengths::long_files),
         fences: all(trees, fences::check),
         forbidding: fences::forbidding(packages, trees),
@@ -95,6 +98,11 @@ fn no_modules_need_each_other() {
 #[test]
 fn decorators_pass_on_every_call() {
     assert_none(&REPORT.decorators);
+}
+
+#[test]
+fn comments_are_as_wide_as_code() {
+    assert_none(&REPORT.comments);
 }
 
 #[test]
