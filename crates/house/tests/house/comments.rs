@@ -1,7 +1,7 @@
 //! Comments are as wide as code.
 //!
-//! rustfmt wraps code and leaves comments alone. A comment that cannot be wrapped may be wider: a row of a table, what
-//! stands between code fences, a drawing, a link's definition, and a line with a URL.
+//! rustfmt wraps code and leaves comments alone. A comment that cannot be wrapped may be wider: a row of a
+//! table, what stands between code fences, a drawing, a link's definition, and a line with a URL.
 
 use crate::finding::Finding;
 use crate::source::{File, Tree};
@@ -63,8 +63,8 @@ fn comment<'a>(line: &'a str, number: usize, literals: &[Literal]) -> Option<&'a
 /// From its first line and column up to its end.
 type Literal = ((usize, usize), (usize, usize));
 
-/// All strings and characters, which may hold what only looks like a comment. The text of a doc comment is one, too, but
-/// its place is the comment's.
+/// All strings and characters, which may hold what only looks like a comment. The text of a doc comment is one,
+/// too, but its place is the comment's.
 fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {
     for token in tokens {
         match token {

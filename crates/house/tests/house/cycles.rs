@@ -10,7 +10,7 @@ use crate::finding::Finding;
 use crate::graph::{Uses, directly, knot, shortest_cycle};
 use crate::names::Names;
 use crate::source::Tree;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// One finding for each two modules that use each other, and one for each knot of modules that only a longer way round
 /// holds together.

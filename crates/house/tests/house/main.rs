@@ -3,10 +3,12 @@
 //! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
 //! against small broken sources.
 
+mod ceilings;
 mod comments;
 mod cycles;
 mod decorators;
 mod fences;
+mod fields;
 mod finding;
 mod graph;
 mod lengths;
@@ -16,9 +18,11 @@ mod source;
 mod walls;
 mod workspace;
 
+use ceilings::{Ceilings, Count};
 use finding::{Finding, assert_none};
 use lengths::Function;
 use source::Tree;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use workspace::Package;
 
@@ -36,6 +40,9 @@ struct Report {
     forbidding: Vec<Finding>,
     functions: Vec<Function>,
     lines: ratio::Lines,
+    /// By rule.
+    counts: BTreeMap<&'static str, Vec<Count>>,
+    ceilings: Ceilings,
 }
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| {
@@ -46,6 +53,8 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| {
 });
 
 fn judge(packages: &[Package], trees: &[Tree]) -> Report {
+    let counts = counts(trees);
+    let ceilings = Ceilings::load(counts.iter().map(|(rule, counts)| (*rule, counts.as_slice())));
     Report {
         broken: all(trees, |tree| tree.broken.clone()),
         orphans: workspace::orphans(packages, trees),
@@ -59,7 +68,19 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
         forbidding: fences::forbidding(packages, trees),
         functions: trees.iter().flat_map(lengths::functions).collect(),
         lines: ratio::count(trees),
+        counts,
+        ceilings,
     }
+}
+
+fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
+    let of = |count: fn(&Tree) -> Vec<Count>| ceilings::once(trees.iter().flat_map(count).collect());
+    BTreeMap::from([("fields", of(fields::count))])
+}
+
+#[track_caller]
+fn assert_below_ceilings(rule: &str) {
+    assert_none(&REPORT.ceilings.compare(rule, &REPORT.counts[rule]));
 }
 
 /// Every finding of `check`, once, even where targets share files.
@@ -120,6 +141,11 @@ fn nine_functions_in_ten_are_short() {
 #[test]
 fn no_file_is_too_long() {
     assert_none(&REPORT.long_files);
+}
+
+#[test]
+fn structs_have_few_fields() {
+    assert_below_ceilings("fields");
 }
 
 #[test]
