@@ -4,6 +4,7 @@
 //! against small broken sources.
 
 mod ceilings;
+mod circles;
 mod comments;
 mod cycles;
 mod decorators;
@@ -75,7 +76,7 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
 
 fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
     let of = |count: fn(&Tree) -> Vec<Count>| ceilings::once(trees.iter().flat_map(count).collect());
-    BTreeMap::from([("fields", of(fields::count))])
+    BTreeMap::from([("circles", of(circles::count)), ("fields", of(fields::count))])
 }
 
 #[track_caller]
@@ -114,6 +115,14 @@ fn every_crate_takes_the_workspace_lints() {
 #[test]
 fn no_modules_need_each_other() {
     assert_none(&REPORT.cycles);
+}
+
+#[test]
+fn no_files_of_a_type_call_each_other() {
+    for place in REPORT.counts["circles"].iter().flat_map(|count| &count.places) {
+        println!("{}", place.what);
+    }
+    assert_below_ceilings("circles");
 }
 
 #[test]
