@@ -14,6 +14,7 @@ mod finding;
 mod graph;
 mod lengths;
 mod names;
+mod pages;
 mod ratio;
 mod source;
 mod walls;
@@ -76,7 +77,13 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
 
 fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
     let of = |count: fn(&Tree) -> Vec<Count>| ceilings::once(trees.iter().flat_map(count).collect());
-    BTreeMap::from([("circles", of(circles::count)), ("fields", of(fields::count))])
+    let pages = pages::load();
+    BTreeMap::from([
+        ("circles", of(circles::count)),
+        ("fields", of(fields::count)),
+        ("long pages", pages::long(&pages)),
+        ("wide lines", pages::wide(&pages)),
+    ])
 }
 
 #[track_caller]
@@ -155,6 +162,16 @@ fn no_file_is_too_long() {
 #[test]
 fn structs_have_few_fields() {
     assert_below_ceilings("fields");
+}
+
+#[test]
+fn pages_are_short() {
+    assert_below_ceilings("long pages");
+}
+
+#[test]
+fn pages_are_as_wide_as_code() {
+    assert_below_ceilings("wide lines");
 }
 
 #[test]
