@@ -15,6 +15,7 @@ mod graph;
 mod lengths;
 mod names;
 mod pages;
+mod prose;
 mod ratio;
 mod source;
 mod walls;
@@ -23,7 +24,7 @@ mod workspace;
 use ceilings::{Ceilings, Count};
 use finding::{Finding, assert_none};
 use lengths::Function;
-use source::Tree;
+use source::{File, Tree};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use workspace::Package;
@@ -83,7 +84,14 @@ fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
         ("fields", of(fields::count)),
         ("long pages", pages::long(&pages)),
         ("wide lines", pages::wide(&pages)),
+        ("hard sentences", hard_sentences(trees, pages)),
     ])
+}
+
+fn hard_sentences(trees: &[Tree], mut read: Vec<File>) -> Vec<Count> {
+    read.push(pages::page("CHANGELOG.md".into()));
+    let of_code = trees.iter().flat_map(prose::of_code).collect();
+    [prose::of_pages(&read), ceilings::once(of_code)].concat()
 }
 
 #[track_caller]
@@ -162,6 +170,11 @@ fn no_file_is_too_long() {
 #[test]
 fn structs_have_few_fields() {
     assert_below_ceilings("fields");
+}
+
+#[test]
+fn sentences_can_be_read_at_once() {
+    assert_below_ceilings("hard sentences");
 }
 
 #[test]
