@@ -20,10 +20,13 @@ fn wide(file: &File) -> Vec<Finding> {
     if !file.text.lines().any(is_wide) {
         return Vec::new();
     }
+    let lines: Vec<&str> = file.text.lines().collect();
     let mut literals = Vec::new();
     collect(file.text.parse().unwrap_or_default(), &mut literals);
+    // The text of a doc comment is a literal, too, whose place is the comment's.
+    literals.retain(|((line, column), _)| lines[line - 1].chars().nth(*column) != Some('/'));
     let (mut findings, mut fenced) = (Vec::new(), false);
-    for (at, line) in file.text.lines().enumerate() {
+    for (at, line) in lines.iter().enumerate() {
         let Some(text) = comment(line, at + 1, &literals) else {
             fenced = false;
             continue;
@@ -63,18 +66,15 @@ fn comment<'a>(line: &'a str, number: usize, literals: &[Literal]) -> Option<&'a
 /// From its first line and column up to its end.
 type Literal = ((usize, usize), (usize, usize));
 
-/// All strings and characters, which may hold what only looks like a comment. The text of a doc comment is one,
-/// too, but its place is the comment's.
+/// All strings and characters, which may hold what only looks like a comment.
 fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {
     for token in tokens {
         match token {
             TokenTree::Group(group) => collect(group.stream(), literals),
             TokenTree::Literal(literal) => {
                 let span = literal.span();
-                if !span.source_text().is_some_and(|text| text.starts_with('/')) {
-                    let [start, end] = [span.start(), span.end()].map(|place| (place.line, place.column));
-                    literals.push((start, end));
-                }
+                let [start, end] = [span.start(), span.end()].map(|place| (place.line, place.column));
+                literals.push((start, end));
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
