@@ -1,7 +1,7 @@
 //! Counts that may not grow.
 //!
-//! Where a rule is broken in many places, each place has its count in `crates/house/ceilings.txt`. A count above
-//! that fails. One below it fails, too, so that the file stays true and nothing that was won is lost.
+//! Where a rule is broken in many places, each place has its count in `crates/house/ceilings.txt`. A count
+//! above that fails. One below it fails, too, so that the file stays true and nothing that was won is lost.
 //! `STANDPIPE_HOUSE_CEILINGS=write` writes the file anew from what is counted.
 
 use crate::finding::Finding;

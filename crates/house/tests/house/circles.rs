@@ -1,9 +1,9 @@
 //! Files of one type that call each other.
 //!
-//! The methods of a large type stand in several files. Where those of `a.rs` call those of `b.rs` and the other way
-//! round, nobody can read one without the other, and no module names the other, so that `cycles.rs` sees nothing.
-//! Calls are `self.method()`, `Self::function()`, and those of free functions that take the type by reference
-//! first. Such a function is taken for a method of the type.
+//! The methods of a large type stand in several files. Where those of `a.rs` call those of `b.rs` and the
+//! other way round, nobody can read one without the other, and no module names the other, so that `cycles.rs`
+//! sees nothing. Calls are `self.method()`, `Self::function()`, and those of free functions that take the
+//! type by reference first. Such a function is taken for a method of the type.
 
 use crate::ceilings::Count;
 use crate::finding::Finding;
