@@ -5,18 +5,12 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use serde::{Serialize, Serializer};
 use standpipe::{Latencies, Latency, Timed};
 use studies::table::{Layout, plain};
 use studies::units::nanos;
 
 use super::report::{Labels, Report, labelled};
 use crate::calls::{Calls, QUANTILES};
-
-/// Of each kind that was timed: how many calls were, and how long they took.
-pub(super) fn serialize<S: Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
-    Calls::of(latencies).serialize(serializer)
-}
 
 fn timed(latencies: &Latencies) -> Vec<(Timed, &Latency)> {
     let all = Timed::ALL.into_iter().map(|what| (what, latencies.get(what)));

@@ -5,7 +5,7 @@ use standpipe::host::pinned_by;
 use standpipe::watch::{How, Job, Peers, RankView, Rate, Rates, RegistrationCounters, Snapshot, State};
 use standpipe::{Latencies, Mechanism, Operation};
 
-use super::latency;
+use crate::calls::Calls;
 
 /// What moves data: where it goes by messages that is no Active Message of the program.
 pub(super) const TRANSFERS: [Operation; 2] = [Operation::Put, Operation::Get];
@@ -53,7 +53,8 @@ pub(super) struct Figures {
     pub(super) staged_bytes: u64,
     /// `None` where no memory was ever registered.
     pub(super) registration: Option<Registration>,
-    #[serde(serialize_with = "latency::serialize")]
+    /// Of each kind that was timed: how many calls were, and how long they took.
+    #[serde(serialize_with = "by_kind")]
     pub(super) latencies: Latencies,
 }
 
@@ -289,6 +290,10 @@ impl Serialize for Registration {
 
 fn operation_name<S: serde::Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(operation.name())
+}
+
+fn by_kind<S: serde::Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
+    Calls::of(latencies).serialize(serializer)
 }
 
 fn mechanism_name<S: serde::Serializer>(mechanism: &Mechanism, serializer: S) -> Result<S::Ok, S::Error> {

@@ -7,12 +7,10 @@
 //! but not one that also works with them.
 
 use crate::finding::Finding;
+use crate::graph::{Uses, directly, knot, shortest_cycle};
 use crate::names::Names;
 use crate::source::Tree;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// By the module that uses, then the one used: where, and by which path.
-type Uses = BTreeMap<usize, BTreeMap<usize, (usize, String)>>;
+use std::collections::BTreeSet;
 
 /// One finding for each two modules that use each other, and one for each knot of modules that only a longer way round
 /// holds together.
@@ -37,10 +35,6 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn directly(uses: &Uses, from: usize, to: usize) -> bool {
-    uses.get(&from).is_some_and(|used| used.contains_key(&to))
-}
-
 fn uses(tree: &Tree) -> Uses {
     let names = Names::new(tree);
     let mut uses = Uses::new();
@@ -54,40 +48,6 @@ fn uses(tree: &Tree) -> Uses {
         }
     }
     uses
-}
-
-/// The shortest chain of uses from `start` back to it, `start` at both ends.
-fn shortest_cycle(uses: &Uses, start: usize) -> Option<Vec<usize>> {
-    let mut queue = VecDeque::from([vec![start]]);
-    let mut seen = BTreeSet::new();
-    while let Some(chain) = queue.pop_front() {
-        let last = *chain.last().expect("chains start with one module and only grow");
-        for &next in uses.get(&last).into_iter().flat_map(BTreeMap::keys) {
-            let longer = [chain.as_slice(), &[next]].concat();
-            if next == start {
-                return Some(longer);
-            }
-            if seen.insert(next) {
-                queue.push_back(longer);
-            }
-        }
-    }
-    None
-}
-
-/// The modules on any cycle through `module`: those it reaches that reach it.
-fn knot(uses: &Uses, module: usize) -> BTreeSet<usize> {
-    let back = |from: &usize| reached(uses, *from).contains(&module);
-    reached(uses, module).into_iter().filter(back).collect()
-}
-
-fn reached(uses: &Uses, from: usize) -> BTreeSet<usize> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
-    while let Some(module) = open.pop() {
-        let next = uses.get(&module).into_iter().flat_map(BTreeMap::keys);
-        open.extend(next.filter(|next| found.insert(**next)));
-    }
-    found
 }
 
 fn finding(tree: &Tree, uses: &Uses, cycle: &[usize]) -> Finding {
@@ -151,6 +111,10 @@ mod tests {
             "pub struct B; impl From<crate::a::A> for B {}",
             "pub struct B; fn f() { crate::a::made_by_a_macro(); }",
             "pub struct B; use crate::*; fn f(a: A) {}",
+            "pub struct B { #[serde(skip, with = \"crate::a\")] b: u8 }",
+            "use super::a; pub struct B { #[serde(serialize_with = \"a::written\")] b: u8 }",
+            "pub struct B { #[serde(default = \"crate::a::A::new\")] b: u8 }",
+            "use crate::a::*; #[serde(try_from = \"Vec<A>\")] pub struct B;",
         ] {
             assert_eq!(siblings("pub use a::A;", A, b).len(), 1, "{b}");
         }
@@ -168,6 +132,7 @@ mod tests {
             "pub struct B; pub(in crate::a) fn f() {}",
             "pub struct B; use crate::a; fn f(a: u8) { a; }",
             "pub struct B; use a::A;",
+            "use super::a; #[serde(rename = \"a::A\")] pub struct B;",
         ] {
             assert_eq!(siblings("", A, b), [""; 0], "{b}");
         }

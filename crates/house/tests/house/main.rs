@@ -3,20 +3,29 @@
 //! Each rule has one test here, which prints one line per finding, and stands in a module that is itself tested
 //! against small broken sources.
 
+mod ceilings;
+mod circles;
+mod comments;
 mod cycles;
 mod decorators;
 mod fences;
+mod fields;
 mod finding;
+mod graph;
 mod lengths;
 mod names;
+mod pages;
+mod prose;
 mod ratio;
 mod source;
 mod walls;
 mod workspace;
 
+use ceilings::{Ceilings, Count};
 use finding::{Finding, assert_none};
 use lengths::Function;
-use source::Tree;
+use source::{File, Tree};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use workspace::Package;
 
@@ -28,11 +37,15 @@ struct Report {
     lints: Vec<Finding>,
     cycles: Vec<Finding>,
     decorators: Vec<Finding>,
+    comments: Vec<Finding>,
     long_files: Vec<Finding>,
     fences: Vec<Finding>,
     forbidding: Vec<Finding>,
     functions: Vec<Function>,
     lines: ratio::Lines,
+    /// By rule.
+    counts: BTreeMap<&'static str, Vec<Count>>,
+    ceilings: Ceilings,
 }
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| {
@@ -43,6 +56,8 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| {
 });
 
 fn judge(packages: &[Package], trees: &[Tree]) -> Report {
+    let counts = counts(trees);
+    let ceilings = Ceilings::load(counts.iter().map(|(rule, counts)| (*rule, counts.as_slice())));
     Report {
         broken: all(trees, |tree| tree.broken.clone()),
         orphans: workspace::orphans(packages, trees),
@@ -50,12 +65,38 @@ fn judge(packages: &[Package], trees: &[Tree]) -> Report {
         lints: walls::lints(packages),
         cycles: all(trees, cycles::check),
         decorators: decorators::check(trees),
+        comments: all(trees, comments::check),
         long_files: all(trees, lengths::long_files),
         fences: all(trees, fences::check),
         forbidding: fences::forbidding(packages, trees),
         functions: trees.iter().flat_map(lengths::functions).collect(),
         lines: ratio::count(trees),
+        counts,
+        ceilings,
     }
+}
+
+fn counts(trees: &[Tree]) -> BTreeMap<&'static str, Vec<Count>> {
+    let of = |count: fn(&Tree) -> Vec<Count>| ceilings::once(trees.iter().flat_map(count).collect());
+    let pages = pages::load();
+    BTreeMap::from([
+        ("circles", of(circles::count)),
+        ("fields", of(fields::count)),
+        ("long pages", pages::long(&pages)),
+        ("wide lines", pages::wide(&pages)),
+        ("hard sentences", hard_sentences(trees, pages)),
+    ])
+}
+
+fn hard_sentences(trees: &[Tree], mut read: Vec<File>) -> Vec<Count> {
+    read.push(pages::page("CHANGELOG.md".into()));
+    let of_code = trees.iter().flat_map(prose::of_code).collect();
+    [prose::of_pages(&read), ceilings::once(of_code)].concat()
+}
+
+#[track_caller]
+fn assert_below_ceilings(rule: &str) {
+    assert_none(&REPORT.ceilings.compare(rule, &REPORT.counts[rule]));
 }
 
 /// Every finding of `check`, once, even where targets share files.
@@ -92,8 +133,21 @@ fn no_modules_need_each_other() {
 }
 
 #[test]
+fn no_files_of_a_type_call_each_other() {
+    for place in REPORT.counts["circles"].iter().flat_map(|count| &count.places) {
+        println!("{}", place.what);
+    }
+    assert_below_ceilings("circles");
+}
+
+#[test]
 fn decorators_pass_on_every_call() {
     assert_none(&REPORT.decorators);
+}
+
+#[test]
+fn comments_are_as_wide_as_code() {
+    assert_none(&REPORT.comments);
 }
 
 #[test]
@@ -111,6 +165,26 @@ fn nine_functions_in_ten_are_short() {
 #[test]
 fn no_file_is_too_long() {
     assert_none(&REPORT.long_files);
+}
+
+#[test]
+fn structs_have_few_fields() {
+    assert_below_ceilings("fields");
+}
+
+#[test]
+fn sentences_can_be_read_at_once() {
+    assert_below_ceilings("hard sentences");
+}
+
+#[test]
+fn pages_are_short() {
+    assert_below_ceilings("long pages");
+}
+
+#[test]
+fn pages_are_as_wide_as_code() {
+    assert_below_ceilings("wide lines");
 }
 
 #[test]

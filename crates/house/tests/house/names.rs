@@ -1,13 +1,15 @@
 //! To which module a path in the source leads, as far as it can be told without a compiler.
 //!
-//! Followed are `crate`, `self`, `super`, child modules, imports, re-exports and globs. Not followed are methods
+//! Followed are `crate`, `self`, `super`, child modules, imports, re-exports and globs, and the strings of serde's
+//! attributes. Not followed are methods
 //! (their receiver's type is not known), names that a macro makes, and paths into other crates.
 
 use crate::source::{Role, Tree, attrs_of, needs_test};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
+use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Item, UseTree, Visibility};
+use syn::{Expr, ExprLit, Item, Lit, Meta, Token, UseTree, Visibility};
 
 /// A path as written.
 #[derive(Clone, Debug)]
@@ -47,6 +49,19 @@ pub(crate) struct Names<'a> {
 
 /// Chains of imports longer than this are taken for circular.
 const DEPTH_MAX: usize = 32;
+
+/// Keys of serde's attributes whose strings hold paths or types.
+const SERDE_PATHS: &[&str] = &[
+    "serialize_with",
+    "deserialize_with",
+    "default",
+    "skip_serializing_if",
+    "getter",
+    "remote",
+    "from",
+    "try_from",
+    "into",
+];
 
 impl<'a> Names<'a> {
     /// Collects the names of a target.
@@ -180,6 +195,25 @@ impl Collector {
         self.scope.imports.extend(alias.map(|alias| (alias, path)));
     }
 
+    /// Functions and types that serde's attributes name in strings.
+    fn serde(&mut self, attr: &syn::Attribute) {
+        let parts = attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).unwrap_or_default();
+        for part in parts {
+            let Meta::NameValue(pair) = part else { continue };
+            let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &pair.value else { continue };
+            // `with` names a module; what is used are its functions.
+            if pair.path.is_ident("with") {
+                let functions = ["serialize", "deserialize"].map(|name| format!("{}::{name}", text.value()));
+                for function in functions {
+                    let path = function.split("::").map(|name| name.trim().to_owned()).collect();
+                    self.mention(path, text.span().start().line);
+                }
+            } else if SERDE_PATHS.iter().any(|name| pair.path.is_ident(name)) {
+                self.tokens(text.parse().unwrap_or_default());
+            }
+        }
+    }
+
     /// Finds `a::b::c` in tokens that are not parsed further.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
@@ -246,5 +280,9 @@ impl<'ast> Visit<'ast> for Collector {
 
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
-    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+    fn visit_attribute(&mut self, attr: &'ast syn::Attribute) {
+        if attr.path().is_ident("serde") {
+            self.serde(attr);
+        }
+    }
 }
