@@ -134,7 +134,7 @@ const MUTATIONS: [Mutation; 23] = [
     },
     Mutation {
         rule: "a process that has been replaced is heard no more",
-        file: "sim/src/meeting.rs",
+        file: "sim/src/incarnation.rs",
         keeps: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Refused;",
         breaks: "if incarnation < met.incarnation.max(met.void) {\n            return Admission::Granted;",
     },

@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::registration::Strategy;
 
 use super::{Config, Exposure, Listen, PEERS_MAX, ProgressThread, Transport};
-use crate::base::readable::debug_is_display;
+use crate::base::debug_is_display::debug_is_display;
 use crate::job::bootstrap::addresses::own as own_addresses;
 use crate::transport::shm::Attach;
 
